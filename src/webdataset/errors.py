@@ -1,0 +1,183 @@
+"""Every error WebLoader raises, as one tree.
+
+    WebDatasetError                 knows url, shard, offset, member, key, field; str() is one line
+    ├── ShardError                  a shard's bytes are not a whole tar archive   (also tarfile.ReadError)
+    │   └── LimitError              ... or would need more memory than allowed
+    ├── SampleError                 members do not form a sample                  (also ValueError)
+    ├── DecodingError               a field's bytes are not what its extension says
+    ├── EncodingError               a value cannot be written under its extension (also ValueError)
+    ├── StorageError                a url could not be read or written            (also OSError)
+    │   ├── MissingShardError       ... because nothing is there                  (also FileNotFoundError)
+    │   └── CommandError            ... because the command behind it failed
+    ├── SecurityError               refused because it could run code or leave its bounds (also ValueError)
+    │   └── UnsafePickleError       ... a pickle that names more than plain data  (also pickle.UnpicklingError)
+    ├── EmptyDatasetError           no sample at all                              (also ValueError)
+    └── MissingPackageError         an optional package is needed                 (also ImportError)
+
+    ShardWarning                    what strict mode turns into an error          (a UserWarning)
+
+The second base is the type that programs written for older versions catch.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import tarfile
+from collections.abc import Callable
+from typing import Any
+
+from .redact import redacted
+
+PLACES = ("url", "shard", "offset", "member", "key", "field")
+
+
+class WebDatasetError(Exception):
+    """Something went wrong at a known place of a dataset.
+
+    >>> str(WebDatasetError("the header's checksum is wrong", url="a.tar", offset=512))
+    "the header's checksum is wrong [url a.tar, offset 512]"
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        url: str | None = None,
+        shard: int | None = None,
+        offset: int | None = None,
+        member: str | None = None,
+        key: str | None = None,
+        field: str | None = None,
+        hint: str = "",
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.url = url
+        self.shard = shard
+        self.offset = offset
+        self.member = member
+        self.key = key
+        self.field = field
+        self.hint = hint
+
+    def at(self, **places: Any) -> WebDatasetError:
+        """Fill in places that were not known where the error arose, and return the error itself."""
+        for name, value in places.items():
+            if getattr(self, name) is None:
+                setattr(self, name, value)
+        return self
+
+    def __str__(self) -> str:
+        known = [f"{name} {_shown(name, value)}" for name in PLACES if (value := getattr(self, name)) is not None]
+        line = redacted(self.message) + (f" [{', '.join(known)}]" if known else "")
+        line += f"; {self.hint}" if self.hint else ""
+        return " ".join(line.split("\n"))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        return _rebuild, (type(self), self.message, self._state())
+
+    def _state(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in (*PLACES, "hint")}
+
+
+class ShardError(WebDatasetError, tarfile.ReadError):
+    """A shard's bytes are not a whole, well formed tar archive."""
+
+
+class LimitError(ShardError):
+    """A shard asks for more memory than the limits allow; the hint says which limit to raise."""
+
+
+class SampleError(WebDatasetError, ValueError):
+    """The members of a shard do not form a sample."""
+
+
+class DecodingError(WebDatasetError):
+    """A field's bytes could not be decoded; `__cause__` is the decoder's own error.
+
+    The old attributes `k` (the field) and `sample` are kept for programs that read them; `sample`
+    stays in the process where the error arose.
+    """
+
+    def __init__(
+        self, message: str = "", key: str | None = None, k: str | None = None, sample: Any = None, **places: Any
+    ) -> None:
+        places.setdefault("field", k)
+        super().__init__(message, key=key, **places)
+        self.sample = sample
+
+    @property
+    def k(self) -> str | None:
+        """The field, under its old name."""
+        return self.field
+
+
+class EncodingError(WebDatasetError, ValueError):
+    """A value cannot be written under its extension."""
+
+
+class StorageError(WebDatasetError, OSError):
+    """A url could not be read or written."""
+
+
+class MissingShardError(StorageError, FileNotFoundError):
+    """Nothing is stored under this url."""
+
+
+class CommandError(StorageError):
+    """The command behind a url failed."""
+
+
+class SecurityError(WebDatasetError, ValueError):
+    """Refused, because it could run code or reach what it must not reach."""
+
+
+class UnsafePickleError(SecurityError, pickle.UnpicklingError):
+    """A pickle asks for more than plain data; the message names the refused object and how to allow it."""
+
+
+class EmptyDatasetError(WebDatasetError, ValueError):
+    """A dataset, or a worker's part of it, gave no sample at all."""
+
+
+class MissingPackageError(WebDatasetError, ImportError):
+    """An optional package is needed; the hint says what to install."""
+
+
+class ObsoleteError(WebDatasetError):
+    """A call that exists for old programs only and was not allowed."""
+
+
+class ShardWarning(UserWarning):
+    """Data that is readable but not as it should be; strict mode raises a ShardError instead."""
+
+
+def _rebuild(kind: type[WebDatasetError], message: str, state: dict[str, Any]) -> WebDatasetError:
+    error = kind(message)
+    for name, value in state.items():
+        setattr(error, name, value)
+    return error
+
+
+def _shown(name: str, value: Any) -> str:
+    if name == "url":
+        return redacted(os.fspath(value))
+    if name in ("member", "key", "field"):
+        return _printable(str(value))
+    return str(value)
+
+
+def _printable(text: str, limit: int = 120) -> str:
+    """Names come out of data: escape what could garble a terminal, and keep the line short.
+
+    >>> _printable("a\\x1b[2J")
+    'a\\\\x1b[2J'
+    """
+    escaped = "".join(
+        c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text[: limit + 1]
+    )
+    return escaped if len(text) <= limit else f"{escaped[:limit]}..."

@@ -1,0 +1,130 @@
+"""What to do with an error: a handler is a function of the exception.
+
+True means skip the item and go on, False means end the stream quietly, or it raises.
+
+>>> list(handled(["1", "x", "3"], int, ignore_and_continue))
+[1, 3]
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
+
+from .errors import DecodingError, WebDatasetError
+from .redact import redacted
+from .reports import Report, current_report
+
+Handler = Callable[[Exception], Any]
+T = TypeVar("T")
+
+
+def reraise_exception(exn: Exception) -> bool:
+    """Stop with the error (the default everywhere)."""
+    raise exn
+
+
+def ignore_and_continue(exn: Exception) -> bool:
+    """Skip the item and go on; `dataset.stats()` counts it."""
+    return True
+
+
+def ignore_and_stop(exn: Exception) -> bool:
+    """End the stream quietly."""
+    return False
+
+
+def warn_and_continue(exn: Exception) -> bool:
+    """Warn, skip the item and go on."""
+    warnings.warn(redacted(repr(exn)), stacklevel=2)
+    return True
+
+
+def warn_and_stop(exn: Exception) -> bool:
+    """Warn and end the stream."""
+    warnings.warn(redacted(repr(exn)), stacklevel=2)
+    return False
+
+
+class CountingHandler:
+    """Skip errors and count them by kind; too many in all, or too many in a row, raise.
+
+    >>> handler = CountingHandler(max_errors=2)
+    >>> list(handled(["1", "x", "3"], int, handler)), handler.total
+    ([1, 3], 1)
+    """
+
+    def __init__(self, *, max_errors: int | None = None, max_consecutive: int | None = None) -> None:
+        self.max_errors = max_errors
+        self.max_consecutive = max_consecutive
+        self.errors: dict[str, int] = {}
+        self.total = 0
+        self.consecutive = 0
+
+    def __call__(self, exn: Exception) -> bool:
+        kind = type(exn).__name__
+        self.errors[kind] = self.errors.get(kind, 0) + 1
+        self.total += 1
+        self.consecutive += 1
+        if self.max_errors is not None and self.total > self.max_errors:
+            raise exn
+        if self.max_consecutive is not None and self.consecutive > self.max_consecutive:
+            raise exn
+        return True
+
+    def succeeded(self) -> None:
+        """An item came through: the row of errors is over."""
+        self.consecutive = 0
+
+
+def handled(
+    data: Iterable[Any],
+    function: Callable[[Any], T | None],
+    handler: Handler = reraise_exception,
+    *,
+    counted_as: str = "samples_dropped",
+) -> Iterator[T]:
+    """Apply a function to every item and ask the handler about errors; a result of None drops the item.
+
+    This is the one loop in which stages meet errors. The report is taken when the stage is built.
+    """
+    return _handled(data, function, handler, counted_as, current_report())
+
+
+def _handled(
+    data: Iterable[Any], function: Callable[[Any], T | None], handler: Handler, counted_as: str, report: Report
+) -> Iterator[T]:
+    succeeded = getattr(handler, "succeeded", None)
+    for item in data:
+        try:
+            result = function(item)
+        except Exception as exn:
+            if ask(handler, placed(exn, item), report, counted_as):
+                continue
+            return
+        if succeeded is not None:
+            succeeded()
+        if result is not None:
+            yield result
+
+
+def ask(handler: Handler, exn: Exception, report: Report, counted_as: str) -> bool:
+    """The handler's word on an error, counted; strict mode has no skips."""
+    if report.strict:
+        raise exn
+    go_on = bool(handler(exn))
+    report.dropped(counted_as, exn)
+    return go_on
+
+
+def placed(exn: Exception, item: Any) -> Exception:
+    """The same error, told which sample it happened in."""
+    if not isinstance(item, dict):
+        return exn
+    key, url = item.get("__key__"), item.get("__url__")
+    if isinstance(exn, WebDatasetError):
+        return exn if isinstance(exn, DecodingError) and exn.key else exn.at(key=key, url=url)
+    if key is not None or url is not None:
+        exn.add_note(f"in sample {key!r}" + (f" of {redacted(str(url))}" if url is not None else ""))
+    return exn

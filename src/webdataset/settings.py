@@ -1,0 +1,177 @@
+"""The environment, read here and nowhere else.
+
+Every property is read anew, so that a variable set by a program before it opens a dataset counts.
+"""
+
+from __future__ import annotations
+
+import os
+
+GIB = 1 << 30
+DEFAULT_MEMBER_BYTES = 8 * GIB
+DEFAULT_DECODED_BYTES = 4 * GIB
+
+
+class Settings:
+    """What the environment says, as typed properties.
+
+    >>> Settings().rank_and_world
+    (None, None)
+    """
+
+    def __init__(self) -> None:
+        self._enforce_security: bool | None = None
+
+    # -- safety ----------------------------------------------------------------------------------
+
+    @property
+    def secure(self) -> bool:
+        """`WDS_SECURE=1` or `wds.utils.enforce_security = True`: no commands, pickles, rewriting, local files."""
+        return _flag("WDS_SECURE") if self._enforce_security is None else self._enforce_security
+
+    @secure.setter
+    def secure(self, value: bool | None) -> None:
+        self._enforce_security = None if value is None else bool(value)
+
+    @property
+    def secure_roots(self) -> list[str]:
+        """Folders that stay readable in secure mode (`WDS_SECURE_ROOTS=/a:/b`)."""
+        return [root for root in os.environ.get("WDS_SECURE_ROOTS", "").split(os.pathsep) if root]
+
+    @property
+    def strict(self) -> bool:
+        """`WDS_STRICT=1`: what would be a warning or a skip is an error."""
+        return _flag("WDS_STRICT")
+
+    @property
+    def allow_pickle(self) -> bool:
+        """`WDS_ALLOW_PICKLE=1`: pickles in data may build any object, that is, run any code."""
+        return _flag("WDS_ALLOW_PICKLE") and not self.secure
+
+    @property
+    def allow_pipe(self) -> bool:
+        """`WDS_ALLOW_PIPE=0` refuses commands in urls."""
+        return _flag("WDS_ALLOW_PIPE", default=True) and not self.secure
+
+    @property
+    def pytorch_weights_only(self) -> bool:
+        """`WDS_PYTORCH_WEIGHTS_ONLY=0` lets `.pth` fields hold any object."""
+        return _flag("WDS_PYTORCH_WEIGHTS_ONLY", default=True) and not self.allow_pickle
+
+    @property
+    def allow_downgrade(self) -> bool:
+        """`WDS_ALLOW_DOWNGRADE=1`: follow a redirect from https to http."""
+        return _flag("WDS_ALLOW_DOWNGRADE")
+
+    @property
+    def show_secrets(self) -> bool:
+        """`WDS_SHOW_SECRETS=1`: urls in messages keep their passwords and tokens."""
+        return _flag("WDS_SHOW_SECRETS")
+
+    @property
+    def allow_obsolete(self) -> bool:
+        """`ALLOW_OBSOLETE=1`: calls kept for very old programs."""
+        return _flag("ALLOW_OBSOLETE")
+
+    @property
+    def max_member_bytes(self) -> int:
+        """The largest member that is read into memory (`WDS_MAX_MEMBER_BYTES`)."""
+        return _size("WDS_MAX_MEMBER_BYTES") or min(DEFAULT_MEMBER_BYTES, _memory() // 2)
+
+    @property
+    def max_decoded_bytes(self) -> int:
+        """The most bytes that one compressed field or shard member may expand to (`WDS_MAX_DECODED_BYTES`)."""
+        return _size("WDS_MAX_DECODED_BYTES") or DEFAULT_DECODED_BYTES
+
+    # -- urls and storage ------------------------------------------------------------------------
+
+    def url_variable(self, name: str) -> str | None:
+        """The value of `${NAME}` in a url: the variable `WDS_NAME`."""
+        return os.environ.get(f"WDS_{name}")
+
+    @property
+    def gopen_verbose(self) -> bool:
+        return _flag("GOPEN_VERBOSE")
+
+    @property
+    def gopen_rewrite(self) -> str:
+        """`GOPEN_REWRITE="regex=replacement;..."`; nothing in secure mode."""
+        return "" if self.secure else os.environ.get("GOPEN_REWRITE", "")
+
+    @property
+    def gopen_buffer(self) -> int:
+        """Buffer size for local files, -1 = Python's own."""
+        return _size("GOPEN_BUFFER") or -1
+
+    @property
+    def use_ais_for(self) -> list[str]:
+        return [scheme for scheme in os.environ.get("USE_AIS_FOR", "").split(":") if scheme]
+
+    @property
+    def ais_endpoint(self) -> str | None:
+        return os.environ.get("AIS_ENDPOINT")
+
+    @property
+    def cache_dir(self) -> str | None:
+        return os.environ.get("WDS_CACHE") or os.environ.get("WEBDATASET_CACHE")
+
+    @property
+    def cache_size(self) -> int:
+        return _size("WDS_CACHE_SIZE") or _size("WEBDATASET_CACHE_SIZE") or -1
+
+    @property
+    def cache_verbose(self) -> bool:
+        return _flag("WDS_VERBOSE_CACHE") or _flag("WEBDATASET_CACHE_VERBOSE")
+
+    # -- randomness and place --------------------------------------------------------------------
+
+    @property
+    def seed(self) -> int | None:
+        value = os.environ.get("WDS_SEED")
+        return None if value is None else _int("WDS_SEED", value)
+
+    @property
+    def show_seed(self) -> bool:
+        return _flag("WDS_SHOW_SEED")
+
+    @property
+    def rank_and_world(self) -> tuple[int | None, int | None]:
+        return _pair("RANK", "WORLD_SIZE")
+
+    @property
+    def worker_and_workers(self) -> tuple[int | None, int | None]:
+        return _pair("WORKER", "NUM_WORKERS")
+
+
+settings = Settings()
+
+
+def _flag(name: str, *, default: bool = False) -> bool:
+    value = os.environ.get(name)
+    return default if value is None or value == "" else value.strip().lower() not in ("0", "false", "no", "off")
+
+
+def _int(name: str, value: str) -> int:
+    try:
+        return int(float(value))
+    except (ValueError, OverflowError):
+        raise ValueError(f"{name} must be a number, got {value!r}") from None
+
+
+def _size(name: str) -> int:
+    value = os.environ.get(name)
+    return _int(name, value) if value else 0
+
+
+def _pair(first: str, second: str) -> tuple[int | None, int | None]:
+    one, two = os.environ.get(first), os.environ.get(second)
+    if one is None or two is None:
+        return None, None
+    return _int(first, one), _int(second, two)
+
+
+def _memory() -> int:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return 16 * GIB

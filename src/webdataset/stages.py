@@ -1,0 +1,122 @@
+"""One declaration gives a curried function, a pipeline stage and a fluent method.
+
+@pipelinefilter
+def every(data, n):              # a stage: data first, then options
+    return islice(data, 0, None, n)
+
+every(2)                         # a picklable callable that takes the source
+every.function(source, 2)        # the plain function
+every_method = fluent(every)     # in a class body: dataset.every(2) -> a new dataset
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import update_wrapper
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+
+P = ParamSpec("P")
+Pipeline = TypeVar("Pipeline")
+
+
+class PipelineStage:
+    """Base class for stages that are objects: subclass it and define `run(self, src)`."""
+
+    def invoke(self, *args: Any, **kw: Any) -> Any:
+        """Run the stage, under its old name."""
+        return self.run(*args, **kw)
+
+    def run(self, src: Any) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} must define run(self, src)")
+
+
+class Stage:
+    """A filter with its options: call it with the source.
+
+    >>> from webdataset.filters import batched
+    >>> batched(2)
+    <_batched (2,) {}>
+    """
+
+    def __init__(self, filter: Filter[Any], args: tuple[Any, ...], kw: dict[str, Any]) -> None:
+        self.filter = filter
+        self.args = args
+        self.kw = kw
+
+    @property
+    def f(self) -> Callable[..., Any]:
+        """The function behind the stage."""
+        return self.filter.function
+
+    def __call__(self, data: Iterable[Any]) -> Iterator[Any]:
+        result: Iterator[Any] = self.filter.function(data, *self.args, **self.kw)
+        return result
+
+    def __repr__(self) -> str:
+        return f"<_{self.filter.__name__.lstrip('_')} {self.args} {self.kw}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Stage, (self.filter, self.args, self.kw)
+
+
+class Filter(Generic[P]):
+    """A stage function, curried: its call takes the options, the result takes the source."""
+
+    __name__: str
+    __qualname__: str
+
+    def __init__(self, function: Callable[Concatenate[Any, P], Any]) -> None:
+        self.function = function
+        update_wrapper(self, function)
+
+    def __call__(self, *args: P.args, **kw: P.kwargs) -> Stage:
+        return Stage(self, args, kw)
+
+    def __repr__(self) -> str:
+        return f"<filter {self.__name__}>"
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """By name where the name leads back here, as a decorated function's does; else by its function."""
+        found: Any = sys.modules.get(self.__module__)
+        for part in self.__qualname__.split("."):
+            found = getattr(found, part, None)
+        return self.__qualname__ if found is self else (Filter, (self.function,))
+
+
+def pipelinefilter(function: Callable[Concatenate[Any, P], Any]) -> Filter[P]:
+    """Turn `f(source, *options)` into a filter: `f(*options)` is then a stage of a pipeline.
+
+    >>> @pipelinefilter
+    ... def doubled(data):
+    ...     return (2 * x for x in data)
+    >>> list(doubled()([1, 2]))
+    [2, 4]
+    """
+    return Filter(function)
+
+
+class FluentMethod(Generic[P]):
+    """A filter as a method: `dataset.method(options)` is `dataset.compose(filter(options))`."""
+
+    def __init__(self, filter: Filter[P]) -> None:
+        self.filter = filter
+        self.__doc__ = filter.__doc__
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Filter[P]: ...
+    @overload
+    def __get__(self, instance: Pipeline, owner: type[Pipeline]) -> Callable[P, Pipeline]: ...
+    def __get__(self, instance: Any, owner: type) -> Any:
+        if instance is None:
+            return self.filter
+
+        def method(*args: P.args, **kw: P.kwargs) -> Any:
+            return instance.compose(self.filter(*args, **kw))
+
+        return update_wrapper(method, self.filter.function)
+
+
+def fluent(filter: Filter[P]) -> FluentMethod[P]:
+    """Declare a fluent method in a class body."""
+    return FluentMethod(filter)
