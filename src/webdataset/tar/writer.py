@@ -1,0 +1,265 @@
+"""Writes tar archives: plain ustar where that is enough, PAX where it is not.
+
+The same members give the same bytes: nothing here looks at the clock, the user or the machine.
+
+>>> blocks = []
+>>> writer = ArchiveWriter(blocks.append)
+>>> writer.add(b"a.txt", b"hello")
+>>> writer.finish()
+>>> len(b"".join(blocks))  # header, one block of data, two blocks of end marker
+2048
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from zlib import adler32
+
+from webdataset.errors import EncodingError
+
+BLOCK = 512
+END = b"\0" * (2 * BLOCK)
+FLUSH_BYTES = 1 << 20
+FLUSH_PARTS = 1000  # below IOV_MAX, the most parts one writev takes
+JOIN_BELOW = 16 << 10  # mean part size below which copying into one buffer beats handing over many
+
+MAX_NAME = 100
+MAX_PREFIX = 155
+MAX_OWNER = 31
+MAX_SIZE = 8**11 - 1
+MAX_ID = 8**7 - 1
+
+_BLOCK = struct.Struct("100s24s12s12s8s356s")
+_REST = struct.Struct("1s100s8s32s32s8s8s155s12s")
+_USTAR = b"ustar\x0000"
+_GNU = b"ustar  \0"
+_PADDINGS = [b"\0" * (-n % BLOCK) for n in range(BLOCK)]
+
+WriteFunction = Callable[[bytes], object]
+WriteParts = Callable[[Sequence[bytes]], object]
+
+
+def member_bytes(
+    name: str,
+    size: int,
+    *,
+    mode: int = 0o444,
+    mtime: float = 0,
+    user: str = "bigdata",
+    group: str = "bigdata",
+    uid: int = 0,
+    gid: int = 0,
+) -> bytes:
+    """The header block or blocks of a regular member.
+
+    >>> header = member_bytes("a.txt", 5)
+    >>> len(header), header[:5], header[257:262]
+    (512, b'a.txt', b'ustar')
+    """
+    return _template(mode, int(mtime), user, group, uid, gid).header(name_bytes(name), size)
+
+
+def padding(size: int) -> bytes:
+    """The zero bytes that fill the last block of a member of this size.
+
+    >>> len(padding(5)), padding(512)
+    (507, b'')
+    """
+    return _PADDINGS[size % BLOCK]
+
+
+def name_bytes(name: str) -> bytes:
+    """A member's name as it stands in the archive; surrogates give back the bytes they were read from.
+
+    >>> name_bytes("é.txt"), name_bytes("\\udce9.txt")
+    (b'\\xc3\\xa9.txt', b'\\xe9.txt')
+    """
+    try:
+        raw = name.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise EncodingError(
+            "a member's name must be valid text", member=name, hint="lone surrogates have no bytes"
+        ) from None
+    if not raw or b"\0" in raw or raw.endswith(b"/"):
+        raise EncodingError("a member's name must not be empty, hold a zero byte or end in a slash", member=name)
+    return raw
+
+
+class Headers:
+    """Makes the headers of members that differ only in name and size; most of a header is made once.
+
+    >>> headers = Headers(mtime=3)
+    >>> headers.header(b"a.txt", 5) == member_bytes("a.txt", 5, mtime=3)
+    True
+    """
+
+    def __init__(
+        self,
+        *,
+        mode: int = 0o444,
+        mtime: float = 0,
+        user: str = "bigdata",
+        group: str = "bigdata",
+        uid: int = 0,
+        gid: int = 0,
+    ) -> None:
+        self._records: dict[str, bytes] = {}  # what the plain header cannot hold, the same for every member
+        ids = self._number("uid", uid, MAX_ID), self._number("gid", gid, MAX_ID)
+        owners = self._owner("uname", user), self._owner("gname", group)
+        self._ids = b"%07o\0%07o\0%07o\0" % (mode & 0o7777, *ids)
+        self._mtime = b"%011o\0" % self._number("mtime", int(mtime), MAX_SIZE)
+        self._owners = owners
+        self._rest = self._tail()
+        self._sum = sum(self._ids) + sum(self._mtime) + sum(self._rest) + 8 * 32  # the checksum counts as spaces
+
+    def header(self, name: bytes, size: int) -> bytes:
+        """The header block or blocks of a regular member."""
+        if len(name) <= MAX_NAME and size <= MAX_SIZE and not self._records and name.isascii():
+            return self.plain(name, size)
+        return self._extended(name, size)
+
+    def plain(self, name: bytes, size: int) -> bytes:
+        """One ustar block, for an ASCII name of at most 100 bytes and a size below 8 GiB."""
+        digits = b"%011o" % size
+        # adler32's low half is the sum of the bytes + 1, exact below 65,521 and 20 times faster than sum()
+        total = self._sum + (adler32(name) & 0xFFFF) + (adler32(digits) & 0xFFFF) - 2
+        return _BLOCK.pack(name, self._ids, digits, self._mtime, b"%06o\0 " % total, self._rest)
+
+    def _extended(self, name: bytes, size: int) -> bytes:
+        records = dict(self._records)
+        before = b""
+        prefix, short = _split(name)
+        if not name.isascii() and _is_utf8(name):
+            records["path"] = name  # plain headers are ASCII by the standard; readers guess otherwise
+        elif not short and name.isascii():
+            records["path"] = name
+        elif not short:
+            before = self._gnu_long_name(name)
+        if size > MAX_SIZE:
+            records["size"] = b"%d" % size
+            size = 0
+        if records:
+            before += self._pax(name, records)
+        return before + self._block(short or _cut(name), size, self._tail(prefix=prefix))
+
+    def _pax(self, name: bytes, records: dict[str, bytes]) -> bytes:
+        body = b"".join(_record(key.encode(), value) for key, value in sorted(records.items()))
+        title = _cut(b"PaxHeaders/" + name.rpartition(b"/")[2])
+        return self._block(title, len(body), self._tail(b"x")) + body + padding(len(body))
+
+    def _gnu_long_name(self, name: bytes) -> bytes:
+        """PAX names are UTF-8 by definition; bytes that are not, and too long, travel GNU's way."""
+        body = name + b"\0"
+        header = self._block(b"././@LongLink", len(body), self._tail(b"L", magic=_GNU))
+        return header + body + padding(len(body))
+
+    def _block(self, name: bytes, size: int, rest: bytes) -> bytes:
+        digits = b"%011o\0" % size
+        total = sum(name) + sum(self._ids) + sum(digits) + sum(self._mtime) + sum(rest) + 8 * 32
+        return _BLOCK.pack(name, self._ids, digits, self._mtime, b"%06o\0 " % total, rest)
+
+    def _tail(self, kind: bytes = b"0", *, magic: bytes = _USTAR, prefix: bytes = b"") -> bytes:
+        user, group = self._owners
+        return _REST.pack(kind, b"", magic, user, group, b"0000000", b"0000000", prefix, b"")
+
+    def _number(self, key: str, value: int, most: int) -> int:
+        if 0 <= value <= most:
+            return value
+        self._records[key] = b"%d" % value
+        return 0
+
+    def _owner(self, key: str, value: str) -> bytes:
+        raw = value.encode("utf-8", "surrogateescape")
+        if b"\0" in raw:
+            raise ValueError(f"{key} must not hold a zero byte, got {value!r}")
+        if len(raw) <= MAX_OWNER and raw.isascii():
+            return raw
+        self._records[key] = raw
+        return _cut(raw, MAX_OWNER)
+
+
+class ArchiveWriter:
+    """Puts members one after another, in writes of about a megabyte.
+
+    `write` takes bytes; `writev`, where given, takes many parts at once and spares copying large ones.
+    """
+
+    def __init__(
+        self, write: WriteFunction, *, writev: WriteParts | None = None, headers: Headers | None = None
+    ) -> None:
+        self.headers = headers or Headers()
+        self.offset = 0
+        self._write = write
+        self._writev = writev
+        self._parts: list[bytes] = []
+        self._pending = 0
+
+    def add(self, name: bytes, data: bytes) -> None:
+        """Append one member."""
+        size = len(data)
+        header = self.headers.header(name, size)
+        pad = _PADDINGS[size & 511]
+        self._parts += (header, data, pad)
+        length = len(header) + size + len(pad)
+        self.offset += length
+        self._pending += length
+        if self._pending >= FLUSH_BYTES or len(self._parts) >= FLUSH_PARTS - 3:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand everything over that waits here."""
+        parts, self._parts = self._parts, []
+        pending, self._pending = self._pending, 0
+        if not parts:
+            return
+        if self._writev is not None and pending >= JOIN_BELOW * len(parts):
+            self._writev(parts)
+        else:
+            self._write(b"".join(parts))
+
+    def finish(self) -> None:
+        """Write the end marker."""
+        self._parts.append(END)
+        self.offset += len(END)
+        self._pending += len(END)
+        self.flush()
+
+
+@lru_cache(maxsize=64)
+def _template(mode: int, mtime: int, user: str, group: str, uid: int, gid: int) -> Headers:
+    return Headers(mode=mode, mtime=mtime, user=user, group=group, uid=uid, gid=gid)
+
+
+def _split(name: bytes) -> tuple[bytes, bytes]:
+    """(prefix, name) of a ustar header, or two empty strings where it does not fit."""
+    if len(name) <= MAX_NAME:
+        return b"", name
+    slash = name.find(b"/", max(len(name) - MAX_NAME - 1, 1), MAX_PREFIX + 1)
+    return (name[:slash], name[slash + 1 :]) if slash > 0 else (b"", b"")
+
+
+def _cut(raw: bytes, most: int = MAX_NAME) -> bytes:
+    """The beginning of a name, for readers that know no PAX; no character is cut in half."""
+    return raw if len(raw) <= most else raw[:most].decode("utf-8", "ignore").encode()
+
+
+def _is_utf8(raw: bytes) -> bool:
+    try:
+        raw.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _record(key: bytes, value: bytes) -> bytes:
+    """`LENGTH key=value\\n`, where the length counts its own digits.
+
+    >>> _record(b"path", b"a")
+    b'9 path=a\\n'
+    """
+    rest = len(key) + len(value) + 3
+    length = rest + len(str(rest))
+    length = rest + len(str(length))
+    return b"%d %b=%b\n" % (length, key, value)
