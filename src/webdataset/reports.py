@@ -1,4 +1,4 @@
-"""What happened to the data: counts of what was read, dropped and why, and how strict to be.
+"""One pass over the data: which epoch it is, how strict to be, and what was read, dropped and why.
 
 A pipeline makes one report per pass and puts it in force while it builds its stages; each stage keeps
 the one it was built under. So nested and interleaved pipelines count apart, at no cost per sample.
@@ -44,8 +44,9 @@ class Report:
     (10, {'ValueError: bad png': 1})
     """
 
-    def __init__(self, *, strict: bool | None = None) -> None:
+    def __init__(self, *, strict: bool | None = None, epoch: int = 0) -> None:
         self.strict = settings.strict if strict is None else strict
+        self.epoch = epoch
         self.counts: Counter[str] = Counter()
         self.reasons: Counter[str] = Counter()
 

@@ -1,0 +1,267 @@
+"""A source and stages, folded into an iterator.
+
+>>> from webdataset.filters import batched
+>>> pipeline = DataPipeline(lambda: iter([(1,), (2,), (3,)]), batched(2, partial=False))
+>>> [batch[0].tolist() for batch in pipeline]
+[[1, 2]]
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack
+from itertools import islice
+from typing import Any, Self
+
+from .passes import PassCounter
+from .reports import Report
+from .stages import PipelineStage
+from .workers import pytorch_worker_info
+
+ENDLESS = sys.maxsize
+_NOTHING: Any = object()
+_REAL_CLASS = object.__dict__["__class__"]
+
+
+class DataPipeline(PipelineStage):
+    """A dataset made of a source and stages; a stage is a function from iterator to iterator.
+
+    `with_epoch`, `repeat`, `with_length` and `append` change the pipeline and return it; `compose` and the fluent
+    methods return a new one. torch's DataLoader takes it as an IterableDataset.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__()
+        self.pipeline: list[Any] = []
+        self.length = -1
+        self.repetitions = 1
+        self.nsamples = -1
+        self.strict: bool | None = None
+        self._passes = PassCounter()
+        self._report: Report | None = None
+        self._report_folder: str | None = None
+        for stage in args:
+            if stage is None:
+                continue
+            if isinstance(stage, list):
+                self.pipeline.extend(stage)
+            else:
+                self.pipeline.append(stage)
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._counted(self.iterator()) if self.nsamples > 0 else self.iterator()
+
+    def iterator(self) -> Iterator[Any]:
+        """All passes, one after the other; a pass that gives nothing ends it."""
+        for _ in range(self.repetitions):
+            one_pass = self.iterator1()
+            try:
+                first = next(one_pass, _NOTHING)
+                if first is _NOTHING:
+                    return
+                yield first
+                yield from one_pass
+            finally:
+                one_pass.close()  # type: ignore[attr-defined]
+
+    def iterator1(self) -> Iterator[Any]:
+        """One pass over the source."""
+        if not self.pipeline:
+            raise ValueError("the pipeline is empty or closed: give it a source as its first stage")
+        self._report = report = Report(strict=self.strict, epoch=self._passes.begin())
+        with ExitStack() as opened:
+            opened.callback(self._publish_report)
+            with report.in_force():
+                source: Iterator[Any] = self._opened(opened, iter(self.invoke(self.pipeline[0])))
+                for stage in self.pipeline[1:]:
+                    source = self._opened(opened, iter(self.invoke(stage, source)))
+            yield from source
+
+    def invoke(self, f: Any, *args: Any, **kw: Any) -> Any:
+        """Start one stage on its source; the first stage has none."""
+        if isinstance(f, PipelineStage) and not (not args and hasattr(f, "__iter__")):
+            return f.run(*args, **kw)
+        if isinstance(f, list) or (not args and hasattr(f, "__iter__") and not isinstance(f, (str, bytes))):
+            return iter(f)
+        if callable(f):
+            return f(*args, **kw)
+        raise ValueError(f"{f!r} is no pipeline stage: a stage is a function from iterator to iterator")
+
+    def run(self, src: Any = None) -> Iterator[Any]:
+        """Read the pipeline as the first stage of another."""
+        if src is not None:
+            raise ValueError("a pipeline can only be the first stage of another: it has a source of its own")
+        return iter(self)
+
+    def stats(self) -> dict[str, Any]:
+        """What the latest pass in this process read, skipped and dropped, and why.
+
+        >>> sorted(DataPipeline([]).stats())[:3]
+        ['members_dropped', 'reasons', 'samples_dropped']
+        """
+        total = Report()
+        total.add((self._report or total).as_dict())
+        for stage in self.pipeline:
+            inner = getattr(stage, "stats", None)
+            if callable(inner):
+                total.add(inner())
+        return total.as_dict()
+
+    # -- building --------------------------------------------------------------------------------
+
+    def append(self, f: Any) -> Self:
+        """Add a stage to this pipeline."""
+        self.pipeline.append(f)
+        return self
+
+    def compose(self, *args: Any) -> Self:
+        """A new pipeline with these stages added."""
+        result = copy.copy(self)
+        result.pipeline = [*self.pipeline, *args]
+        result._passes = PassCounter()
+        result._report = None
+        return result
+
+    def stage(self, i: int) -> Any:
+        """The stage at this place."""
+        return self.pipeline[i]
+
+    def with_epoch(self, nsamples: int = -1, nbatches: int = -1) -> Self:
+        """Make an epoch of exactly this many items, repeating or cutting the stream; changes the pipeline.
+
+        Each worker of a DataLoader gives that many.
+        """
+        self.repetitions = ENDLESS
+        self.nsamples = max(nsamples, nbatches)
+        return self
+
+    def repeat(self, nepochs: int = -1, nbatches: int = -1) -> Self:
+        """Read the source this many times (endlessly, if not given), at most `nbatches` items in all."""
+        self.repetitions = nepochs if nepochs > 0 else ENDLESS
+        self.nsamples = nbatches
+        return self
+
+    def with_length(self, n: int, silent: bool = False) -> Self:
+        """Give the pipeline a `len()`; the data stays as it is.
+
+        >>> len(DataPipeline([]).with_length(10, silent=True))
+        10
+        """
+        if n < 0:
+            raise ValueError(f"a length is a number of items, got {n!r}")
+        if not silent:
+            message = "with_length() only sets what len() says; with_epoch() changes how many items there are"
+            warnings.warn(message, stacklevel=2)
+        self.length = n
+        _REAL_CLASS.__set__(self, _with_len(type(self)))
+        return self
+
+    def set_epoch(self, epoch: int) -> Self:
+        """Make this the epoch of the next pass, in all workers: shard order depends on it."""
+        self._passes.set(epoch)
+        return self
+
+    def close(self) -> None:
+        """Release what the stages hold; the pipeline cannot be read afterwards."""
+        for stage in self.pipeline:
+            close = getattr(stage, "close", None)
+            if callable(close):
+                close()
+        self.pipeline = []
+
+    # -- helpers ---------------------------------------------------------------------------------
+
+    @property
+    def __class__(self) -> type[Self]:
+        """The class itself; asking for it is how isinstance() comes by, so torch learns of it in time."""
+        kind = type(self)
+        register_iterable(kind)
+        return kind
+
+    @__class__.setter
+    def __class__(self, kind: type) -> None:
+        _REAL_CLASS.__set__(self, kind)
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        kind = type(self)
+        return _rebuilt, (getattr(kind, "_without_len", kind), self.__dict__, self.length)
+
+    def __copy__(self) -> Self:
+        result = type(self).__new__(type(self))
+        result.__dict__.update(self.__dict__)
+        return result
+
+    def _counted(self, passes: Iterator[Any]) -> Iterator[Any]:
+        try:
+            yield from islice(passes, self.nsamples)
+        finally:
+            passes.close()  # type: ignore[attr-defined]
+
+    def _opened(self, opened: ExitStack, iterator: Iterator[Any]) -> Iterator[Any]:
+        close = getattr(iterator, "close", None)
+        if callable(close):
+            opened.callback(close)
+        return iterator
+
+    def _publish_report(self) -> None:
+        """Leave the counts where the loader that started this worker finds them."""
+        folder, report = self._report_folder, self._report
+        if folder is None or report is None:
+            return
+        rank, _, worker, _ = pytorch_worker_info()
+        path = os.path.join(folder, f"{rank}-{worker}-{os.getpid()}.json")
+        try:
+            with open(f"{path}.tmp", "w", encoding="utf-8") as file:
+                json.dump(report.as_dict(), file)
+            os.replace(f"{path}.tmp", path)
+        except OSError:
+            # the loader has gone and took its folder along: nobody is left to tell
+            return
+
+
+def register_iterable(kind: type) -> None:
+    """Let torch, if the program has it, see this class as an IterableDataset; we never import torch for that."""
+    data = sys.modules.get("torch.utils.data")
+    dataset = getattr(data, "IterableDataset", None)
+    if dataset is not None and dataset not in _registered.setdefault(kind, set()):
+        _registered[kind].add(dataset)
+        dataset.register(kind)
+
+
+def add_length_method(pipeline: Any) -> Any:
+    """Give an object a `len()` that is its `length` attribute."""
+    _REAL_CLASS.__set__(pipeline, _with_len(type(pipeline)))
+    return pipeline
+
+
+_registered: dict[type, set[type]] = {}
+_length_classes: dict[type, type] = {}
+
+
+def _with_len(kind: type) -> type:
+    """The class with a `__len__`: a class of its own, because len() and hasattr() look at the class."""
+    if hasattr(kind, "_without_len"):
+        return kind
+    if kind not in _length_classes:
+
+        def __len__(self: Any) -> int:  # noqa: N807 - becomes the method of that name
+            return int(self.length)
+
+        body = {"__len__": __len__, "_without_len": kind, "__doc__": kind.__doc__, "__module__": kind.__module__}
+        _length_classes[kind] = type(f"{kind.__name__}_Length", (kind,), body)
+    return _length_classes[kind]
+
+
+def _rebuilt(kind: type, state: dict[str, Any], length: int) -> Any:
+    result: Any = object.__new__(kind)
+    result.__dict__.update(state)
+    if length >= 0:
+        _REAL_CLASS.__set__(result, _with_len(kind))
+    return result

@@ -1,0 +1,442 @@
+"""From opened shards to samples: members of a tar archive that share a key.
+
+`tarfile_samples` is url_opener, tar_file_expander and group_by_keys in one. Programs replace these three
+functions in this module; while they are our own, the last two run fused, which is several times faster.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+from typing import Any
+
+from .codecs.compression import decompressed
+from .errors import SampleError, WebDatasetError
+from .gopen import gopen
+from .handlers import Handler, ask, reraise_exception
+from .reports import Report, current_report
+from .stages import pipelinefilter
+from .storage.urls import local_path
+from .tar.reader import read_members
+
+Sample = dict[str, Any]
+Member = tuple[str, int, bytes]
+SplitName = Callable[[str], tuple[str | None, str | None]]
+SelectFile = Callable[[str], Any]
+RenameFile = Callable[[str], str]
+
+trace = False
+meta_prefix = "__"
+meta_suffix = "__"
+
+MAX_KEYS_REMEMBERED = 1 << 20
+"""Keys of one shard that are remembered to notice members that are not adjacent."""
+
+MAX_FIELDS_REMEMBERED = 4096
+
+_SKIP_META = r"__[^/]*__($|/)"
+
+
+def base_plus_ext(path: str) -> tuple[str | None, str | None]:
+    """Split a member's name at the first dot of its last component; (None, None) for names that are in no sample.
+
+    >>> base_plus_ext("train/dog.seg.png"), base_plus_ext("README")
+    (('train/dog', 'seg.png'), (None, None))
+    """
+    dot = path.find(".", path.rfind("/") + 1)
+    return (path[:dot], path[dot + 1 :]) if dot > 0 else (None, None)
+
+
+def valid_sample(sample: Any) -> bool:
+    """Is this a sample: a dict with something in it that is not marked as bad?
+
+    >>> valid_sample({"__key__": "a", "cls": b"1"}), valid_sample({"__bad__": True}), valid_sample({})
+    (True, False, False)
+    """
+    return isinstance(sample, dict) and len(sample) > 0 and not sample.get("__bad__", False)
+
+
+def url_opener(data: Iterable[Sample], handler: Handler = reraise_exception, **kw: Any) -> Iterator[Sample]:
+    """Open each shard: `{"url": ...}` becomes `{"url": ..., "stream": ...}`, with `local_path` for a local file."""
+    return _opened(data, handler, kw, current_report())
+
+
+def tar_file_iterator(
+    fileobj: Any,
+    skip_meta: str | None = _SKIP_META,
+    handler: Handler = reraise_exception,
+    select_files: SelectFile | None = None,
+    rename_files: RenameFile | None = None,
+) -> Iterator[Sample]:
+    """The regular members of one tar stream, compressed or not, as `{"fname": name, "data": bytes}`."""
+    report = current_report()
+    members = _members(fileobj, None, report, select_files, rename_files)
+    return _files(members, skip_meta, handler, report)
+
+
+def tar_file_expander(
+    data: Iterable[Sample],
+    handler: Handler = reraise_exception,
+    select_files: SelectFile | None = None,
+    rename_files: RenameFile | None = None,
+    eof_value: Any = None,
+) -> Iterator[Sample]:
+    """The members of every opened shard, as `{"fname", "data", "__url__"}`.
+
+    Each also has `__offset__`, by which group_by_keys tells where a shard ends. `eof_value` is given
+    after each shard only if you ask for one.
+    """
+    return _expanded(data, handler, select_files, rename_files, eof_value=eof_value, report=current_report())
+
+
+def group_by_keys(
+    data: Iterable[Sample],
+    keys: SplitName = base_plus_ext,
+    lcase: bool = True,
+    suffixes: Iterable[str] | None = None,
+    handler: Handler = reraise_exception,
+) -> Iterator[Sample]:
+    """Put members that follow each other and share a key into one sample; a shard's end ends a sample.
+
+    >>> files = [{"fname": "a.cls", "data": b"1"}, {"fname": "a.TXT", "data": b"x"}, {"fname": "b.cls", "data": b"2"}]
+    >>> [sorted(sample) for sample in group_by_keys(files)]
+    [['__key__', 'cls', 'txt'], ['__key__', 'cls']]
+    """
+    grouping = Grouping(keys, lcase, suffixes, handler, current_report())
+    return _grouped(data, grouping)
+
+
+def tarfile_samples(
+    src: Iterable[Sample],
+    handler: Handler = reraise_exception,
+    select_files: SelectFile | None = None,
+    rename_files: RenameFile | None = None,
+    *,
+    keys: SplitName = base_plus_ext,
+    opener: Callable[..., Iterator[Sample]] | None = None,
+) -> Iterator[Sample]:
+    """Open shards and give their samples: dicts of `__key__`, `__url__` and one bytes value per field."""
+    streams = (opener or url_opener)(src, handler=handler)
+    if tar_file_expander is _our_expander and group_by_keys is _our_grouping:
+        grouping = Grouping(keys, True, None, handler, current_report())
+        return _fused(streams, select_files, rename_files, grouping)
+    files = tar_file_expander(streams, handler=handler, select_files=select_files, rename_files=rename_files)
+    return group_by_keys(files, keys=keys, handler=handler)
+
+
+tarfile_to_samples = pipelinefilter(tarfile_samples)
+
+_our_expander = tar_file_expander
+_our_grouping = group_by_keys
+
+
+class Grouping:
+    """How members become samples, and who is asked when they do not."""
+
+    def __init__(
+        self, keys: SplitName, lcase: bool, suffixes: Iterable[str] | None, handler: Handler, report: Report
+    ) -> None:
+        # base_plus_ext is written out in the loop below: a call per member would cost a tenth of the time
+        self.split = None if keys is base_plus_ext else keys
+        self.lcase = lcase
+        self.suffixes = None if suffixes is None else set(suffixes)
+        self.handler = handler
+        self.report = report
+
+    def samples(self, windows: Iterable[list[Member]], places: Sample) -> Iterator[Sample]:
+        """The samples of one shard; `places` is what every sample says about its origin.
+
+        The sample in progress when the windows fail is dropped: it may be half a sample.
+        """
+        split, report = self.split, self.report
+        field_of: dict[str, tuple[str, int]] = {}
+        seen: dict[str, int] = {}
+        key: str | None = None
+        sample: Sample = {}
+        fields = count = 0
+        try:
+            for window in windows:
+                for name, offset, data in window:
+                    if split is None:
+                        dot = name.find(".", name.rfind("/") + 1)
+                        prefix, extension = (name[:dot], name[dot + 1 :]) if dot > 0 else (None, "")
+                    else:
+                        prefix, extension = split(name)
+                    if prefix is None or extension is None:
+                        report.dropped("members_dropped", "the name has no extension, so it belongs to no sample")
+                        continue
+                    if prefix != key:
+                        if fields:
+                            if key in seen:
+                                self._came_back(seen, key, fields, places, offset)
+                            else:
+                                seen[key] = fields  # type: ignore[index]
+                            count += 1
+                            yield sample
+                        key, fields = prefix, 0
+                        sample = {"__key__": key, **places}
+                    try:
+                        field, bit = field_of[extension]
+                    except KeyError:
+                        field, bit = self._field(field_of, extension)
+                    if not bit:
+                        self._leave_out(name, offset, places, field)
+                    elif fields & bit and field in sample:
+                        if not self._repeated(name, offset, key, field, places):
+                            fields, count = 0, count + 1
+                            yield sample
+                            raise _Stopped
+                    else:
+                        sample[field] = data
+                        fields |= bit
+                report.counts["samples_read"] += count
+                count = 0
+                if len(seen) > MAX_KEYS_REMEMBERED:
+                    seen.clear()
+            if fields:
+                if key in seen:
+                    self._came_back(seen, key, fields, places, None)
+                fields, count = 0, count + 1
+                yield sample
+        except Exception:
+            if fields:
+                report.dropped("samples_dropped", "the sample was not complete when its shard failed")
+            raise
+        finally:
+            report.counts["samples_read"] += count
+
+    def _field(self, field_of: dict[str, tuple[str, int]], extension: str) -> tuple[str, int]:
+        """The field's name and its bit; 0 for a name that must not or need not become a field."""
+        if len(field_of) > MAX_FIELDS_REMEMBERED:
+            field_of.clear()
+        field = extension.lower() if self.lcase else extension
+        wanted = self.suffixes is None or field in self.suffixes
+        # fields beyond the 62nd share a bit, which only makes the check for adjacency coarser
+        bit = 0 if field.startswith(meta_prefix) or not wanted else 1 << min(len(field_of), 62)
+        field_of[extension] = field, bit
+        return field, bit
+
+    def _leave_out(self, name: str, offset: int, places: Sample, field: str) -> None:
+        """A member named like a sample's own entries (`a.__url__`) must not pass for one."""
+        if field.startswith(meta_prefix):
+            self.report.dropped("members_dropped", "the field's name is reserved for the sample's own entries")
+            message = "a member's field begins with '__', which is reserved; it is left out"
+            self.report.warn(message, url=places.get("__url__"), offset=offset, member=name)
+
+    def _repeated(self, name: str, offset: int, key: str | None, field: str, places: Sample) -> bool:
+        error = SampleError(
+            f"the field {field!r} comes twice in one sample",
+            url=places.get("__url__"),
+            offset=offset,
+            member=name,
+            key=key,
+            field=field,
+            hint="every file of a sample needs an extension of its own, every sample a key of its own",
+        )
+        return ask(self.handler, error, self.report, "members_dropped")
+
+    def _came_back(
+        self, seen: dict[str, int], key: str | None, fields: int, places: Sample, offset: int | None
+    ) -> None:
+        """Warn, once a shard, when a key comes back with other fields: its members are not adjacent."""
+        told = ""  # no key is empty, so this entry remembers that the warning was given
+        if told in seen or key is None or not fields & ~seen[key]:
+            return
+        seen[told] = 0
+        self.report.warn(
+            "members of one sample are not adjacent, so it comes as several samples; sort the shard by name",
+            url=places.get("__url__"),
+            offset=offset,
+            key=key,
+        )
+
+
+class _Stopped(Exception):  # noqa: N818 - control flow, not an error
+    """A handler ended the stream."""
+
+
+def _opened(data: Iterable[Sample], handler: Handler, kw: dict[str, Any], report: Report) -> Iterator[Sample]:
+    for item in data:
+        url = item["url"]
+        try:
+            opened = {**item, "stream": gopen(url, **kw)}
+        except Exception as exn:
+            if ask(handler, _at(exn, url), report, "shards_skipped"):
+                continue
+            return
+        path = local_path(url)
+        if path is not None:
+            opened.setdefault("local_path", path)
+        yield opened
+
+
+def _fused(
+    streams: Iterable[Sample], select: SelectFile | None, rename: RenameFile | None, grouping: Grouping
+) -> Iterator[Sample]:
+    report, handler = grouping.report, grouping.handler
+    for source in streams:
+        url, stream = source["url"], source["stream"]
+        windows = _members(stream, url, report, select, rename, skip_meta=_SKIP_META)
+        try:
+            yield from grouping.samples(windows, _places(source))
+            stream.close()
+        except _Stopped:
+            return
+        except Exception as exn:
+            if ask(handler, _at(exn, url), report, "shards_skipped"):
+                continue
+            return
+        finally:
+            _close(windows)
+            _close_quietly(stream)
+        report.count("shards_read")
+
+
+def _expanded(
+    data: Iterable[Sample],
+    handler: Handler,
+    select: SelectFile | None,
+    rename: RenameFile | None,
+    *,
+    eof_value: Any,
+    report: Report,
+) -> Iterator[Sample]:
+    for source in data:
+        url, stream = source["url"], source["stream"]
+        places = _places(source)
+        item: Sample = {}
+        windows = _members(stream, url, report, select, rename, skip_meta=_SKIP_META)
+        try:
+            for window in windows:
+                for name, offset, content in window:
+                    item = {"fname": name, "data": content, "__offset__": offset, **places}
+                    yield item
+            stream.close()
+        except Exception as exn:
+            # the grouping still holds this item: it learns that the sample in progress may be half a sample
+            item["__cut__"] = True
+            if ask(handler, _at(exn, url), report, "shards_skipped"):
+                continue
+            return
+        finally:
+            _close(windows)
+            _close_quietly(stream)
+        report.count("shards_read")
+        if eof_value is not None:
+            yield eof_value
+
+
+def _grouped(data: Iterable[Sample], grouping: Grouping) -> Iterator[Sample]:
+    for _, shard in groupby(data, key=_Boundary()):
+        first = next(shard)
+        if "fname" not in first:
+            continue
+        places = {name: first[name] for name in ("__url__", "__local_path__") if name in first}
+        try:
+            yield from grouping.samples(_windows(first, shard), places)  # noqa: B031 - each shard is read once
+        except _CutShort:
+            continue
+        except _Stopped:
+            return
+
+
+class _CutShort(Exception):  # noqa: N818 - control flow, not an error
+    """The shard failed; its reader has told the handler."""
+
+
+class _Boundary:
+    """Numbers the shards in a stream of members: a new url, an offset that does not grow, or a marker."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.url: Any = None
+        self.offset = -1
+
+    def __call__(self, item: Sample) -> int:
+        offset = item.get("__offset__", self.offset + 1)
+        url = item.get("__url__")
+        if "fname" not in item or url != self.url or offset <= self.offset:
+            self.number += 1
+        self.url, self.offset = url, offset
+        return self.number
+
+
+def _windows(first: Sample, rest: Iterable[Sample]) -> Iterator[list[Member]]:
+    last = first
+    yield [(first["fname"], first.get("__offset__", 0), first["data"])]
+    for item in rest:
+        last = item
+        yield [(item["fname"], item.get("__offset__", 0), item["data"])]
+    if last.get("__cut__"):
+        raise _CutShort
+
+
+def _files(
+    windows: Iterator[list[Member]], skip_meta: str | None, handler: Handler, report: Report
+) -> Iterator[Sample]:
+    skipped = re.compile(skip_meta) if skip_meta else None
+    try:
+        for window in windows:
+            for name, offset, data in window:
+                if skipped is None or not skipped.match(name):
+                    yield {"fname": name, "data": data, "__offset__": offset}
+    except Exception as exn:
+        ask(handler, exn, report, "shards_skipped")
+    finally:
+        _close(windows)
+
+
+def _members(
+    stream: Any,
+    url: str | None,
+    report: Report,
+    select: SelectFile | None,
+    rename: RenameFile | None,
+    *,
+    skip_meta: str | None = None,
+) -> Iterator[list[Member]]:
+    plain = decompressed(stream, url=url)
+    windows = read_members(plain, url=url, report=report)
+    skipped = re.compile(skip_meta) if skip_meta else None
+    try:
+        for window in windows:
+            kept = window
+            if rename is not None:
+                kept = [(rename(name), offset, data) for name, offset, data in kept]
+            if select is not None:
+                kept = [member for member in kept if select(member[0])]
+            if skipped is not None and any(member[0].startswith(meta_prefix) for member in kept):
+                kept = [member for member in kept if not skipped.match(member[0])]
+            yield kept
+    finally:
+        _close(windows)
+        if plain is not stream:
+            _close_quietly(plain)
+
+
+def _places(source: Sample) -> Sample:
+    places = {"__url__": source["url"]}
+    path = source.get("local_path", source.get("__local_path__"))
+    if path is not None:
+        places["__local_path__"] = os.fspath(path)
+    return places
+
+
+def _at(exn: Exception, url: Any) -> Exception:
+    return exn.at(url=str(url)) if isinstance(exn, WebDatasetError) else exn
+
+
+def _close(iterator: Any) -> None:
+    close = getattr(iterator, "close", None)
+    if close is not None:
+        close()
+
+
+def _close_quietly(stream: Any) -> None:
+    """Release a stream whose data no longer matters, so neither does what it has to say."""
+    # the error that counts was raised before, or the consumer has left
+    with contextlib.suppress(Exception):
+        stream.close()
