@@ -15,6 +15,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import Any
 from zlib import adler32
 
 from webdataset.errors import EncodingError
@@ -58,7 +59,8 @@ def member_bytes(
     >>> len(header), header[:5], header[257:262]
     (512, b'a.txt', b'ustar')
     """
-    return _template(mode, int(mtime), user, group, uid, gid).header(name_bytes(name), size)
+    headers = _headers(mode=mode, mtime=int(mtime), user=user, group=group, uid=uid, gid=gid)
+    return headers.header(name_bytes(name), size)
 
 
 def padding(size: int) -> bytes:
@@ -228,8 +230,8 @@ class ArchiveWriter:
 
 
 @lru_cache(maxsize=64)
-def _template(mode: int, mtime: int, user: str, group: str, uid: int, gid: int) -> Headers:
-    return Headers(mode=mode, mtime=mtime, user=user, group=group, uid=uid, gid=gid)
+def _headers(**options: Any) -> Headers:
+    return Headers(**options)
 
 
 def _split(name: bytes) -> tuple[bytes, bytes]:
