@@ -1,0 +1,245 @@
+"""WebDataset: a list of shards becomes a dataset of samples.
+
+    urls -> this node's -> this worker's -> in this epoch's order -> opened -> samples -> at least one
+
+Programs written for older versions construct it their way: version 1's arguments (`extensions=`, `decoder=`,
+`transforms=`, `shuffle=`) and 0.1's (`length=`, `shard_selection=`) become stages in version1.py.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Self
+
+from . import shardlists
+from .cache import FileCache
+from .errors import EmptyDatasetError
+from .filters import _shuffle, reraise_exception
+from .fluid import FluidInterface, FluidWrapper, Processor
+from .handlers import Handler
+from .loader import WebLoader
+from .pipeline import DataPipeline
+from .reports import current_report
+from .settings import settings
+from .stages import PipelineStage
+from .tariterators import SplitName, base_plus_ext, group_by_keys, tar_file_expander, tarfile_samples
+from .version1 import Version1
+from .workers import make_seed, pytorch_worker_info
+
+__all__ = [
+    "Dataset",
+    "FluidInterface",
+    "FluidWrapper",
+    "Processor",
+    "WebDataset",
+    "WebLoader",
+    "check_empty",
+    "group_by_keys",
+    "tar_file_expander",
+]
+
+DEFAULT_SHARD_BUFFER = 100
+Splitter = Callable[..., Iterable[Any]]
+
+
+class WebDataset(DataPipeline, FluidInterface):
+    """The samples of a list of shards, read one after the other.
+
+    `urls` is a path or url with braces (`train-{000000..000146}.tar`), a folder ending in `/`, or an iterable of
+    those. Each sample is a dict of `__key__`, `__url__` and one bytes value per file; `decode()` makes values of them.
+
+    - `shardshuffle=n`: a new shard order every epoch, a function of the seed and the epoch alone
+    - `resampled=True`: an endless stream of shards drawn with replacement
+    - `nodesplitter`, `workersplitter`: which shards are this node's and this worker's
+    - `handler`: what to do with a shard that fails; `strict=True`: no skips, and warnings are errors
+    - `cache_dir`: keep shards on this machine
+
+    >>> with_labels = WebDataset("tests/data/digits.tar").decode("l8").to_tuple("png", "cls")
+    """
+
+    def __init__(  # noqa: PLR0917 - the order of the arguments is given by the programs that use it
+        self,
+        urls: Any,
+        handler: Handler = reraise_exception,
+        mode: str | None = None,
+        resampled: bool = False,
+        repeat: bool = False,
+        shardshuffle: int | bool | None = None,
+        cache_size: int = -1,
+        cache_dir: str | None = None,
+        url_to_name: Callable[[str], str] | None = None,
+        detshuffle: bool = False,
+        nodesplitter: Splitter | None = shardlists.single_node_only,
+        workersplitter: Splitter | None = shardlists.split_by_worker,
+        select_files: Callable[[str], Any] | None = None,
+        rename_files: Callable[[str], str] | None = None,
+        empty_check: bool = True,
+        verbose: bool = False,
+        seed: int | None = None,
+        *,
+        strict: bool | None = None,
+        keys: SplitName = base_plus_ext,
+        **older: Any,
+    ) -> None:
+        super().__init__()
+        version1 = Version1.from_arguments(older)
+        handler = version1.handler(handler)
+        self.strict = strict
+        self.seed = _seed(seed, detshuffle)
+        source = _source(urls, resampled=resampled, mode=mode, seed=seed)
+        if resampled and shardshuffle:
+            warnings.warn("resampled=True draws shards at random: shardshuffle has no effect with it", stacklevel=2)
+        endless = resampled or isinstance(source, shardlists.DirectoryShardList)
+        splitters = [] if endless else [nodesplitter, version1.worker_splitter(workersplitter)]
+        order = _ShardOrder(_shard_buffer(version1.shard_shuffle(shardshuffle)), self.seed)
+        opener = _opener(cache_dir, cache_size, url_to_name, verbose, handler)
+        reader = _Reader(handler, select_files, rename_files, keys, version1.opener(opener))
+        self.pipeline = [source, *filter(None, splitters), *([] if endless else [order]), reader]
+        if empty_check:
+            self.pipeline.append(_checked)
+        self.pipeline.extend(version1.stages())
+        version1.apply_lengths(self, repeat)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+
+class Dataset(WebDataset):
+    """WebDataset under its name in the first 0.1 versions."""
+
+
+def check_empty(source: Iterable[Any]) -> Iterator[Any]:
+    """Pass everything on; if there is nothing, say why that may be."""
+    samples = iter(source)
+    for first in samples:
+        yield first
+        yield from samples
+        return
+    _, _, worker, workers = pytorch_worker_info()
+    cause = f"worker {worker} of {workers} got no shard" if workers > 1 else "the shards hold no sample"
+    raise EmptyDatasetError(
+        f"the dataset is empty: {cause}, or all were skipped",
+        hint="use no more workers than shards, or empty_check=False if an empty part is right",
+    )
+
+
+def _checked(source: Iterator[Any]) -> Iterator[Any]:
+    """check_empty as it is now: programs replace it in this module."""
+    return check_empty(source)
+
+
+class _ShardOrder(PipelineStage):
+    """Shards in the order of the epoch: a function of the shards, the seed and the epoch, and of nothing else."""
+
+    def __init__(self, buffer: int, seed: int) -> None:
+        self.buffer = buffer
+        self.seed = seed
+
+    def run(self, src: Iterable[Any]) -> Iterator[Any]:
+        if self.buffer < 1:
+            return iter(src)
+        rng = random.Random(make_seed("shards", self.seed, current_report().epoch))
+        return _shuffle(iter(src), self.buffer, self.buffer, rng=rng)
+
+
+class _Reader(PipelineStage):
+    """Shards to samples."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        select_files: Callable[[str], Any] | None,
+        rename_files: Callable[[str], str] | None,
+        keys: SplitName,
+        opener: Callable[..., Iterator[Any]] | None,
+    ) -> None:
+        self.handler = handler
+        self.select_files = select_files
+        self.rename_files = rename_files
+        self.keys = keys
+        self.opener = opener
+
+    def run(self, src: Iterable[Any]) -> Iterator[Any]:
+        return tarfile_samples(
+            src, self.handler, self.select_files, self.rename_files, keys=self.keys, opener=self.opener
+        )
+
+
+class _CachedOpener:
+    """A file cache in the place of the url opener."""
+
+    def __init__(self, cache: FileCache) -> None:
+        self.cache = cache
+
+    def __call__(self, src: Iterable[Any], handler: Handler) -> Iterator[Any]:  # noqa: ARG002 - the cache has it
+        return iter(self.cache(src))
+
+
+def _opener(
+    cache_dir: Any, cache_size: int, url_to_name: Callable[[str], str] | None, verbose: bool, handler: Handler
+) -> _CachedOpener | None:
+    folder = cache_dir or settings.cache_dir
+    if not folder:
+        return None
+    size = cache_size if cache_size > 0 else settings.cache_size
+    naming = {} if url_to_name is None else {"url_to_name": url_to_name}
+    cache = FileCache(os.fspath(folder), cache_size=int(size), verbose=verbose, handler=handler, **naming)
+    return _CachedOpener(cache)
+
+
+def _seed(seed: int | None, detshuffle: bool) -> int:
+    """The given seed, WDS_SEED, or one drawn now, so that all workers of this dataset have the same."""
+    if seed is not None:
+        return seed
+    if settings.seed is not None:
+        return settings.seed
+    return 0 if detshuffle else random.SystemRandom().getrandbits(31)
+
+
+def _shard_buffer(shardshuffle: int | bool | None) -> int:
+    if shardshuffle is True:
+        warnings.warn(f"shardshuffle=True means shardshuffle={DEFAULT_SHARD_BUFFER}; say how many", stacklevel=3)
+        return DEFAULT_SHARD_BUFFER
+    return int(shardshuffle or 0)
+
+
+def _source(urls: Any, *, resampled: bool, mode: str | None, seed: int | None) -> Any:
+    """The stage that lists the shards."""
+    if isinstance(urls, os.PathLike):
+        urls = os.fspath(urls) + ("/" if os.path.isdir(urls) else "")
+    if isinstance(urls, dict) or (isinstance(urls, str) and urls.endswith((".yaml", ".yml"))):
+        return shardlists.MultiShardSample(urls)
+    if isinstance(urls, str) and urls.endswith(".json"):
+        raise ValueError(f"{urls!r} is no shard: give the shards' urls, with braces or as a list")
+    if isinstance(urls, str) and urls.endswith("/") and os.path.isdir(urls):
+        if mode is not None:
+            return shardlists.DirectoryShardList(urls, mode=mode)
+        urls = _shards_in(urls)
+    if _lists_shards_itself(urls):
+        return urls
+    if not isinstance(urls, str):
+        urls = [os.fspath(url) for url in urls]
+    if resampled:
+        return shardlists.ResampledShards(urls, seed=seed or 0, deterministic=seed is not None)
+    return shardlists.SimpleShardList(urls)
+
+
+def _shards_in(folder: str) -> list[str]:
+    endings = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst", ".tar.lz4")
+    names = sorted(name for name in os.listdir(folder) if name.endswith(endings) and not name.startswith("."))
+    if not names:
+        raise EmptyDatasetError(f"the folder {folder!r} has no shards", hint="shards are files named *.tar or *.tar.gz")
+    return [os.path.join(folder, name) for name in names]
+
+
+def _lists_shards_itself(urls: Any) -> bool:
+    """A dataset of `{"url": ...}`, rather than a list of urls or a generator of them."""
+    return (hasattr(urls, "__iter__") and not isinstance(urls, (str, list, tuple, set, frozenset, range))) and (
+        isinstance(urls, PipelineStage) or not hasattr(urls, "__next__")
+    )

@@ -1,0 +1,99 @@
+"""The filters as methods, for every kind of dataset: `dataset.shuffle(1000).decode("rgb")`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, Self
+
+from . import filters
+from .pipeline import DataPipeline
+from .stages import Filter, fluent
+from .workers import pytorch_worker_info
+
+
+class FluidInterface:
+    """Mixin that gives a DataPipeline the filters as methods; each returns a new dataset.
+
+    Add your own: `class MyDataset(WebDataset): every = wds.fluent(my_filter)`.
+    """
+
+    compose: Callable[..., Self]
+
+    batched = fluent(filters.batched)
+    unbatched = fluent(filters.unbatched)
+    listed = fluent(filters.listed)
+    unlisted = fluent(filters.unlisted)
+    log_keys = fluent(filters.log_keys)
+    map = fluent(filters.map)
+    decode = fluent(filters.decode)
+    map_dict = fluent(filters.map_dict)
+    map_tuple = fluent(filters.map_tuple)
+    select = fluent(filters.select)
+    to_tuple = fluent(filters.to_tuple)
+    slice = fluent(filters.slice)
+    rename = fluent(filters.rename)
+    rename_keys = fluent(filters.rename_keys)
+    extract_keys = fluent(filters.extract_keys)
+    rsample = fluent(filters.rsample)
+    xdecode = fluent(filters.xdecode)
+    associate = fluent(filters.associate)
+    info = fluent(filters.info)
+    pipe = fluent(filters.pipe)
+    then = fluent(filters.then)
+
+    def shuffle(self, size: int, **kw: Any) -> Self:
+        """Shuffle samples in a buffer of this many; less than 1 changes nothing."""
+        return self if size < 1 else self.compose(filters.shuffle(size, **kw))
+
+    def mcached(self) -> Self:
+        """Keep the samples of a complete pass in memory and serve later passes from there."""
+        return self.compose(filters.Cached())
+
+    def lmdb_cached(self, *args: Any, **kw: Any) -> Self:
+        """Keep the samples of a complete pass in an LMDB file and serve later passes from there."""
+        return self.compose(filters.LMDBCached(*args, **kw))
+
+    def dbcache(self, fname: str, size: int, **kw: Any) -> Self:
+        """Keep the first `size` samples in a SQLite file and serve later passes from there."""
+        return self.compose(filters.DBCache(fname, size, **kw))
+
+    def ddp_equalize(self, length: int) -> Self:
+        """Give every rank the same number of items, its share of `length` rounded up, by repeating the stream."""
+        _, world_size, _, _ = pytorch_worker_info()
+        result: Any = self.compose()
+        per_rank = -(-length // world_size)
+        return result.repeat(nbatches=per_rank).with_length(per_rank, silent=True)  # type: ignore[no-any-return]
+
+
+class FluidWrapper(DataPipeline, FluidInterface):
+    """Any iterable dataset, with the fluent methods.
+
+    >>> list(FluidWrapper([1, 2, 3]).slice(2))
+    [1, 2]
+    """
+
+    def __init__(self, initial: Any) -> None:
+        super().__init__([initial])
+
+
+class Processor:
+    """A filter and its options, waiting for a dataset: `Processor(wds.map, f)(dataset)`; or, in older programs,
+    `Processor(dataset, stage_function, options...)`, which is a dataset itself.
+
+    >>> list(Processor(filters.map, str)([1, 2]))
+    ['1', '2']
+    """
+
+    def __init__(self, first: Any, *args: Any, **kw: Any) -> None:
+        self.first = first
+        self.args = args
+        self.kw = kw
+
+    def __call__(self, dataset: Any) -> FluidWrapper:
+        chosen = self.first if isinstance(self.first, Filter) else Filter(self.first)
+        return FluidWrapper(dataset).compose(chosen(*self.args, **self.kw))
+
+    def __iter__(self) -> Iterator[Any]:
+        function, *args = self.args
+        plain = function.function if isinstance(function, Filter) else function
+        return iter(plain(iter(self.first), *args, **self.kw))

@@ -1,0 +1,40 @@
+"""Shards for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pytest
+
+from tests_support import numbered, tar_bytes
+
+
+@pytest.fixture
+def make_shard(tmp_path: Path) -> Callable[..., str]:
+    """Write a shard and return its path: `make_shard("a.tar", samples=10)` or `make_shard("a.tar", files=[...])`."""
+
+    def make(
+        name: str = "a.tar",
+        samples: int = 10,
+        files: Iterable[tuple[str, bytes]] | None = None,
+        *,
+        start: int = 0,
+        end: bool = True,
+    ) -> str:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(tar_bytes(numbered(samples, start) if files is None else files, end=end))
+        return str(path)
+
+    return make
+
+
+@pytest.fixture
+def make_shards(make_shard: Callable[..., str]) -> Callable[..., list[str]]:
+    """Write several shards with consecutive samples: `make_shards(3, samples=5)`."""
+
+    def make(shards: int, samples: int = 10) -> list[str]:
+        return [make_shard(f"shard-{i:06d}.tar", samples, start=i * samples) for i in range(shards)]
+
+    return make

@@ -1,0 +1,29 @@
+"""Archives for tests, made with Python's own tarfile so that reader and writer are not each other's witness."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Iterable
+
+
+def tar_bytes(files: Iterable[tuple[str, bytes]], *, end: bool = True) -> bytes:
+    """A tar archive of these (name, content) pairs, without its end marker if asked for."""
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for name, content in files:
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+        size = archive.offset
+    return buffer.getvalue()[:size] + (bytes(1024) if end else b"")
+
+
+def numbered(samples: int, start: int = 0) -> list[tuple[str, bytes]]:
+    """The files of samples 000000, 000001, ...: a txt and a cls each."""
+    numbers = range(start, start + samples)
+    return [
+        (f"{i:06d}.{ext}", f"{ext}{i}".encode() if ext == "txt" else b"%d" % i)
+        for i in numbers
+        for ext in ("cls", "txt")
+    ]
