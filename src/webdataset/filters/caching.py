@@ -1,0 +1,201 @@
+"""Caching: keep the samples of a whole pass, in memory or on disk, and serve later passes from there.
+
+A pass that was given up, failed or was killed leaves nothing that could be taken for a whole one. Samples
+on disk are read as foreign data: through the restricted unpickler, unless `allow_pickle=True`.
+In a job of several workers each keeps a file of its own, since each sees another part of the data.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import pickle
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from itertools import islice
+from types import ModuleType
+from typing import Any
+
+from webdataset.errors import MissingPackageError
+from webdataset.stages import PipelineStage
+from webdataset.workers import pytorch_worker_info
+
+from .closing import close
+from .locks import locked
+
+
+class Cached(PipelineStage):
+    """Keep all samples in memory once a pass is complete.
+
+    >>> stage = Cached()
+    >>> list(stage.run(iter("ab"))), list(stage.run(iter("not read")))
+    (['a', 'b'], ['a', 'b'])
+    """
+
+    def __init__(self) -> None:
+        self.cached: list[Any] | None = None
+
+    def run(self, src: Iterable[Any]) -> Iterator[Any]:
+        if self.cached is not None:
+            close(src)
+            return (_copied(sample) for sample in self.cached)
+        return self._filled(iter(src))
+
+    def _filled(self, source: Iterator[Any]) -> Iterator[Any]:
+        samples = []
+        try:
+            for sample in source:
+                samples.append(_copied(sample))
+                yield sample
+            self.cached = samples
+        finally:
+            close(source)
+
+
+mcached = Cached
+
+
+class LMDBCached(PipelineStage):
+    """Keep all samples in an LMDB database once a pass is complete."""
+
+    def __init__(
+        self,
+        fname: str | os.PathLike[str],
+        map_size: float = 1e12,
+        pickler: Any = pickle,
+        chunksize: int = 500,
+        *,
+        allow_pickle: bool | None = None,
+    ) -> None:
+        if chunksize < 1:
+            raise ValueError(f"chunksize must be at least 1, got {chunksize}")
+        self.fname = os.fspath(fname)
+        self.map_size = int(map_size)
+        self.pickler = pickler
+        self.chunksize = int(chunksize)
+        self.allow_pickle = allow_pickle
+
+    def run(self, src: Iterable[Any]) -> Iterator[Any]:
+        _lmdb()
+        return self._run(iter(src), SampleBytes(self.pickler, self.allow_pickle), part_name(self.fname))
+
+    def is_complete(self) -> bool:
+        """Whether this worker's cache holds a whole pass."""
+        path = part_name(self.fname)
+        if not os.path.exists(path):
+            return False
+        with self._opened(path) as db:
+            return _count(db) is not None
+
+    def _run(self, source: Iterator[Any], samples: SampleBytes, path: str) -> Iterator[Any]:
+        try:
+            with self._opened(path) as db:
+                if (count := _count(db)) is not None:
+                    yield from self._served(db, samples, count)
+                else:
+                    yield from self._filled_by_one(db, samples, source, os.path.join(path, "filling"))
+        finally:
+            close(source)
+
+    @contextmanager
+    def _opened(self, path: str) -> Iterator[Any]:
+        with closing(_lmdb().open(path, map_size=self.map_size)) as db:
+            yield db
+
+    def _filled_by_one(self, db: Any, samples: SampleBytes, source: Iterator[Any], lock: str) -> Iterator[Any]:
+        with open(lock, "ab") as file, locked(file, wait=False) as mine:
+            yield from self._filled(db, samples, source) if mine else source
+
+    def _filled(self, db: Any, samples: SampleBytes, source: Iterator[Any]) -> Iterator[Any]:
+        with db.begin(write=True) as transaction:
+            transaction.drop(db.open_db(None, transaction), delete=False)  # what an interrupted pass left
+        count = 0
+        while chunk := list(islice(source, self.chunksize)):
+            with db.begin(write=True) as transaction:
+                for n, sample in enumerate(chunk, count):
+                    transaction.put(_number(n), samples.dumps(sample))
+            count += len(chunk)
+            yield from chunk
+        with db.begin(write=True) as transaction:
+            transaction.put(COMPLETE, b"%s%d" % (LAYOUT, count))
+
+    def _served(self, db: Any, samples: SampleBytes, count: int) -> Iterator[Any]:
+        for start in range(0, count, self.chunksize):
+            with db.begin() as transaction:
+                numbers = range(start, min(start + self.chunksize, count))
+                chunk = [transaction.get(_number(n)) for n in numbers]
+            for data in chunk:
+                yield samples.loads(data)
+
+    def __getstate__(self) -> dict[str, Any]:
+        pickler = self.pickler.__name__ if isinstance(self.pickler, ModuleType) else self.pickler
+        return self.__dict__ | {"pickler": pickler}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if isinstance(self.pickler, str):
+            self.pickler = importlib.import_module(self.pickler)
+
+
+lmdb_cached = LMDBCached
+COMPLETE = b"_"
+LAYOUT = b"samples by number:"
+
+
+class SampleBytes:
+    """Samples as bytes on disk; the first one written must also be readable, or it is refused at once."""
+
+    def __init__(self, pickler: Any = pickle, allow_pickle: bool | None = None) -> None:
+        self.pickler = pickler
+        self.allow_pickle = allow_pickle
+        self.checked = False
+
+    def dumps(self, sample: Any) -> bytes:
+        data: bytes = self.pickler.dumps(sample)
+        if not self.checked:
+            self.loads(data)
+            self.checked = True
+        return data
+
+    def loads(self, data: bytes) -> Any:
+        if self.pickler is not pickle:
+            return self.pickler.loads(data)
+        from webdataset.codecs import pickles
+
+        return pickles.loads(data, allow_pickle=self.allow_pickle)
+
+
+def part_name(name: str) -> str:
+    """The file of this worker: the name itself when there is only one.
+
+    >>> part_name("cache.db")
+    'cache.db'
+    """
+    rank, world_size, worker, num_workers = pytorch_worker_info()
+    parts = world_size * num_workers
+    return name if parts == 1 else f"{name}.{rank * num_workers + worker}-of-{parts}"
+
+
+def _copied(sample: Any) -> Any:
+    """Later passes must not see what a user's function did to the sample in place."""
+    return sample.copy() if isinstance(sample, (dict, list)) else sample
+
+
+def _count(db: Any) -> int | None:
+    with db.begin() as transaction:
+        marker = transaction.get(COMPLETE)
+    if marker is None or not bytes(marker).startswith(LAYOUT):
+        return None
+    return int(bytes(marker)[len(LAYOUT) :])
+
+
+def _number(n: int) -> bytes:
+    return b"%012d" % n
+
+
+def _lmdb() -> Any:
+    try:
+        import lmdb
+    except ImportError as exn:
+        raise MissingPackageError("LMDBCached needs the package lmdb", hint="pip install 'webdataset[cache]'") from exn
+    return lmdb

@@ -1,0 +1,258 @@
+"""Mapping: apply functions to samples and fields."""
+
+from __future__ import annotations
+
+import copy
+import io
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from fnmatch import fnmatch
+from typing import Any
+
+from webdataset.errors import DecodingError
+from webdataset.handlers import Handler, reraise_exception
+from webdataset.stages import pipelinefilter
+
+from .closing import applied, closing, plain
+
+Decode = Callable[[Any], Any]
+
+
+@pipelinefilter
+def map(data: Iterable[Any], f: Callable[[Any], Any], handler: Handler = reraise_exception) -> Iterator[Any]:
+    """Apply a function to every sample; None drops the sample, a new dict keeps the old `__key__`.
+
+    >>> list(map(lambda sample: {"n": len(sample["txt"])})([{"__key__": "a", "txt": b"hello"}]))
+    [{'n': 5, '__key__': 'a'}]
+    """
+    _check_callable("map", f)
+
+    def mapped(sample: Any) -> Any:
+        result = f(sample)
+        if result is sample or not isinstance(result, dict) or "__key__" in result:
+            return result
+        return _with_key(result, sample)
+
+    return applied(data, mapped, handler)
+
+
+_map = plain(map)
+
+
+@pipelinefilter
+def map_dict(
+    data: Iterable[dict[str, Any]], /, handler: Handler = reraise_exception, **kw: Callable[[Any], Any]
+) -> Iterator[dict[str, Any]]:
+    """Apply a function to each of the named fields.
+
+    >>> list(map_dict(cls=int)([{"cls": "7", "txt": "seven"}]))
+    [{'cls': 7, 'txt': 'seven'}]
+    """
+    if not kw:
+        raise ValueError("map_dict needs a function for at least one field: map_dict(jpg=f)")
+    for field, f in kw.items():
+        _check_callable(f"map_dict({field}=...)", f)
+
+    def mapped(sample: dict[str, Any]) -> dict[str, Any]:
+        changed = sample.copy()
+        for field, f in kw.items():
+            changed[field] = f(sample[field])
+        return changed
+
+    return applied(data, mapped, handler)
+
+
+_map_dict = plain(map_dict)
+
+
+@pipelinefilter
+def map_tuple(
+    data: Iterable[Sequence[Any]], *args: Callable[[Any], Any] | None, handler: Handler = reraise_exception
+) -> Iterator[tuple[Any, ...]]:
+    """Apply the n-th function to the n-th value; None, or no function, keeps the value.
+
+    >>> list(map_tuple(int, None)([("7", "seven", b"VII")]))
+    [(7, 'seven', b'VII')]
+    """
+    for f in args:
+        if f is not None:
+            _check_callable("map_tuple", f)
+
+    def mapped(sample: Sequence[Any]) -> tuple[Any, ...]:
+        if not isinstance(sample, (tuple, list)):
+            raise TypeError(f"map_tuple takes tuples or lists, got {_type(sample)}; to_tuple makes tuples of dicts")
+        values = list(sample)
+        for n, (f, value) in enumerate(zip(args, sample, strict=False)):
+            if f is not None:
+                values[n] = f(value)
+        return tuple(values)
+
+    return applied(data, mapped, handler)
+
+
+_map_tuple = plain(map_tuple)
+
+
+@pipelinefilter
+def select(
+    data: Iterable[Any], predicate: Callable[[Any], Any], *, handler: Handler = reraise_exception
+) -> Iterator[Any]:
+    """Keep the samples for which the predicate is true.
+
+    >>> list(select(str.isdigit)(["1", "x", "3"]))
+    ['1', '3']
+    """
+    _check_callable("select", predicate)
+    return applied(data, lambda sample: sample if predicate(sample) else None, handler)
+
+
+_select = plain(select)
+
+
+@pipelinefilter
+def pipe(data: Iterable[Any], f: Callable[..., Iterable[Any]], *args: Any, **kw: Any) -> Iterator[Any]:
+    """Put a function of the whole stream into the pipeline.
+
+    >>> list(pipe(sorted, reverse=True)([1, 3, 2]))
+    [3, 2, 1]
+    """
+    _check_callable("pipe", f)
+    source = iter(data)
+    return closing(source, iter(f(source, *args, **kw)))
+
+
+_pipe = plain(pipe)
+
+
+@pipelinefilter
+def then(data: Iterable[Any], f: Callable[..., Iterable[Any]], *args: Any, **kw: Any) -> Iterator[Any]:
+    """`pipe`, under its name in the 0.1 API."""
+    piped: Iterator[Any] = _pipe(data, f, *args, **kw)
+    return piped
+
+
+_then = plain(then)
+
+
+@pipelinefilter
+def decode(
+    data: Iterable[dict[str, Any]],
+    /,
+    *args: Any,
+    handler: Handler = reraise_exception,
+    pre: Sequence[Any] | None = None,
+    post: Sequence[Any] | None = None,
+    only: Any = None,
+    partial: bool = False,
+    **kw: Any,
+) -> Iterator[dict[str, Any]]:
+    """Decode fields by their extension; a string such as "pil" or "rgb8" says how images are decoded.
+
+    >>> list(decode()([{"__key__": "a", "cls": b"7", "json": b"[1, 2]"}]))
+    [{'__key__': 'a', 'cls': 7, 'json': [1, 2]}]
+    """
+    from webdataset.autodecode import Decoder, imagehandler
+
+    decoders = [imagehandler(each) if isinstance(each, str) else each for each in args]
+    return applied(data, Decoder(decoders, pre=pre, post=post, only=only, partial=partial, **kw), handler)
+
+
+_decode = plain(decode)
+
+
+def decode_bin(stream: Any) -> Any:
+    """The bytes as they are."""
+    return stream.read()
+
+
+def decode_text(stream: Any) -> str:
+    """Text in utf-8."""
+    text: str = stream.read().decode("utf-8")
+    return text
+
+
+def decode_pickle(stream: Any) -> Any:
+    """A pickle of plain data; anything else is refused, as in `decode`."""
+    from webdataset.codecs import pickles
+
+    return pickles.loads(stream.read())
+
+
+default_decoders: list[tuple[str, Any]] = [("*.bin", decode_bin), ("*.txt", decode_text), ("*.pyd", decode_pickle)]
+
+
+@pipelinefilter
+def xdecode(
+    data: Iterable[dict[str, Any]],
+    /,
+    *args: tuple[str, Any],
+    must_decode: bool = True,
+    defaults: Sequence[tuple[str, Any]] = default_decoders,
+    handler: Handler = reraise_exception,
+    **kw: Any,
+) -> Iterator[dict[str, Any]]:
+    """Decode by glob patterns: each function gets a stream, later rules win, False leaves the bytes.
+
+    >>> list(xdecode(("*.raw", False), n=lambda stream: len(stream.read()))([{"txt": b"a", "n": b"xyz", "raw": b"r"}]))
+    [{'txt': 'a', 'n': 3, 'raw': b'r'}]
+    """
+    rules = [*defaults, *args, *((f"*.{field}", decoder) for field, decoder in kw.items())]
+
+    def decoded(sample: dict[str, Any]) -> dict[str, Any]:
+        return {
+            field: value if field.startswith("__") else _xdecoded(rules, field, value, must_decode)
+            for field, value in sample.items()
+        }
+
+    return applied(data, decoded, handler)
+
+
+_xdecode = plain(xdecode)
+
+
+def find_decoder(decoders: Sequence[tuple[str, Any]], path: str) -> Any:
+    """The last decoder whose pattern matches a field or file name, or None.
+
+    >>> find_decoder([("*.txt", "first"), ("*.txt", "second")], "a/b.TXT")
+    'second'
+    """
+    name = path.rpartition("/")[2].lower()
+    for pattern, decoder in reversed(decoders):
+        if fnmatch(name, pattern) or fnmatch(f".{name}", pattern):
+            return decoder
+    return None
+
+
+def _xdecoded(rules: Sequence[tuple[str, Any]], field: str, value: Any, must_decode: bool) -> Any:
+    decoder = find_decoder(rules, field)
+    if decoder is None and must_decode:
+        patterns = ", ".join(dict.fromkeys(pattern for pattern, _ in rules))
+        hint = "add a rule, or must_decode=False to keep the bytes"
+        raise UnknownFieldError(f"xdecode has no rule for this field, only for {patterns}", field=field, hint=hint)
+    if decoder is None or decoder is False:
+        return value
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return decoder(io.BytesIO(value))
+    if hasattr(value, "read"):
+        return decoder(value)
+    raise DecodingError(f"xdecode needs bytes, the field holds {_type(value)}", field=field)
+
+
+class UnknownFieldError(DecodingError, ValueError):
+    """xdecode met a field that no rule names."""
+
+
+def _with_key(result: dict[Any, Any], sample: Any) -> dict[Any, Any]:
+    if not isinstance(sample, dict) or "__key__" not in sample:
+        return result
+    result = copy.copy(result)  # it may be one that the function hands out again
+    result["__key__"] = sample["__key__"]
+    return result
+
+
+def _check_callable(name: str, f: Any) -> None:
+    if not callable(f):
+        raise TypeError(f"{name} takes a function, got {f!r}")
+
+
+def _type(value: Any) -> str:
+    return type(value).__name__

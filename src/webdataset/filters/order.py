@@ -1,0 +1,212 @@
+"""Order: shuffle, sample and cut a stream."""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+from webdataset.handlers import Handler
+from webdataset.stages import PipelineStage, pipelinefilter
+
+from .closing import close, closing, plain
+
+
+@pipelinefilter
+def shuffle(  # noqa: PLR0917 - the signature is given by the API
+    data: Iterable[Any],
+    bufsize: int = 1000,
+    initial: int = 100,
+    rng: Any = None,
+    seed: Any = None,
+    handler: Handler | None = None,  # noqa: ARG001 - given by old programs; a shuffle has no errors of its own
+    *,
+    max_bytes: int | None = None,
+) -> Iterator[Any]:
+    """Shuffle through a buffer of `bufsize` samples, starting when `initial` are there.
+
+    The same seed gives the same order on every pass; without one, every pass and worker has its own.
+    `max_bytes` bounds what the buffer may hold, whatever the samples' sizes.
+
+    >>> list(shuffle(5, initial=2, seed=3)(range(10)))
+    [0, 3, 2, 4, 8, 6, 1, 7, 9, 5]
+    """
+    if rng is not None and seed is not None:
+        raise ValueError("shuffle takes rng= or seed=, not both")
+    if max_bytes is not None and max_bytes < 1:
+        raise ValueError(f"max_bytes must be at least 1, got {max_bytes}")
+    # an unseeded Random takes its seed from the system: workers forked from one parent differ
+    below = _below(random.Random(seed) if rng is None else rng)
+    source = iter(data)
+    initial = min(initial, bufsize)
+    if max_bytes is not None:
+        return _shuffled_in_bytes(source, bufsize, initial, below, max_bytes)
+    return _shuffled(source, bufsize, initial, below)
+
+
+_shuffle = plain(shuffle)
+
+
+class detshuffle(PipelineStage):  # noqa: N801 - named like the filter it is
+    """A shuffle whose order depends on seed and epoch only; every run is the next epoch.
+
+    >>> stage = detshuffle(10, seed=1)
+    >>> list(stage.run(range(5))), list(stage.run(range(5)))
+    ([1, 0, 4, 3, 2], [0, 4, 3, 1, 2])
+    """
+
+    def __init__(self, bufsize: int = 1000, initial: int = 100, seed: int = 0, epoch: int = -1) -> None:
+        self.bufsize = bufsize
+        self.initial = initial
+        self.seed = seed
+        self.epoch = epoch
+
+    def run(self, src: Iterable[Any]) -> Iterator[Any]:
+        self.epoch += 1
+        rng = random.Random(self.seed + self.epoch)
+        shuffled: Iterator[Any] = _shuffle(src, self.bufsize, self.initial, rng)
+        return shuffled
+
+
+@pipelinefilter
+def rsample(data: Iterable[Any], p: float = 0.5, *, seed: Any = None) -> Iterator[Any]:
+    """Keep each sample with probability `p`.
+
+    >>> list(rsample(1.0)("abc")), list(rsample(0.0)("abc"))
+    (['a', 'b', 'c'], [])
+    """
+    if not 0.0 <= p <= 1.0:
+        raise ValueError(f"p is a probability between 0 and 1, got {p}")
+    source, drawn = iter(data), random.Random(seed).random
+    return closing(source, (sample for sample in source if drawn() < p))
+
+
+_rsample = plain(rsample)
+
+
+@pipelinefilter
+def slice(data: Iterable[Any], *args: int | None) -> Iterator[Any]:
+    """A part of the stream, with the arguments of itertools.islice.
+
+    >>> list(slice(2, 8, 2)(range(10)))
+    [2, 4, 6]
+    """
+    source = iter(data)
+    return closing(source, islice(source, *args))
+
+
+_slice = plain(slice)
+
+
+def pick(buf: list[Any], rng: Any) -> Any:
+    """Take a random item out of a list, moving the last one into its place."""
+    return _pick(buf, _below(rng))
+
+
+def size_in_bytes(value: Any) -> int:
+    """About how much memory a sample's data takes.
+
+    >>> size_in_bytes({"__key__": "a", "jpg": bytes(1000)})
+    1001
+    """
+    if isinstance(value, dict):
+        return sum(size_in_bytes(part) for part in value.values())
+    if isinstance(value, (list, tuple)):
+        return sum(size_in_bytes(part) for part in value)
+    if isinstance(value, (bytes, bytearray, str)):
+        return len(value)
+    nbytes = getattr(value, "nbytes", None)  # memoryviews, arrays, tensors
+    if isinstance(nbytes, int):
+        return nbytes
+    if hasattr(value, "getbands"):  # a Pillow image
+        return int(value.width * value.height * len(value.getbands()))
+    return sys.getsizeof(value)
+
+
+def _shuffled(source: Iterator[Any], bufsize: int, initial: int, below: Callable[[int], int]) -> Iterator[Any]:
+    buffer: list[Any] = []
+    try:
+        for sample in source:
+            buffer.append(sample)
+            if len(buffer) >= bufsize:
+                yield _pick(buffer, below)
+                yield from _exchanged(source, buffer, below)
+                break
+            buffer.extend(islice(source, 1))
+            if len(buffer) >= initial:
+                yield _pick(buffer, below)
+        while buffer:
+            yield _pick(buffer, below)
+    finally:
+        close(source)
+
+
+def _exchanged(source: Iterator[Any], buffer: list[Any], below: Callable[[int], int]) -> Iterator[Any]:
+    """The long run: as append and `_pick`, but the list neither grows nor shrinks for each sample."""
+    full = len(buffer)
+    choices = full + 1
+    for sample in source:
+        chosen = below(choices)
+        if chosen == full:
+            yield sample
+        else:
+            taken = buffer[chosen]
+            buffer[chosen] = sample
+            yield taken
+
+
+def _shuffled_in_bytes(
+    source: Iterator[Any], bufsize: int, initial: int, below: Callable[[int], int], max_bytes: int
+) -> Iterator[Any]:
+    """As `_shuffled`, but full at `max_bytes` too; the buffer exceeds that by one sample at most."""
+    buffer: list[tuple[int, Any]] = []
+    held = 0
+    try:
+        for sample in source:
+            held += _put(buffer, sample)
+            if len(buffer) < bufsize and held < max_bytes:
+                held += sum(_put(buffer, second) for second in islice(source, 1))
+            while buffer and (len(buffer) >= initial or held > max_bytes):
+                size, taken = _pick(buffer, below)
+                held -= size
+                yield taken
+                if held <= max_bytes:
+                    break
+        while buffer:
+            yield _pick(buffer, below)[1]
+    finally:
+        close(source)
+
+
+def _put(buffer: list[tuple[int, Any]], sample: Any) -> int:
+    size = size_in_bytes(sample)
+    buffer.append((size, sample))
+    return size
+
+
+def _pick(buffer: list[Any], below: Callable[[int], int]) -> Any:
+    chosen = below(len(buffer))
+    last = buffer.pop()
+    if chosen == len(buffer):
+        return last
+    taken = buffer[chosen]
+    buffer[chosen] = last
+    return taken
+
+
+def _below(rng: Any) -> Callable[[int], int]:
+    """`below(n)`: a random number under n, for random.Random the same as its randrange but twice as fast."""
+    getrandbits = getattr(rng, "getrandbits", None)
+    if getrandbits is None:  # NumPy's generators
+        return lambda n: int(rng.random() * n)
+
+    def below(n: int) -> int:
+        bits = n.bit_length()
+        number: int = getrandbits(bits)
+        while number >= n:
+            number = getrandbits(bits)
+        return number
+
+    return below
