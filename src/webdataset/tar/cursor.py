@@ -1,0 +1,119 @@
+"""A place in a stream that is read in windows."""
+
+from __future__ import annotations
+
+from io import BytesIO
+from typing import Any, Protocol
+
+from ..errors import ShardError
+
+DIRECT = 16 << 20
+"""The most that is asked for in one read; only what has arrived makes a later allocation larger."""
+PIECE = 1 << 20
+
+
+class Readable(Protocol):
+    """What can be read: `read` may give less than asked for, and gives nothing at the end."""
+
+    def read(self, size: int, /) -> bytes:
+        """Up to `size` bytes."""
+
+
+class Cursor:
+    """The current window of a stream, and the place in it.
+
+    >>> cursor = Cursor(BytesIO(b"abcdefgh"))
+    >>> cursor.fill(4), cursor.take(6), cursor.offset
+    (True, b'abcdef', 6)
+    """
+
+    __slots__ = ("_read", "base", "buffer", "pad", "place")
+
+    def __init__(self, stream: Readable) -> None:
+        self._read = stream.read
+        self.buffer = b""
+        self.place = 0
+        self.base = 0
+        """The offset of the buffer's first byte in the stream."""
+        self.pad = 0
+        """How many bytes to pass over before the next window."""
+
+    @property
+    def offset(self) -> int:
+        """The place, counted from the stream's beginning."""
+        return self.base + self.place
+
+    @property
+    def left(self) -> int:
+        """How many bytes of the window are still ahead."""
+        return len(self.buffer) - self.place
+
+    def fill(self, size: int) -> bool:
+        """Make the next bytes of the stream the window, padding passed over; False at the end."""
+        assert self.place == len(self.buffer)
+        pad, self.pad = self.pad, 0
+        data = self.read(size + pad)
+        self.base += len(self.buffer)
+        self.buffer = data
+        self.place = min(pad, len(data))
+        if pad and len(data) <= pad:
+            missing = pad - len(data)
+            if missing and (got := len(self.take(missing))) < missing:
+                raise ShardError(f"the archive ends early: {missing - got} bytes of padding are missing after a member")
+            return self.fill(size)
+        return bool(data)
+
+    def take(self, size: int) -> bytes:
+        """The next `size` bytes, fewer only where the stream ends."""
+        start = self.place
+        stop = start + size
+        if stop <= len(self.buffer):
+            self.place = stop
+            return self.buffer[start:stop]
+        rest = self.buffer[start:]
+        data = self._from_stream(rest, size)
+        self.base += start + len(data)
+        self.buffer = b""
+        self.place = 0
+        return data
+
+    def skip(self, size: int) -> int:
+        """Pass over `size` bytes and return how many there were."""
+        passed = min(size, self.left)
+        self.place += passed
+        while passed < size and (data := self.read(min(size - passed, PIECE))):
+            self.base += len(self.buffer) + len(data)
+            self.buffer = b""
+            self.place = 0
+            passed += len(data)
+        return passed
+
+    def moved(self, offset: int) -> None:
+        """Note that the stream itself was moved to this offset."""
+        self.base, self.buffer, self.place = offset, b"", 0
+
+    def read(self, size: int) -> bytes:
+        """One read of the stream."""
+        data: Any = self._read(size)
+        if type(data) is bytes:
+            return data
+        if data is None:
+            raise ShardError("the stream gave no data: it must be a blocking one")
+        return bytes(data)
+
+    def _from_stream(self, rest: bytes, size: int) -> bytes:
+        """`rest` and what follows it in the stream, `size` bytes in all if there are so many."""
+        if size - len(rest) <= DIRECT:
+            data = self.read(size - len(rest))
+            if len(data) == size - len(rest):
+                return rest + data if rest else data
+            rest = rest + data if rest else data
+            if not data:
+                return rest
+        collected = BytesIO()
+        collected.write(rest)
+        missing = size - len(rest)
+        while missing and (data := self.read(min(missing, PIECE))):
+            collected.write(data)
+            missing -= len(data)
+        return collected.getvalue()

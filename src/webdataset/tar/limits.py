@@ -1,0 +1,32 @@
+"""How much memory a shard may ask for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..settings import settings
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds on what a header may claim; a shard that asks for more is refused with a LimitError.
+
+    >>> Limits(max_member_bytes=1000).max_chain
+    16
+    """
+
+    max_member_bytes: int
+    max_header_bytes: int = MIB
+    max_name_bytes: int = 64 * 1024
+    max_chain: int = 16
+
+    @classmethod
+    def default(cls) -> Limits:
+        """The limits the environment asks for.
+
+        >>> Limits.default().max_header_bytes
+        1048576
+        """
+        return cls(max_member_bytes=settings.max_member_bytes)

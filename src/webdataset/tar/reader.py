@@ -1,0 +1,154 @@
+"""Regular members out of a tar stream, whole and in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from ..errors import LimitError, WebDatasetError
+from ..reports import Report, current_report
+from .archive import Archive, Member, ends_early
+from .cursor import Cursor, Readable
+from .header import BLOCK, padding
+from .limits import Limits
+from .plain import MemberTuple, PlainMembers
+from .scan import Entry, scan_members
+from .sparse import expand
+
+__all__ = ["Entry", "Limits", "MemberTuple", "read_members", "scan_members"]
+
+WINDOW = 1 << 20
+BIG = 32 << 10
+"""From this size on a member is read straight into its own bytes, if a window does not already hold it."""
+
+
+def read_members(
+    stream: Readable,
+    *,
+    url: str | None = None,
+    limits: Limits | None = None,
+    report: Report | None = None,
+    on_end: Callable[[int], None] | None = None,
+) -> Iterator[list[MemberTuple]]:
+    """Yield the regular members `(name, header offset, data)` of an uncompressed tar stream, in lists.
+
+    A stream that is not a whole, well formed archive ends in a ShardError, after all members before the
+    fault; one without an end marker in a warning of the report. `on_end` is called with the number of bytes
+    read when the stream has ended and every member was given out.
+
+    >>> import io, tarfile
+    >>> file = io.BytesIO()
+    >>> with tarfile.open(fileobj=file, mode="w") as tar:
+    ...     info = tarfile.TarInfo("a.txt")
+    ...     info.size = 5
+    ...     tar.addfile(info, io.BytesIO(b"hello"))
+    >>> list(read_members(io.BytesIO(file.getvalue())))
+    [[('a.txt', 0, b'hello')]]
+    """
+    limits = Limits.default() if limits is None else limits
+    report = current_report() if report is None else report
+    return _lists(_Reader(stream, url, limits, report), url, on_end)
+
+
+def _lists(reader: _Reader, url: str | None, on_end: Callable[[int], None] | None) -> Iterator[list[MemberTuple]]:
+    more = True
+    while more:
+        members: list[MemberTuple] = []
+        failure: Exception | None = None
+        try:
+            more = reader.window(members)
+        except Exception as error:
+            failure = error.at(url=url) if isinstance(error, WebDatasetError) else error
+        if members:
+            yield members
+        if failure is not None:
+            raise failure
+    if on_end is not None:
+        on_end(reader.cursor.offset)
+    reader.archive.finish()
+
+
+class _Reader:
+    """Reads window after window, choosing the next one's size by what the last one held."""
+
+    def __init__(self, stream: Readable, url: str | None, limits: Limits, report: Report) -> None:
+        self.cursor = Cursor(stream)
+        self.archive = Archive(self.cursor, limits, report, url)
+        self._limits = limits
+        self._plain = PlainMembers(limits.max_member_bytes)
+        self._window = WINDOW
+        self._small = True
+        self._big_end = 0
+        """Where the last big member's padding ended."""
+
+    def window(self, out: list[MemberTuple]) -> bool:
+        """Read one window and the member that it cuts; False at the end of the stream."""
+        cursor, archive = self.cursor, self.archive
+        start = cursor.offset
+        if not cursor.fill(self._window):
+            return False
+        self._window = min(4 * self._window, WINDOW)
+        while cursor.left:
+            if archive.plain:
+                cut = self._plain_members(out)
+                if cut is not None:
+                    self._take(*cut, out)
+                    continue
+                if not cursor.left:
+                    break
+            member = archive.step()
+            if member is not None:
+                self._data(member, out)
+        return True
+
+    def _plain_members(self, out: list[MemberTuple]) -> tuple[str, int, int] | None:
+        before = len(out)
+        cut = self._plain.one_by_one(self.cursor, out)
+        if cut is not None or len(out) > before:
+            self.archive.seen()
+        return cut
+
+    def _data(self, member: Member, out: list[MemberTuple]) -> None:
+        """Take a member's data, or pass over it if it is no regular one."""
+        if not member.is_regular:
+            self._pass_over(member)
+            return
+        most = max(member.stored, member.size)
+        if most > self._limits.max_member_bytes:
+            raise LimitError(
+                f"a member of {most} bytes, more than the {self._limits.max_member_bytes} allowed",
+                offset=member.offset,
+                member=member.name,
+                hint="to read it, set WDS_MAX_MEMBER_BYTES or max_member_bytes=",
+            )
+        self._take(member.name, member.offset, member.stored, out)
+        if member.pieces is not None:
+            name, offset, data = out.pop()
+            out.append((name, offset, expand(member.pieces, member.size, data)))
+
+    def _take(self, name: str, offset: int, size: int, out: list[MemberTuple]) -> None:
+        """Take a regular member's data at the cursor."""
+        cursor = self.cursor
+        data_offset = cursor.offset
+        if size >= BIG and size > cursor.left:
+            # Shards repeat themselves: read next what stood between the last two big members, so that the
+            # data of the following one begin with a read of their own and need no second copy.
+            self._window = max(BLOCK, min(data_offset - self._big_end, WINDOW))
+        data = cursor.take(size)
+        if len(data) < size:
+            raise ends_early("the member", len(data), size).at(offset=offset, member=name)
+        out.append((name, offset, data))
+        pad = padding(size)
+        self._big_end = data_offset + size + pad if size >= BIG else self._big_end
+        self._skip_padding(pad)
+
+    def _skip_padding(self, pad: int) -> None:
+        cursor = self.cursor
+        passed = min(pad, cursor.left)
+        cursor.place += passed
+        cursor.pad = pad - passed
+
+    def _pass_over(self, member: Member) -> None:
+        passed = self.cursor.skip(member.stored)
+        if passed < member.stored:
+            raise ends_early("the member", passed, member.stored).at(offset=member.offset, member=member.name)
+        self._skip_padding(padding(member.stored))
