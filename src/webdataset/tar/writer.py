@@ -4,7 +4,8 @@ The same members give the same bytes: nothing here looks at the clock, the user 
 
 >>> blocks = []
 >>> writer = ArchiveWriter(blocks.append)
->>> writer.add(b"a.txt", b"hello")
+>>> writer.add(b"a.txt", b"hello")  # where its data begins
+512
 >>> writer.finish()
 >>> len(b"".join(blocks))  # header, one block of data, two blocks of end marker
 2048
@@ -13,7 +14,7 @@ The same members give the same bytes: nothing here looks at the clock, the user 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 from zlib import adler32
@@ -23,7 +24,8 @@ from webdataset.errors import EncodingError
 BLOCK = 512
 END = b"\0" * (2 * BLOCK)
 FLUSH_BYTES = 1 << 20
-FLUSH_PARTS = 1000  # below IOV_MAX, the most parts one writev takes
+FLUSH_PARTS = 3000
+MAX_PARTS = 1000  # below IOV_MAX, the most parts one writev takes
 JOIN_BELOW = 16 << 10  # mean part size below which copying into one buffer beats handing over many
 
 MAX_NAME = 100
@@ -38,6 +40,7 @@ _USTAR = b"ustar\x0000"
 _GNU = b"ustar  \0"
 _PADDINGS = [b"\0" * (-n % BLOCK) for n in range(BLOCK)]
 
+Members = list[tuple[bytes, bytes]]  # names and data
 WriteFunction = Callable[[bytes], object]
 WriteParts = Callable[[Sequence[bytes]], object]
 
@@ -198,17 +201,26 @@ class ArchiveWriter:
         self._parts: list[bytes] = []
         self._pending = 0
 
-    def add(self, name: bytes, data: bytes) -> None:
-        """Append one member."""
-        size = len(data)
-        header = self.headers.header(name, size)
-        pad = _PADDINGS[size & 511]
-        self._parts += (header, data, pad)
-        length = len(header) + size + len(pad)
+    def add(self, name: bytes, data: bytes) -> int:
+        """Append one member; the result is the offset of its data."""
+        self.add_all(((name, data),))
+        return self.offset - len(data) - len(padding(len(data)))
+
+    def add_all(self, members: Iterable[tuple[bytes, bytes]]) -> int:
+        """Append members; the result is the size of their data."""
+        parts, header_of, total, length = self._parts, self.headers.header, 0, 0
+        for name, data in members:
+            size = len(data)
+            header = header_of(name, size)
+            pad = _PADDINGS[size & 511]
+            parts += (header, data, pad)
+            total += size
+            length += len(header) + size + len(pad)
         self.offset += length
         self._pending += length
-        if self._pending >= FLUSH_BYTES or len(self._parts) >= FLUSH_PARTS - 3:
+        if self._pending >= FLUSH_BYTES or len(parts) >= FLUSH_PARTS:
             self.flush()
+        return total
 
     def flush(self) -> None:
         """Hand everything over that waits here."""
@@ -217,7 +229,8 @@ class ArchiveWriter:
         if not parts:
             return
         if self._writev is not None and pending >= JOIN_BELOW * len(parts):
-            self._writev(parts)
+            for begin in range(0, len(parts), MAX_PARTS):
+                self._writev(parts[begin : begin + MAX_PARTS])
         else:
             self._write(b"".join(parts))
 

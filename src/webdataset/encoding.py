@@ -1,0 +1,126 @@
+"""From a sample of values to the members that store it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from .codecs import encode, encoders
+from .errors import EncodingError
+from .reports import current_report
+from .tar.writer import Members, name_bytes
+
+Sample = Mapping[str, Any]
+Encoder = Callable[[Any], Sample]
+
+MAX_SUFFIXES = 1000
+
+
+def make_encoder(spec: bool | Encoder | Mapping[str, Callable[[Any], bytes]] | None) -> Encoder:
+    """The function that turns a sample of values into a sample of bytes.
+
+    >>> make_encoder(True)({"__key__": "a", "cls": 3})
+    {'__key__': 'a', 'cls': b'3'}
+    """
+    if spec is None or spec is False:
+        return _unchanged
+    if spec is True:
+        return partial(encode_based_on_extension, handlers=encoders)
+    if isinstance(spec, Mapping):
+        return partial(encode_based_on_extension, handlers=spec)
+    if callable(spec):
+        return spec
+    raise ValueError(f"encoder must be True, False, None, a function or a dict of functions, got {spec!r}")
+
+
+def encode_based_on_extension(sample: Sample, handlers: Mapping[str, Callable[[Any], bytes]]) -> dict[str, Any]:
+    """The sample with every field as bytes; fields that begin with `_` stay as they are."""
+    return {
+        field: value
+        if (type(value) is bytes and field[-3:] != ".gz") or field[:1] == "_"
+        else encode(field, value, handlers)  # type: ignore[arg-type]  # any mapping serves
+        for field, value in sample.items()
+    }
+
+
+def encode_based_on_extension1(data: Any, tname: str, handlers: Mapping[str, Callable[[Any], bytes]]) -> Any:
+    """One field's value as bytes."""
+    return encode_based_on_extension({tname: data}, handlers)[tname]
+
+
+class SampleEncoder:
+    """From a sample to the members that store it."""
+
+    def __init__(self, encoder: Any, keep_meta: bool) -> None:
+        self.encoder = make_encoder(encoder)
+        self._keep_meta = keep_meta
+        self._suffixes: dict[str, bytes] = {}
+        self._report = current_report()
+        self._dots_reported = False
+
+    def __call__(self, obj: Sample) -> Members:
+        if not isinstance(obj, Mapping):
+            raise EncodingError(f"a sample is a dict, got {type(obj).__name__}")
+        try:
+            sample = self.encoder(obj)
+            stem = self._stem(sample.get("__key__"))
+            suffixes = self._suffixes
+            members = []
+            for field in sorted(sample):
+                suffix = suffixes.get(field)
+                if suffix is None:
+                    suffix = self._suffix(field)
+                if suffix:
+                    data = sample[field]
+                    members.append((stem + suffix, data if type(data) is bytes else _as_bytes(field, data)))
+        except EncodingError as error:
+            raise error.at(key=obj.get("__key__")) from error.__cause__
+        except TypeError as error:
+            if all(isinstance(field, str) for field in obj):
+                raise
+            raise EncodingError("the fields' names must be str", key=obj.get("__key__")) from error
+        return members
+
+    def _stem(self, key: Any) -> bytes:
+        if type(key) is not str:
+            if key is None:
+                raise EncodingError("the sample has no __key__", hint='name it: {"__key__": "000017", ...}')
+            if not isinstance(key, str):
+                raise EncodingError(
+                    f"__key__ must be a str, got {type(key).__name__}", hint="convert it, for example with str()"
+                )
+        if not key or key[-1] == "/":
+            raise EncodingError("__key__ must not be empty or end in a slash: no reader would find the sample")
+        if "." in key and not self._dots_reported and "." in key.rpartition("/")[2]:
+            self._dots_reported = True
+            first = key[: key.index(".", key.rfind("/") + 1)]
+            self._report.warn(
+                f"the key has a dot: readers take what follows it for the field, and {first!r} for the key", key=key
+            )
+        return name_bytes(key)
+
+    def _suffix(self, field: Any) -> bytes:
+        """What a field adds to the key: nothing if it is not written."""
+        if not field or "/" in field:
+            raise EncodingError(
+                "a field's name must not be empty or hold a slash: no reader would find it", field=field
+            )
+        if len(self._suffixes) >= MAX_SUFFIXES:
+            self._suffixes.clear()
+        wanted = field != "__key__" and (field[0] != "_" or self._keep_meta)
+        suffix = self._suffixes[field] = b"." + name_bytes(field) if wanted else b""
+        return suffix
+
+
+def _unchanged(sample: Sample) -> Sample:
+    return sample
+
+
+def _as_bytes(field: str, data: Any) -> bytes:
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        return bytes(data)
+    if isinstance(data, str) and field[0] == "_":
+        return data.encode("utf-8", "surrogateescape")
+    message = f"{field} doesn't map to a bytes after encoding ({type(data)})"
+    raise EncodingError(message, field=field, hint="encoder=True encodes by extension")

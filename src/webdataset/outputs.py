@@ -1,0 +1,173 @@
+"""Where an archive goes: a file that appears when complete, a stream or a command; and how it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import warnings
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from .codecs.compression import compression_of_name, compressor
+from .errors import EncodingError, ShardWarning
+from .gopen import gopen, rewrite_url
+from .redact import redacted
+from .storage.publish import AtomicFile, is_special
+from .storage.urls import as_url, local_path, scheme_of
+from .tar.writer import ArchiveWriter, Headers, Members
+
+_COMPRESSIONS = {True: "gz", "gz": "gz", "bz2": "bz2", "xz": "xz", "zst": "zst", "lz4": "lz4"}
+
+
+class Output:
+    """Where an archive goes: buffer, compression, file; and how it ends."""
+
+    def __init__(
+        self,
+        fileobj: Any,
+        headers: Headers,
+        *,
+        compress: bool | str | None,
+        level: int | None,
+        durable: bool,
+        index: bool,
+    ) -> None:
+        self.url: str | None = None
+        self.path = ""
+        self.pid = os.getpid()
+        self.samples = 0
+        self.names: Iterator[tuple[int, str]] | None = None
+        self.number = -1
+        self.stream, self.owned = self._opened(fileobj, durable)
+        kind = _compression(compress, self.url)
+        if index and (not self.path or kind):
+            self.abort()
+            raise ValueError("index=True needs a local, uncompressed shard")
+        self.lines: list[str] | None = [] if index else None
+        self.compressor = compressor(self.stream, kind, level) if kind else None
+        self.archive = self._archive(headers)
+
+    def add(self, members: Members) -> int:
+        """Append the members of one sample."""
+        self.samples += 1
+        if self.lines is None:
+            return self.archive.add_all(members)
+        for name, _ in members:
+            if len(name.split()) != 1:
+                raise EncodingError("an index cannot hold a name with spaces", member=os.fsdecode(name))
+        places = [(name, self.archive.add(name, data), len(data)) for name, data in members]
+        self.lines.append(" ".join(_index_entry(*place) for place in places))
+        return sum(size for _, _, size in places)
+
+    def finish(self) -> None:
+        """Complete the archive and give it its name."""
+        self.archive.finish()
+        if self.compressor is not None:
+            self.compressor.close()
+        if isinstance(self.stream, AtomicFile):
+            self._publish(self.stream)
+        elif self.owned:
+            self.stream.close()
+        elif hasattr(self.stream, "flush"):
+            self.stream.flush()
+
+    def abort(self) -> None:
+        """Leave nothing; a stream that is not ours gets no end marker."""
+        if isinstance(self.stream, AtomicFile):
+            self.stream.abort()
+        elif self.owned:
+            getattr(self.stream, "abort", self.stream.close)()
+
+    def _publish(self, file: AtomicFile) -> None:
+        if self.names is not None:
+            self.number, self.path = file.publish_as_first_free(self.names)
+        elif self.lines is None:
+            file.publish()
+        else:
+            # an index of the shard that was there before must never stand beside the new one
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(_index_path(self.path))
+            file.publish()
+        if self.lines is not None:
+            index = AtomicFile(_index_path(self.path), durable=file.durable)
+            index.write("\n".join([f"v1.2 {len(self.lines)}", *self.lines, ""]).encode("utf-8", "surrogateescape"))
+            index.publish()
+
+    def _opened(self, fileobj: Any, durable: bool) -> tuple[Any, bool]:
+        if isinstance(fileobj, (str, os.PathLike)):
+            self.url = rewrite_url(as_url(fileobj))
+            path = local_target(self.url)
+            if path is None:
+                return gopen(fileobj, "wb"), self.url != "-"
+            file = AtomicFile(path, durable=durable)
+            self.path = file.path
+            return file, True
+        if isinstance(fileobj, io.TextIOBase) or not hasattr(fileobj, "write"):
+            raise TypeError(f"TarWriter needs a path, a url or a binary stream opened with 'wb', got {fileobj!r}")
+        return fileobj, False
+
+    def _archive(self, headers: Headers) -> ArchiveWriter:
+        if self.compressor is not None:
+            return ArchiveWriter(self.compressor.write, headers=headers)
+        if isinstance(self.stream, AtomicFile):
+            writev = self.stream.writev if hasattr(os, "writev") else None
+            return ArchiveWriter(self.stream.write, writev=writev, headers=headers)
+        return ArchiveWriter(partial(_write_all, self.stream), headers=headers)
+
+
+def abandoned(output: Output) -> None:
+    """A writer went away without close(): keep its samples, but not under the name of a complete shard."""
+    if output.pid != os.getpid():  # a forked process has only a copy
+        return
+    if output.samples == 0 or not isinstance(output.stream, AtomicFile) or output.stream.failed:
+        output.abort()
+        place = "are lost"
+    else:
+        output.archive.finish()
+        if output.compressor is not None:
+            output.compressor.close()
+        output.stream.close()
+        place = f"are in {output.stream.temporary}"
+    if output.samples:
+        text = (
+            f"the writer of {redacted(output.url or 'a stream')} was never closed: its {output.samples} samples {place}"
+        )
+        warnings.warn(f"{text}; use `with` or close()", ShardWarning, stacklevel=2)
+
+
+def _compression(compress: bool | str | None, url: str | None) -> str | None:
+    if compress is None:
+        kind = compression_of_name(url or "")
+        # a command that ends in `zstd > a.tar.zst` compresses itself; gz, bz2 and xz have always been added
+        return None if kind in ("zst", "lz4") and url is not None and scheme_of(url) == "pipe" else kind
+    if compress is False:
+        return None
+    if compress not in _COMPRESSIONS:
+        raise ValueError(f"compress must be None, True, False, gz, bz2, xz, zst or lz4, got {compress!r}")
+    return _COMPRESSIONS[compress]
+
+
+def local_target(url: str) -> str | None:
+    """The path to write through a temporary name, or None for urls, commands, devices and pipes."""
+    path = None if url == "-" else local_path(url)
+    return None if path is None or is_special(path) else path
+
+
+def _write_all(stream: Any, data: bytes) -> None:
+    """Raw streams may take less than they are given."""
+    done = stream.write(data)
+    while isinstance(done, int) and done < len(data):
+        data = data[done:]
+        done = stream.write(data)
+
+
+def _index_entry(name: bytes, offset: int, size: int) -> str:
+    text = name.decode("utf-8", "surrogateescape")
+    extension = text[text.rfind("/") + 1 :].partition(".")[2]
+    return f"{extension} {offset} {size} {text}"
+
+
+def _index_path(path: str) -> str:
+    return f"{path.removesuffix('.tar')}.idx"

@@ -1,0 +1,336 @@
+"""Writing samples into tar shards.
+
+>>> import tempfile
+>>> with tempfile.TemporaryDirectory() as folder:
+...     with ShardWriter(f"{folder}/train-%06d.tar", maxcount=2) as sink:
+...         for i in range(3):
+...             sink.write({"__key__": f"sample{i:04d}", "txt": "hello", "cls": i})
+...     sorted(os.listdir(folder))
+['train-000000.tar', 'train-000001.tar']
+
+A local shard appears under its name when it is complete, and only then: until that moment it is called
+`.NAME.RANDOM.tmp`, and an exception inside `with` removes it. The same samples give the same bytes.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import count as count_from
+from types import TracebackType
+from typing import Any
+
+from .codecs import encoders as default_handlers
+from .codecs.arrays import encode_npy as numpy_dumps
+from .codecs.arrays import encode_npz as numpy_npz_dumps
+from .codecs.arrays import encode_pth as torch_dumps
+from .codecs.arrays import encode_ten as tenbin_dumps
+from .codecs.basic import encode_cbor as cbor_dumps
+from .codecs.basic import encode_msgpack as mp_dumps
+from .codecs.images import imageencoder
+from .encoding import (
+    Encoder,
+    Sample,
+    SampleEncoder,
+    encode_based_on_extension,
+    encode_based_on_extension1,
+    make_encoder,
+)
+from .errors import StorageError
+from .gopen import rewrite_url
+from .outputs import Output, abandoned, local_target
+from .redact import redacted
+from .storage.publish import checked_target
+from .tar.writer import Headers, Members
+
+__all__ = [
+    "ShardWriter",
+    "TarWriter",
+    "cbor_dumps",
+    "default_handlers",
+    "encode_based_on_extension",
+    "encode_based_on_extension1",
+    "imageencoder",
+    "make_encoder",
+    "mp_dumps",
+    "numpy_dumps",
+    "numpy_npz_dumps",
+    "tenbin_dumps",
+    "torch_dumps",
+]
+
+QUEUED_PER_WORKER = 8
+_NUMBER = re.compile(r"%[-+ 0#]*\d*d")
+_SHARD = re.compile(r"\{shard(?::([^{}]*))?\}")
+
+logger = logging.getLogger("webdataset.writer")
+
+
+class TarWriter:
+    """Writes samples (dicts) into one tar archive.
+
+    `fileobj` is a path, a url (`pipe:...`, `-`, ...) or a binary stream, which is left open. A sample needs a
+    `__key__`; its other fields become members `KEY.FIELD`, in sorted order, encoded by their extension; fields that
+    begin with `_` are left out unless `keep_meta`. A sample that cannot be encoded leaves no member behind.
+
+    `encoder` is True (by extension), False or None (bytes only), a function of the sample, or a dict from
+    extension to function. `compress` is None (by the name's suffix), False, or one of gz, bz2, xz, zst, lz4.
+    `mtime` is the members' time in seconds; without one it is 0, so that the same samples give the same bytes.
+    `level` is the compression level; `durable` forces the data to the disk before the name appears; `index` writes
+    `NAME.idx` beside `NAME.tar`: DALI's format, version 1.2, one line per sample with the place of each field.
+
+    A writer that is never closed publishes nothing: a warning names the temporary file that holds its samples.
+    """
+
+    def __init__(  # noqa: PLR0917 - the order is given by the API
+        self,
+        fileobj: Any,
+        user: str = "bigdata",
+        group: str = "bigdata",
+        mode: int = 0o444,
+        compress: bool | str | None = None,
+        encoder: bool | Encoder | Mapping[str, Callable[[Any], bytes]] | None = True,
+        keep_meta: bool = False,
+        mtime: float | None = None,
+        format: Any = None,
+        *,
+        level: int | None = None,
+        durable: bool = False,
+        index: bool = False,
+    ) -> None:
+        self.user, self.group, self.mode, self.mtime = user, group, mode, mtime
+        self.keep_meta, self.compress, self.format = keep_meta, compress, format
+        self._members = SampleEncoder(encoder, keep_meta)
+        self.encoder = self._members.encoder
+        headers = Headers(mode=mode, mtime=mtime or 0, user=user, group=group)
+        self._output = Output(fileobj, headers, compress=compress, level=level, durable=durable, index=index)
+        self.stream = self._output.stream
+        self._lock = threading.Lock()
+        self._finalizer = weakref.finalize(self, abandoned, self._output)
+
+    def write(self, obj: Sample) -> int:
+        """Write one sample; the result is the size of its fields in bytes."""
+        return self.write_members(self._members(obj))
+
+    def write_members(self, members: Members) -> int:
+        """Write one sample that is already encoded: pairs of member name and data."""
+        if not self._finalizer.alive:
+            raise StorageError("this writer is closed", url=self._output.url, hint="write before close()")
+        with self._lock:  # members of one sample stay together, also with several threads
+            return self._output.add(members)
+
+    def close(self) -> None:
+        """Complete the archive and give it its name; a second call does nothing."""
+        if self._finalizer.detach() is not None:
+            try:
+                self._output.finish()
+            except BaseException:
+                self._output.abort()
+                raise
+
+    def abort(self) -> None:
+        """Give up: nothing appears under the archive's name."""
+        if self._finalizer.detach() is not None:
+            self._output.abort()
+
+    def __enter__(self) -> TarWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a writer cannot be sent to another process: open one in each, or use ShardWriter(shared=True)")
+
+
+class ShardWriter:
+    """Writes samples into a sequence of shards, each with at most `maxcount` samples and about `maxsize` bytes.
+
+    `pattern` holds the shard's number as `%06d` or `{shard:06d}`. All options of TarWriter are accepted. `post(fname)`
+    is called for each complete shard; `opener(fname)` may give the stream to write to. What is being
+    written is logged (logger `webdataset.writer`, level INFO) unless `verbose=0`.
+
+    `workers=N` encodes in N threads; the shards are the same, in the same order. Do not change a value after you
+    have written it then; an error in a sample is raised by a later `write` or by `close`.
+
+    `shared=True` lets any number of processes write into one pattern: a shard gets the first free number at the
+    moment it is complete, so there are neither gaps nor clashes, even if a process is killed. `fname` is then known
+    afterwards (`post` is told), and finished shards must stay where they are until all processes are done.
+    """
+
+    def __init__(  # noqa: PLR0917 - the order is given by the API
+        self,
+        pattern: str | os.PathLike[str],
+        maxcount: int = 100000,
+        maxsize: float = 3e9,
+        post: Callable[[str], object] | None = None,
+        start_shard: int = 0,
+        verbose: int = 1,
+        opener: Callable[[str], Any] | None = None,
+        *,
+        workers: int = 0,
+        shared: bool = False,
+        **kw: Any,
+    ) -> None:
+        if maxcount < 1 or maxsize <= 0:
+            raise ValueError(f"maxcount must be at least 1 and maxsize positive, got {maxcount} and {maxsize}")
+        if workers < 0:
+            raise ValueError(f"workers must be 0 or more, got {workers}")
+        self.pattern = os.fspath(pattern)
+        self.maxcount, self.maxsize = maxcount, maxsize
+        self.post, self.verbose, self.opener, self.kw = post, verbose, opener, kw
+        self.shard = start_shard
+        self.total = self.count = self.size = 0
+        self.tarstream: TarWriter | None = None
+        self._members = SampleEncoder(kw.get("encoder", True), kw.get("keep_meta", False))
+        self._shared, self._used, self._closed = shared, False, False
+        self._check()
+        self._name_next()
+        self._pool = ThreadPoolExecutor(workers, "webdataset-writer") if workers else None
+        self._queue: deque[Future[Members]] = deque()
+        self._most = workers * QUEUED_PER_WORKER
+
+    def write(self, obj: Sample) -> None:
+        """Write one sample, into a new shard if this one is full."""
+        if self._closed:
+            raise StorageError("this writer is closed", url=self.fname, hint="write before close()")
+        if self._pool is None:
+            self._put(self._members(obj))
+            return
+        self._queue.append(self._pool.submit(self._members, dict(obj)))
+        while len(self._queue) > self._most:
+            self._put(self._queue.popleft().result())
+
+    def next_stream(self) -> None:
+        """End this shard; the next sample begins a new one."""
+        self.finish()
+        if self._used:
+            self._name_next()
+
+    def finish(self) -> None:
+        """Complete the shard being written, if there is one."""
+        stream, self.tarstream = self.tarstream, None
+        if stream is None:
+            return
+        stream.close()
+        if self._shared:
+            self.shard = stream._output.number + 1
+            self.fname = shard_name(self.pattern, stream._output.number)
+        if self.post is not None:
+            self.post(self.fname)
+
+    def close(self) -> None:
+        """Write what waits and complete the last shard; a second call does nothing."""
+        self._closed = True
+        try:
+            while self._queue:
+                self._put(self._queue.popleft().result())
+            self.finish()
+        except BaseException:
+            self.abort()
+            raise
+        self._stop_workers()
+
+    def abort(self) -> None:
+        """Give the last shard up; complete ones stay."""
+        self._closed = True
+        self._queue.clear()
+        self._stop_workers()
+        stream, self.tarstream = self.tarstream, None
+        if stream is not None:
+            stream.abort()
+
+    def __enter__(self) -> ShardWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a writer cannot be sent to another process: open one in each, with shared=True")
+
+    def _put(self, members: Members) -> None:
+        if self.tarstream is not None and (self.count >= self.maxcount or self.size >= self.maxsize):
+            self.finish()
+        if self.tarstream is None:
+            if self._used:
+                self._name_next()
+            self.tarstream = self._open()
+            self._used = True
+        self.size += self.tarstream.write_members(members)
+        self.count += 1
+        self.total += 1
+
+    def _name_next(self) -> None:
+        if self._used and shard_name(self.pattern, self.shard) == self.fname:
+            hint = "put a number into it, for example train-%06d.tar"
+            raise ValueError(
+                f"the pattern {self.pattern!r} has no number, so a second shard would replace the first; {hint}"
+            )
+        self._last = self.count, self.size
+        self.fname = shard_name(self.pattern, self.shard)
+        self.shard += 1
+        self.count = self.size = 0
+        self._used = False
+
+    def _open(self) -> TarWriter:
+        if self.verbose:
+            count, size = self._last
+            logger.info("# writing %s %d %.1f GB %d", redacted(self.fname), count, size / 1e9, self.total)
+        if self.opener is not None:
+            stream = TarWriter(self.opener(self.fname), **self.kw)
+            stream._output.owned = True
+            return stream
+        stream = TarWriter(self.fname, **self.kw)
+        if self._shared:
+            folder = os.path.dirname(stream._output.path)
+            names = ((n, os.path.basename(shard_name(self.pattern, n))) for n in count_from(self.shard - 1))
+            stream._output.names = ((n, os.path.join(folder, name)) for n, name in names)
+        return stream
+
+    def _check(self) -> None:
+        """Errors that the first shard would end in, before any work is done."""
+        path = None if self.opener is not None else local_target(rewrite_url(shard_name(self.pattern, self.shard)))
+        if path is not None:
+            checked_target(path)
+        if self._shared and (
+            path is None or not (_NUMBER.search(name := os.path.basename(self.pattern)) or _SHARD.search(name))
+        ):
+            raise ValueError(
+                f"shared=True needs a local pattern with a number in the file's name, got {self.pattern!r}"
+            )
+
+    def _stop_workers(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def shard_name(pattern: str, shard: int) -> str:
+    """The name of a shard.
+
+    >>> shard_name("a-%03d.tar", 7), shard_name("a-{shard:03d}.tar", 7), shard_name("a.tar", 7)
+    ('a-007.tar', 'a-007.tar', 'a.tar')
+    """
+    try:
+        if _SHARD.search(pattern):
+            return _SHARD.sub(lambda found: f"{shard:{found.group(1) or ''}}", pattern)
+        return pattern % shard if _NUMBER.search(pattern) else pattern
+    except (TypeError, ValueError) as error:
+        hint = "write it once as %06d or {shard:06d}, and any other % as %%"
+        raise ValueError(f"the pattern {pattern!r} does not take a shard's number ({error}); {hint}") from None
