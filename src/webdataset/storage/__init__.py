@@ -1,1 +1,1 @@
-
+"""A url becomes bytes, bytes become an object."""

@@ -1,0 +1,385 @@
+"""Shards kept on this machine: fetched once, whole and checked, then read as files.
+
+>>> import tempfile
+>>> with tempfile.TemporaryDirectory() as folder:
+...     cache = FileCache(folder, validator=None)
+...     [shard["stream"].read() for shard in cache(["pipe:echo hello"])]
+[b'hello\\n']
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import re
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+from . import tariterators
+from .errors import MissingPackageError, ShardError
+from .gopen import gopen
+from .handlers import Handler, handled, reraise_exception
+from .redact import redacted
+from .settings import settings
+from .stages import pipelinefilter
+from .storage.folder import CannotStoreError, Folder, make_room, open_in_use, write_whole
+from .storage.local import allowed_path
+from .storage.urls import as_url, is_local, local_path
+
+log = logging.getLogger("webdataset.cache")
+
+DEFAULT_FOLDER = "./_cache"
+NAME_CHARACTERS = 80
+QUOTED_CHARACTERS = 128
+# Schemes whose last path component was the whole name of a cached file in older versions.
+PATH_SCHEMES = ("", "file", "http", "https", "ftp", "ftps", "gs", "s3", "ais")
+# What signs a url and says nothing about the object: a new signature must not fetch the shard again.
+SIGNATURES = re.compile(
+    r"(?i)x-(amz|goog)-(algorithm|credential|date|expires|security-token|signature|signedheaders|id|storage-class)"
+    r"|signature|expires|awsaccesskeyid|googleaccessid|key-pair-id|policy"
+    r"|sig|se|st|sp|sv|sr|spr|ske|skoid|sks|skt|sktid|skv"
+)
+MAGIC = (
+    (b"\x1f\x8b", "gzip compressed data"),
+    (b"BZh", "bzip2 compressed data"),
+    (b"\xfd7zXZ\0", "XZ compressed data"),
+    (b"\x28\xb5\x2f\xfd", "Zstandard compressed data"),
+    (b"\x04\x22\x4d\x18", "LZ4 compressed data"),
+)
+
+
+class NotATarError(ShardError, ValueError):
+    """What was fetched is no tar archive, for example a page that says what went wrong."""
+
+
+def pipe_cleaner(spec: str) -> str:
+    """The url inside a `pipe:` command, for names; anything else as it is.
+
+    >>> pipe_cleaner("pipe:curl -s http://host/a.tar | cat")
+    'http://host/a.tar'
+    """
+    if not spec.startswith("pipe:"):
+        return spec
+    command = spec[len("pipe:") :]
+    for word in command.split():
+        if re.match(r"(https?|hdfs|gs|ais|s3):/", word):
+            return word
+    return command
+
+
+def url_to_cache_name(url: str, ndir: int = 0) -> str:
+    """The name of a cached file in older versions: the last path component, which two buckets may share.
+
+    >>> url_to_cache_name("http://host/a/b.tar"), url_to_cache_name("http://host/a/b.tar", ndir=1)
+    ('b.tar', 'a/b.tar')
+    """
+    parts = urlsplit(url)
+    if parts.scheme in PATH_SCHEMES:
+        return "/".join(parts.path.strip("/").split("/")[-1 - ndir :])
+    return quote(url, safe="_+{}*,-")[-QUOTED_CHARACTERS:]
+
+
+def unique_cache_name(url: str) -> str:
+    """A name for one url only: a readable part, and a digest of the whole url but its signature.
+
+    >>> unique_cache_name("https://host/a/train-000.tar.gz")
+    'train-000-66cbf82fd4e6ae4c3c9a.tar.gz'
+    """
+    digest = hashlib.blake2b(_without_signature(url).encode("utf-8", "surrogateescape"), digest_size=10).hexdigest()
+    source = pipe_cleaner(url)
+    path = urlsplit(source).path if "://" in source else source
+    base = re.sub(r"[^A-Za-z0-9._-]+", "_", redacted(path).rstrip("/").rsplit("/", 1)[-1]).lstrip(".-_")
+    stem, dot, ending = base[-NAME_CHARACTERS:].partition(".")
+    return f"{stem}-{digest}{dot}{ending}"
+
+
+def islocal(url: str) -> bool:
+    """Whether a url is a file of this machine."""
+    return is_local(as_url(url))
+
+
+def magic_filetype(fname: str) -> str:
+    """What a file is, by its first bytes.
+
+    >>> magic_filetype(__file__).endswith(": data")
+    True
+    """
+    with open(fname, "rb") as stream:
+        head = stream.read(512)
+    return f"{fname}: {_kind_of(head)}"
+
+
+get_filetype = magic_filetype
+
+
+def check_tar_format(fname: str) -> bool:
+    """Whether a file looks like a tar archive, compressed or not."""
+    return not magic_filetype(fname).endswith(": data")
+
+
+def download(url: str, dest: str, chunk_size: int = 1024**2, verbose: bool = False) -> None:
+    """Fetch a url into a file, which appears when it is complete."""
+    if verbose:
+        log.warning("downloading %s to %s", redacted(url), dest)
+    with gopen(url) as stream:
+        write_whole(stream, allowed_path(dest), chunk_size=chunk_size)
+
+
+class LRUCleanup:
+    """Keeps a folder within a number of bytes: what was used least recently goes first."""
+
+    def __init__(
+        self,
+        cache_dir: str | None = None,
+        cache_size: float = 1e12,
+        keyfn: Callable[[str], float] = os.path.getctime,
+        verbose: bool = False,
+        interval: float | None = 30,
+    ) -> None:
+        self.cache_dir = cache_dir
+        self.cache_size = int(cache_size)
+        self.keyfn = keyfn
+        self.verbose = verbose
+        self.interval = interval
+        self.last_run = 0.0
+
+    def set_cache_dir(self, cache_dir: str) -> None:
+        self.cache_dir = cache_dir
+
+    def cleanup(self) -> None:
+        """Remove files if there is need, at most once per interval."""
+        now = time.monotonic()
+        if self.last_run and self.interval is not None and now - self.last_run < self.interval:
+            return
+        self.last_run = now
+        if self.cache_dir is None or not os.path.isdir(self.cache_dir):
+            return
+        for path in make_room(self.cache_dir, self.cache_size, keyfn=self.keyfn):
+            if self.verbose:
+                log.warning("removed %s from the cache", path)
+
+
+def lru_cleanup(
+    cache_dir: str, cache_size: float, keyfn: Callable[[str], float] = os.path.getctime, verbose: bool = False
+) -> None:
+    """Keep a folder within a number of bytes, once."""
+    LRUCleanup(cache_dir, cache_size, keyfn, verbose, interval=None).cleanup()
+
+
+class StreamingOpen:
+    """A stage that opens shards where they are: url -> {"url", "stream"} and "local_path" for files."""
+
+    def __init__(self, verbose: bool = False, handler: Handler = reraise_exception) -> None:
+        self.verbose = verbose
+        self.handler = handler
+
+    def __call__(self, urls: Iterable[Any]) -> Iterator[dict[str, Any]]:
+        return handled(urls, self.open, self.handler, counted_as="shards_skipped")
+
+    def open(self, item: Any) -> dict[str, Any]:
+        """Open one shard."""
+        url = _url_of(item)
+        if self.verbose:
+            log.warning("opening %s", redacted(url))
+        opened = {"url": url, "stream": gopen(url)}
+        path = local_path(url)
+        return opened if path is None else opened | {"local_path": path}
+
+
+class FileCache:
+    """A stage that opens shards from a folder of this machine, into which it fetches what is missing.
+
+    `url_to_name` names the files (by default uniquely for each url), `validator(path)` says whether a fetched file is
+    good, `cache_size` limits the folder to that many bytes. Local shards are used in place. When the
+    folder cannot take a shard, it is streamed.
+    """
+
+    def __init__(
+        self,
+        cache_dir: str | None = None,
+        *,
+        url_to_name: Callable[[str], str] | None = unique_cache_name,
+        verbose: bool = False,
+        validator: Callable[[str], Any] | None = check_tar_format,
+        handler: Handler = reraise_exception,
+        cache_size: float = -1,
+        cache_cleanup_interval: float = 30,
+        always: bool = False,
+    ) -> None:
+        # pipe_cleaner was the default where it reached nothing: it stands for "as usual".
+        self.url_to_name = unique_cache_name if url_to_name in (None, pipe_cleaner) else url_to_name
+        self.validator = validator
+        self.handler = handler
+        self.cache_dir = os.fspath(cache_dir or settings.cache_dir or DEFAULT_FOLDER)
+        self.verbose = verbose or settings.cache_verbose
+        self.always = always
+        self.cleaner = (
+            LRUCleanup(self.cache_dir, cache_size, verbose=verbose, interval=cache_cleanup_interval)
+            if cache_size > 0
+            else None
+        )
+        self.folder = Folder(self.cache_dir, int(cache_size))
+        self.warned = False
+
+    def __call__(self, urls: Iterable[Any]) -> Iterator[dict[str, Any]]:
+        return handled(urls, self.open, self.handler, counted_as="shards_skipped")
+
+    def open(self, item: Any) -> dict[str, Any]:
+        """Open one shard, from the folder if it can be there."""
+        url = _url_of(item)
+        if is_local(url) and not self.always:
+            return StreamingOpen(self.verbose).open(url)
+        try:
+            while True:
+                path = self.get_file(url)
+                try:
+                    return {"url": url, "stream": open_in_use(path), "local_path": path}
+                except FileNotFoundError:
+                    continue  # another process made room just now
+        except CannotStoreError as exn:
+            self._warn(exn)
+            return StreamingOpen(self.verbose).open(url)
+
+    def get_file(self, url: str) -> str:
+        """The path of a shard, fetched if it is not there yet; a local shard's own path."""
+        path = local_path(url)
+        if path is not None and not self.always:
+            return allowed_path(path, url)
+        allowed_path(self.cache_dir, self.cache_dir)
+        assert self.url_to_name is not None
+        return self.folder.get(self.url_to_name(url), lambda: self._fetch(url), lambda path: self._check(path, url))
+
+    def _fetch(self, url: str) -> Any:
+        if self.verbose:
+            log.warning("fetching %s into %s", redacted(url), self.cache_dir)
+        return gopen(url)
+
+    def _check(self, path: str, url: str) -> None:
+        if self.validator is None or self.validator(path):
+            return
+        with open(path, "rb") as stream:
+            head = stream.read(60)
+        raise NotATarError(f"this is not a tar archive, it begins with {head!r}", url=url)
+
+    def _warn(self, exn: OSError) -> None:
+        if not self.warned:
+            self.warned = True
+            warnings.warn(f"{self.cache_dir}: {exn.strerror or exn}; shards are streamed instead", stacklevel=2)
+
+
+def get_file_cached(
+    spec: str,
+    cache_size: float = -1,
+    cache_dir: str | None = None,
+    url_to_name: Callable[[str], str] | None = None,
+    verbose: bool = False,
+) -> str:
+    """The path of a url's file in the cache, fetched if it is not there yet."""
+    return FileCache(cache_dir, cache_size=cache_size, url_to_name=url_to_name, verbose=verbose).get_file(spec)
+
+
+def cached_url_opener(  # noqa: PLR0917 - the order is the API's
+    data: Iterable[Any],
+    handler: Handler = reraise_exception,
+    cache_size: float = -1,
+    cache_dir: str | None = None,
+    url_to_name: Callable[[str], str] | None = None,
+    validator: Callable[[str], Any] | None = check_tar_format,
+    verbose: bool = False,
+    always: bool = False,
+) -> Iterator[dict[str, Any]]:
+    """Open shards through a cache; `always` copies local ones, too."""
+    cache = FileCache(
+        cache_dir,
+        url_to_name=url_to_name,
+        validator=validator,
+        handler=handler,
+        cache_size=cache_size,
+        verbose=verbose,
+        always=always,
+    )
+    return cache(data)
+
+
+def cached_tarfile_samples(  # noqa: PLR0917 - the order is the API's
+    src: Iterable[Any],
+    handler: Handler = reraise_exception,
+    cache_size: float = -1,
+    cache_dir: str | None = None,
+    verbose: bool = False,
+    url_to_name: Callable[[str], str] | None = None,
+    always: bool = False,
+    select_files: Callable[[str], Any] | None = None,
+    rename_files: Callable[[str], str] | None = None,
+) -> Iterator[dict[str, Any]]:
+    """Shards to samples, through a cache."""
+    streams = cached_url_opener(src, handler, cache_size, cache_dir, url_to_name, verbose=verbose, always=always)
+    files = tariterators.tar_file_expander(
+        streams, handler=handler, select_files=select_files, rename_files=rename_files
+    )
+    return tariterators.group_by_keys(files, handler=handler)
+
+
+cached_tarfile_to_samples = pipelinefilter(cached_tarfile_samples)
+
+
+@pipelinefilter
+def cbors_to_samples(data: Iterable[Any], handler: Handler = reraise_exception) -> Iterator[dict[str, Any]]:
+    """Files of CBOR records, one sample after another, to samples."""
+    return _records(StreamingOpen(handler=handler)(data))
+
+
+cbors2_to_samples = cbors_to_samples
+
+
+def _records(streams: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    try:
+        import cbor2
+    except ImportError:
+        raise MissingPackageError("reading CBOR needs a package", hint="pip install 'webdataset[formats]'") from None
+    for source in streams:
+        with source["stream"] as stream:
+            decoder = cbor2.CBORDecoder(stream)
+            while True:
+                try:
+                    record = decoder.decode()
+                except EOFError:
+                    break
+                yield {"__url__": source["url"], **record}
+
+
+def _url_of(item: Any) -> str:
+    return as_url(item["url"] if isinstance(item, dict) else item)
+
+
+def _without_signature(url: str) -> str:
+    """The url without what changes from one signature to the next, and without user and password."""
+    if "://" not in url or url.startswith("pipe:"):
+        return url
+    parts = urlsplit(url)
+    kept = [(name, value) for name, value in parse_qsl(parts.query, True) if not SIGNATURES.fullmatch(name)]
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query=urlencode(kept)).geturl()
+
+
+def _kind_of(head: bytes) -> str:
+    for magic, kind in MAGIC:
+        if head.startswith(magic):
+            return kind
+    if len(head) < 512:
+        return "data"
+    if head[257:262] == b"ustar":
+        return "POSIX tar archive"
+    return "tar archive" if _is_header(head) or not head.strip(b"\0") else "data"
+
+
+def _is_header(block: bytes) -> bool:
+    """Whether the checksum of a tar header is right, as in archives from before `ustar`."""
+    try:
+        stored = int(block[148:156].strip(b"\0 ") or b"-1", 8)
+    except ValueError:
+        return False
+    return stored == sum(block[:148]) + 8 * 32 + sum(block[156:])

@@ -1,0 +1,199 @@
+"""Any url as a stream: `gopen(url)` for reading, `gopen(url, "wb")` for writing.
+
+`gopen_schemes` says which function opens which scheme; programs add their own:
+
+    gopen_schemes["mem"] = lambda url, mode, bufsize: io.BytesIO(store[url])
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, BinaryIO
+
+from .errors import SecurityError
+from .redact import redacted
+from .settings import settings
+from .storage.commands import DEFAULT_TIMEOUT, CommandStream
+from .storage.local import open_local, standard_stream
+from .storage.registry import OPENERS, check_mode, unknown_scheme
+from .storage.urls import as_url, is_local, scheme_of
+
+log = logging.getLogger("webdataset.gopen")
+
+# Programs put words for their messages here; a failing command shows them.
+info: dict[str, Any] = {}
+
+
+def gopen(url: Any, mode: str = "rb", bufsize: int = 8192, **kw: Any) -> Any:
+    """Open a url: a path, `-` for standard input or output, `file:`, `pipe:`, `http:`, `s3:` and more.
+
+    >>> with gopen("pipe:echo hello") as stream:
+    ...     stream.read()
+    b'hello\\n'
+    """
+    check_mode(mode)
+    url = rewrite_url(as_url(url))
+    if settings.gopen_verbose:
+        log.warning("gopen %s %s", redacted(url), mode)
+    if url == "-":
+        return standard_stream(mode)
+    scheme = scheme_of(url)
+    if scheme in settings.use_ais_for:
+        scheme = "ais"
+    if scheme not in gopen_schemes and is_local(url):
+        return gopen_file(url, mode, settings.gopen_buffer, **kw)
+    opener = gopen_schemes.get(scheme) or gopen_schemes.get("__default__") or gopen_error
+    return opener(url, mode, bufsize, **kw)
+
+
+def reader(url: Any, **kw: Any) -> Any:
+    """Open a url for reading."""
+    return gopen(url, "rb", **kw)
+
+
+def rewrite_url(url: str) -> str:
+    """Apply `GOPEN_REWRITE="regex=replacement;..."`: the first rule that matches at the start and changes the url."""
+    for rule in filter(None, settings.gopen_rewrite.split(";")):
+        pattern, equals, replacement = rule.partition("=")
+        if not equals:
+            raise ValueError(f"GOPEN_REWRITE needs regex=replacement, got {rule!r}")
+        rewritten = re.sub(f"^(?:{pattern})", replacement, url)
+        if rewritten != url:
+            return rewritten
+    return url
+
+
+class Pipe(CommandStream):
+    """A command as a stream, with the arguments of `subprocess.Popen`.
+
+    >>> with Pipe("echo hello", mode="r", shell=True) as stream:
+    ...     stream.read()
+    b'hello\\n'
+    """
+
+    def __init__(
+        self,
+        command: Any,
+        *args: Any,
+        mode: str | None = None,
+        timeout: float = DEFAULT_TIMEOUT,
+        ignore_errors: bool = False,
+        ignore_status: Iterable[int] = (),
+        **kw: Any,
+    ) -> None:
+        if mode not in ("r", "rb", "w", "wb"):
+            raise ValueError(f'the mode of a Pipe must be "r" or "w", got {mode!r}')
+        if args:
+            raise TypeError("a Pipe takes one command; give the options of Popen by name")
+        self.args = ((command,), dict(kw))
+        kw.setdefault("shell", False)
+        super().__init__(command, mode, timeout=timeout, ignore_errors=ignore_errors, ignore_status=ignore_status, **kw)
+
+    def readLine(self) -> bytes:  # noqa: N802 - its old name
+        """One line of output."""
+        return self.readline()
+
+    def check_status(self) -> None:
+        """Raise if the command has ended badly by now."""
+        if self.proc is not None and self.proc.poll() is not None:
+            self._finish()
+
+    def wait_for_child(self) -> None:
+        """Wait for the command and raise if it ended badly."""
+        self._finish()
+
+    def _text(self) -> str:
+        return super()._text() + (f" {redacted(str(info))}" if info else "")
+
+
+def set_options(
+    obj: Any,
+    timeout: float | None = None,
+    ignore_errors: bool | None = None,
+    ignore_status: Iterable[int] | None = None,
+    handler: Callable[[Exception], Any] | None = None,
+) -> bool:
+    """Change how a command's failures are taken; False for a stream that is no command."""
+    if not isinstance(obj, CommandStream):
+        return False
+    if timeout is not None:
+        obj.timeout = timeout
+    if ignore_errors is not None:
+        obj.ignore_errors = ignore_errors
+    if ignore_status is not None:
+        obj.ignore_status = [0, *ignore_status]
+    if handler is not None:
+        obj.handler = handler
+    return True
+
+
+def gopen_file(url: Any, mode: str = "rb", bufsize: int = -1) -> BinaryIO:
+    """Open a path or `file:` url."""
+    return open_local(as_url(url), mode, buffering=bufsize)
+
+
+def gopen_pipe(url: str, mode: str = "rb", bufsize: int = 8192, **kw: Any) -> Pipe:
+    """Run the shell command of a `pipe:` url."""
+    if not url.lower().startswith("pipe:"):
+        raise ValueError(f"a pipe: url is needed, got {redacted(url)!r}")
+    if not settings.allow_pipe:
+        raise SecurityError("commands are refused (WDS_SECURE or WDS_ALLOW_PIPE=0)", url=url)
+    return Pipe(url[len("pipe:") :], mode=mode, shell=True, bufsize=bufsize, url=url, **kw)  # noqa: S604 - its purpose
+
+
+def gopen_curl(url: str, mode: str = "rb", bufsize: int = 8192, **kw: Any) -> Any:  # noqa: ARG001 - all openers take it
+    """Open a web address, or another one that curl knows."""
+    return OPENERS[scheme_of(url)](url, mode, **kw)
+
+
+def gopen_gsutil(url: str, mode: str = "rb", bufsize: int = 8192, **kw: Any) -> Any:
+    """Open a Google Cloud Storage object."""
+    return OPENERS["gs"](url, mode, bufsize=bufsize, **kw)
+
+
+def gopen_s3(url: str, mode: str = "rb", bufsize: int = 8192, **kw: Any) -> Any:
+    """Open an S3 object."""
+    return OPENERS["s3"](url, mode, bufsize=bufsize, **kw)
+
+
+def gopen_ais(url: str, mode: str = "rb", bufsize: int = 8192, **kw: Any) -> Any:
+    """Open an AIStore object, or another store's object through AIStore."""
+    return OPENERS["ais"](url, mode, bufsize=bufsize, **kw)
+
+
+def gopen_htgs(url: str, mode: str = "rb", bufsize: int = 8192, **kw: Any) -> Any:
+    """Open a Google Cloud Storage object under its old scheme."""
+    return OPENERS["htgs"](url, mode, bufsize=bufsize, **kw)
+
+
+def gopen_hf(url: str, mode: str = "rb", bufsize: int = 8192, **kw: Any) -> Any:  # noqa: ARG001 - all openers take it
+    """Open a file of a Hugging Face repository."""
+    return OPENERS["hf"](url, mode, **kw)
+
+
+def gopen_error(url: str, *args: Any, **kw: Any) -> Any:  # noqa: ARG001 - stands in for an opener
+    """What opens a scheme that nobody knows: an error that says how to add it."""
+    raise unknown_scheme(url, gopen_schemes)
+
+
+gopen_schemes: dict[str, Callable[..., Any]] = {
+    "__default__": gopen_error,
+    "pipe": gopen_pipe,
+    "http": gopen_curl,
+    "https": gopen_curl,
+    "sftp": gopen_curl,
+    "ftps": gopen_curl,
+    "scp": gopen_curl,
+    "ais": gopen_ais,
+    "gs": gopen_gsutil,
+    "gcs": gopen_gsutil,
+    "s3": gopen_s3,
+    "htgs": gopen_htgs,
+    "hf": gopen_hf,
+}
+
+# `webdataset.gopen` is the function, so that programs reach the rest of this module through it.
+gopen.gopen = gopen  # type: ignore[attr-defined]
+gopen.gopen_schemes = gopen_schemes  # type: ignore[attr-defined]

@@ -1,0 +1,310 @@
+"""Commands as streams: what a child process writes is read, what is written goes into it, and its exit status counts.
+
+A child that ends with another status than 0 is an error, at the end of its output or when the stream is closed,
+whichever comes first; also when it closed its output long before it failed. A stream that is closed before its
+end takes the child with it at once, and everything the child started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import select
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
+
+from webdataset.errors import CommandError, SecurityError
+from webdataset.redact import redacted
+from webdataset.settings import settings
+
+PIPE_BYTES = 1 << 20
+DEFAULT_TIMEOUT = 7200.0
+POLITE_SECONDS = 0.03
+REAP_SECONDS = 5.0
+
+
+class CommandStream(io.BufferedIOBase):
+    """A running command; a string goes through the shell, a list of words does not.
+
+    >>> with CommandStream("echo hello") as stream:
+    ...     stream.read()
+    b'hello\\n'
+    """
+
+    def __init__(
+        self,
+        command: str | Sequence[str],
+        mode: str = "rb",
+        *,
+        url: str | None = None,
+        timeout: float = DEFAULT_TIMEOUT,
+        ignore_errors: bool = False,
+        ignore_status: Iterable[int] = (),
+        bufsize: int = 8192,
+        **popen: Any,
+    ) -> None:
+        super().__init__()
+        self.proc: subprocess.Popen[bytes] | None = None  # first, so that a failed start can be closed
+        self.stream: Any = None
+        self.command = command
+        self.mode = mode
+        self.url = url
+        self.timeout = timeout
+        self.ignore_errors = ignore_errors
+        self.ignore_status = [0, *ignore_status]
+        self.handler: Callable[[Exception], Any] | None = None
+        self.status: int | None = None
+        self._owner = os.getpid()
+        self._at_end = False
+        self._stopped = False
+        self._start(bufsize, popen)
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def readable(self) -> bool:
+        return self.mode.startswith("r")
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Up to `size` bytes, fewer only at the end; an error if the command has failed by then."""
+        everything = size is None or size < 0
+        data = cast(bytes, self.stream.read(size))
+        if everything or len(data) < cast(int, size):
+            self._at_end = True
+            if everything or (not data and size != 0):
+                self._finish()
+        return data
+
+    def read1(self, size: int = -1, /) -> bytes:
+        """What is there, up to `size` bytes; waits only while nothing is."""
+        return cast(bytes, self._checked(self.stream.read1(size), size))
+
+    def readinto(self, buffer: Any, /) -> int:
+        count = cast(int, self.stream.readinto(buffer))
+        if count < len(memoryview(buffer).cast("B")):
+            self._at_end = True
+            if not count:
+                self._finish()
+        return count
+
+    def readinto1(self, buffer: Any, /) -> int:
+        count = cast(int, self.stream.readinto1(buffer))
+        self._checked(count, len(memoryview(buffer).cast("B")))
+        return count
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        return cast(bytes, self._checked(self.stream.readline(-1 if size is None else size), size))
+
+    def _checked(self, got: Any, size: int | None) -> Any:
+        """Nothing came though something was asked for: that is the end."""
+        if not got and size != 0:
+            self._at_end = True
+            self._finish()
+        return got
+
+    # -- writing ---------------------------------------------------------------------------------
+
+    def writable(self) -> bool:
+        return not self.readable()
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return cast(int, self.stream.write(data))
+        except BrokenPipeError:
+            raise self._stopped_reading() from None
+
+    def flush(self) -> None:
+        if not self.closed and self.writable() and self.stream is not None:
+            try:
+                self.stream.flush()
+            except BrokenPipeError:
+                raise self._stopped_reading() from None
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def fileno(self) -> int:
+        return cast(int, self.stream.fileno())
+
+    def close(self) -> None:
+        """Wait for the command and check its status; a command whose output was not read to the end is ended."""
+        if self.closed:
+            return
+        try:
+            if self.proc is None or self._owner != os.getpid():
+                self._release()  # a forked copy: the command belongs to the parent
+            elif self.readable():
+                self._close_reader()
+            else:
+                self._close_writer()
+        finally:
+            self._release()
+            super().close()
+
+    def abort(self) -> None:
+        """End the command at once, without the end of input that would tell it that all is well."""
+        if not self.closed:
+            self._stopped = True
+            if self.proc is not None and self._owner == os.getpid():
+                self._kill()
+            self._release()
+            super().close()
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
+        if kind is not None:
+            self.abort()
+        self.close()
+
+    def __del__(self) -> None:
+        # Nobody is left to hear of a failure, and the collector must not wait for a child.
+        with contextlib.suppress(Exception):
+            self.abort()
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _start(self, bufsize: int, popen: dict[str, Any]) -> None:
+        if not settings.allow_pipe:
+            raise SecurityError(
+                "commands are refused (WDS_SECURE or WDS_ALLOW_PIPE=0)", url=self.url or self._text(), hint="read a url"
+            )
+        reading = self.readable()
+        popen.setdefault("shell", isinstance(self.command, str))
+        popen["stdout" if reading else "stdin"] = subprocess.PIPE
+        try:
+            # A session of its own makes the command and all it starts one group that can be ended together.
+            self.proc = subprocess.Popen(self.command, bufsize=max(bufsize, 2), start_new_session=True, **popen)  # noqa: S603
+        except OSError as exn:
+            raise CommandError(f"cannot start: {exn.strerror}: {self._text()}", url=self.url) from exn
+        self.stream = self.proc.stdout if reading else self.proc.stdin
+        _widen(self.stream.fileno())
+
+    def _close_reader(self) -> None:
+        if self._at_end or self._nothing_left():
+            self._finish()
+        else:
+            self._stopped = True
+            self._kill()
+
+    def _close_writer(self) -> None:
+        try:
+            self.stream.close()
+        except BrokenPipeError:
+            self._finish()
+            raise self._stopped_reading() from None
+        self._finish()
+
+    def _finish(self) -> None:
+        """Wait for the exit and judge it; more than once is fine."""
+        if self._stopped or self.status is not None or self.proc is None:
+            return
+        try:
+            self.status = self.proc.wait(self.timeout)
+        except subprocess.TimeoutExpired:
+            self._kill()
+            self._fail(f"closed its output but did not end within {self.timeout:g} s")
+            return
+        if self.status not in self.ignore_status and not self._was_stopped():
+            self._fail(f"ended with {_described(self.status)}")
+
+    def _was_stopped(self) -> bool:
+        """Asked anew after the wait: another thread may have closed the stream meanwhile."""
+        return self._stopped
+
+    def _fail(self, what: str) -> None:
+        error = CommandError(f"the command {what}: {self._text()}", url=self.url)
+        if self.ignore_errors or (self.handler is not None and self.handler(error)):
+            return
+        raise error
+
+    def _stopped_reading(self) -> CommandError:
+        """The command went away while it was written to."""
+        self._stopped = True
+        status = None
+        if self.proc is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                status = self.proc.wait(REAP_SECONDS)
+        self.status = status
+        ending = "" if status is None else f" and ended with {_described(status)}"
+        return CommandError(f"the command stopped reading{ending}: {self._text()}", url=self.url)
+
+    def _nothing_left(self) -> bool:
+        """All output was read and every writer is gone, though the end was not seen: the reader knew when to stop."""
+        if not hasattr(select, "poll") or self.stream.closed:
+            return False
+        poll = select.poll()
+        poll.register(self.stream.fileno(), select.POLLIN)
+        events = [event for _, event in poll.poll(0)]
+        return bool(events) and not events[0] & select.POLLIN and not self.stream.peek(1)
+
+    def _kill(self) -> None:
+        """End the whole group: a moment to clean up, then for good."""
+        proc = cast("subprocess.Popen[bytes]", self.proc)
+        if proc.returncode is None:
+            _end_group(proc.pid)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.status = proc.wait(REAP_SECONDS)
+
+    def _release(self) -> None:
+        if self.stream is not None:
+            with contextlib.suppress(OSError, ValueError):
+                self.stream.close()
+
+    def _text(self) -> str:
+        return redacted(self.command if isinstance(self.command, str) else " ".join(self.command))
+
+
+def open_pipe(url: str, mode: str = "rb", **options: Any) -> CommandStream:
+    """A `pipe:` url: the shell command after the colon."""
+    command = url.split(":", 1)[1]
+    return CommandStream(command, mode, url=url, **options)
+
+
+def run_argv(argv: Sequence[str], mode: str = "rb", *, url: str, hint: str = "", **options: Any) -> CommandStream:
+    """A command given as words, never through a shell; a missing program is an error with the cure."""
+    import shutil
+
+    if shutil.which(argv[0]) is None:
+        raise CommandError(f"reading or writing this url needs the command {argv[0]!r}", url=url, hint=hint)
+    return CommandStream(list(argv), mode, url=url, **options)
+
+
+def _end_group(pid: int) -> None:
+    """Ask the group to end, give it a moment, then end it; the leader is left to be waited for.
+
+    The leader is not reaped before the last signal: until then its group number cannot be given to strangers.
+    """
+    _signal_group(pid, signal.SIGTERM)
+    deadline = time.monotonic() + POLITE_SECONDS
+    while not _has_ended(pid) and time.monotonic() < deadline:
+        time.sleep(0.001)
+    _signal_group(pid, signal.SIGKILL)
+
+
+def _signal_group(pid: int, number: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, number)
+
+
+def _has_ended(pid: int) -> bool:
+    try:
+        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:
+        return True
+
+
+def _widen(fileno: int) -> None:
+    """A pipe of 1 MiB halves the number of switches between reader and writer; a user may have used up the quota."""
+    import fcntl
+
+    with contextlib.suppress(OSError, AttributeError):
+        fcntl.fcntl(fileno, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+
+
+def _described(status: int) -> str:
+    if status >= 0:
+        return f"status {status}"
+    with contextlib.suppress(ValueError):
+        return f"signal {signal.Signals(-status).name}"
+    return f"signal {-status}"

@@ -1,0 +1,78 @@
+"""Which code opens which scheme: one line per scheme.
+
+An opener is a function `(url, mode, **options) -> stream`. Options an opener does not know are errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from . import tools
+from .commands import open_pipe
+from .local import open_local, standard_stream
+from .urls import as_url, scheme_of
+
+Opener = Callable[..., Any]
+
+
+def _http(url: str, mode: str = "rb", **options: Any) -> Any:
+    from .http import open_http  # http.client and ssl take 40 ms to import
+
+    return open_http(url, mode, **options)
+
+
+OPENERS: dict[str, Opener] = {
+    "": open_local,
+    "file": open_local,
+    "pipe": open_pipe,
+    "http": _http,
+    "https": _http,
+    "hf": tools.open_hf,
+    "s3": tools.open_s3,
+    "gs": tools.open_gs,
+    "gcs": tools.open_gs,
+    "ais": tools.open_ais,
+    "sftp": tools.open_curl,
+    "ftps": tools.open_curl,
+    "scp": tools.open_curl,
+    "htgs": tools.open_htgs,
+}
+
+
+def open_url(url: Any, mode: str = "rb", **options: Any) -> Any:
+    """Open any url as a stream of bytes.
+
+    >>> with open_url("pipe:echo hello") as stream:
+    ...     stream.read()
+    b'hello\\n'
+    """
+    check_mode(mode)
+    url = as_url(url)
+    if url == "-":
+        return standard_stream(mode)
+    scheme = scheme_of(url)
+    opener = OPENERS.get(scheme)
+    if opener is None:
+        raise unknown_scheme(url, OPENERS)
+    return opener(url, mode, **options)
+
+
+class ModeError(ValueError, AssertionError):
+    """A mode other than rb and wb (an AssertionError in older versions)."""
+
+
+def check_mode(mode: str) -> None:
+    if mode not in ("rb", "wb"):
+        raise ModeError(f'the mode must be "rb" or "wb", got {mode!r}')
+
+
+def unknown_scheme(url: str, known: Any) -> ValueError:
+    """What to say about a url nobody can open."""
+    from webdataset.redact import redacted
+
+    names = ", ".join(sorted(name for name in known if name and not name.startswith("_")))
+    return ValueError(
+        f"{redacted(url)}: no gopen handler defined for the scheme {scheme_of(url)!r}; known are {names}; "
+        'add one with gopen_schemes["name"] = function(url, mode, bufsize), or write ./ before a file name with a colon'
+    )

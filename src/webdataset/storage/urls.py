@@ -1,0 +1,163 @@
+"""Urls as text: their scheme, their expansion, and who may name them.
+
+>>> expanded("a-{0..1}.tar::b.tar")
+['a-0.tar', 'a-1.tar', 'b.tar']
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from typing import Any
+from urllib.parse import unquote
+
+from webdataset.errors import MissingShardError, SecurityError, StorageError
+from webdataset.settings import settings
+
+from .braces import MAX_URLS, UnbalancedBracesError, braceexpand
+
+__all__ = [
+    "MAX_URLS",
+    "UnbalancedBracesError",
+    "UnsetVariableError",
+    "as_url",
+    "braceexpand",
+    "check_url_from_data",
+    "expanded",
+    "is_local",
+    "local_path",
+    "scheme_of",
+    "substituted",
+]
+
+# What data fetched from elsewhere may name: stores that are read over the network, and nothing that runs or is local.
+SCHEMES_FROM_DATA = frozenset({"http", "https", "s3", "gs", "gcs", "az", "abfs", "hf", "ais"})
+MAX_ROUNDS = 10
+
+# Two letters at least: `C:\data\a.tar` is a path.
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
+_DRIVE = re.compile(r"[A-Za-z]:[\\/]")
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+# `::` separates urls, but not inside the brackets of an IPv6 host such as http://[::1]:8000/.
+_SEPARATOR = re.compile(r"::(?![0-9A-Fa-f:.%]*\])")
+
+
+class UnsetVariableError(ValueError, AssertionError):
+    """`${NAME}` in a url, and no `WDS_NAME` in the environment (an AssertionError in older versions)."""
+
+
+def as_url(url: Any) -> str:
+    """A url or path of any type as text.
+
+    >>> from pathlib import Path
+    >>> as_url(Path("a.tar"))
+    'a.tar'
+    """
+    if isinstance(url, str):
+        return url
+    if isinstance(url, (bytes, os.PathLike)):
+        return os.fsdecode(url)
+    raise TypeError(f"a url is a string or a path, got {type(url).__name__}: {url!r}")
+
+
+def scheme_of(url: str) -> str:
+    """The scheme of a url in lower case; empty for a path.
+
+    >>> scheme_of("S3://bucket/a.tar"), scheme_of("data/a.tar"), scheme_of("C:/data/a.tar")
+    ('s3', '', '')
+    """
+    found = _SCHEME.match(url)
+    return found.group(1).lower() if found else ""
+
+
+def is_local(url: str) -> bool:
+    """Whether the url is a path or a `file:` url."""
+    return scheme_of(url) in ("", "file") and url != "-"
+
+
+def local_path(url: str) -> str | None:
+    """The path behind a local url, or None; percent signs are decoded only where that leads to an existing file.
+
+    >>> local_path("file:///data/a.tar"), local_path("file:a.tar"), local_path("file://localhost/a.tar")
+    ('/data/a.tar', 'a.tar', '/a.tar')
+    >>> local_path("http://host/a.tar")
+    """
+    if not is_local(url):
+        return None
+    if scheme_of(url) != "file":
+        return url
+    path = url[len("file:") :]
+    if path.startswith("//"):
+        host, slash, rest = path[2:].partition("/")
+        if host not in ("", "localhost"):
+            raise StorageError(f"a file: url cannot name the host {host!r}", url=url, hint="write file:/path")
+        path = slash + rest
+    decoded = unquote(path)
+    return decoded if decoded != path and not os.path.lexists(path) and os.path.lexists(decoded) else path
+
+
+def expanded(spec: str | os.PathLike[str]) -> list[str]:
+    """All urls that a specification stands for: split at `::`, then `${NAME}`, braces and local globs.
+
+    >>> expanded("x-{a,b}.tar")
+    ['x-a.tar', 'x-b.tar']
+    """
+    text = as_url(spec)
+    urls: list[str] = []
+    for part in _SEPARATOR.split(text):
+        part = substituted(part)  # noqa: PLW2901 - the same part, further on
+        # A Windows path needs its backslashes.
+        for url in braceexpand(part, escape=_DRIVE.match(part) is None, limit=MAX_URLS - len(urls)):
+            urls += _globbed(url)
+    return urls
+
+
+def substituted(text: str) -> str:
+    """Replace every `${NAME}` by the variable `WDS_NAME`, also inside the values."""
+    for _ in range(MAX_ROUNDS):
+        replaced = _VARIABLE.sub(_variable, text)
+        if replaced == text:
+            return text
+        text = replaced
+    raise ValueError(f"the variables in {text[:80]!r} refer to each other without end")
+
+
+def check_url_from_data(url: str, origin: str) -> str:
+    """Refuse a url that data from elsewhere must not name: a command, or a file of this machine.
+
+    `origin` is where the list, index or redirect came from. What lies in a local file was put there by the user.
+
+    >>> check_url_from_data("https://host/a.tar", "https://host/index.json")
+    'https://host/a.tar'
+    """
+    if is_local(origin):
+        return url
+    scheme = scheme_of(url.strip())
+    if scheme in SCHEMES_FROM_DATA and url == url.strip():
+        return url
+    kind = f"a {scheme}: url" if scheme else "a local path"
+    raise SecurityError(
+        f"the list fetched from {as_url(origin)} names {kind}, which data from elsewhere may not",
+        url=url,
+        hint="save the list as a local file if you trust it",
+    )
+
+
+def _variable(match: re.Match[str]) -> str:
+    name = match.group(1)
+    value = settings.url_variable(name)
+    if value is None:
+        raise UnsetVariableError(f"${{{name}}} in a url needs the environment variable WDS_{name}, which is not set")
+    return value
+
+
+def _globbed(url: str) -> list[str]:
+    """The files a local pattern stands for, sorted; a file whose name only looks like a pattern stands for itself."""
+    path = local_path(url) if glob.has_magic(url) else None
+    if path is None or os.path.lexists(path):
+        return [url]
+    found = sorted(glob.glob(path, recursive=True))
+    if not found:
+        raise MissingShardError("no file matches this pattern", url=url)
+    return found
