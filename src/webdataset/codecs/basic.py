@@ -1,0 +1,131 @@
+"""Numbers, texts and structured values as the bytes of a field."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from webdataset.errors import EncodingError
+from .packages import is_array, is_tensor, package
+
+
+def encode_int(value: Any) -> bytes:
+    """A class label or other number, in ASCII.
+
+    >>> encode_int(7), encode_int(True), encode_int("7")
+    (b'7', b'1', b'7')
+    """
+    if isinstance(value, str):
+        return value.encode()
+    number = scalar(value)
+    if isinstance(number, bool):
+        number = int(number)
+    if not isinstance(number, (int, float)):
+        raise EncodingError(f"a number is needed, got {kind_of(value)}")
+    return str(number).encode("ascii")
+
+
+def decode_int(data: bytes) -> int:
+    """A class label or other whole number.
+
+    >>> decode_int(b" 7\\n")
+    7
+    """
+    return int(data)
+
+
+def encode_text(value: Any) -> bytes:
+    """A text, in UTF-8."""
+    if not isinstance(value, str):
+        raise EncodingError(f"a str is needed, got {kind_of(value)}")
+    return value.encode()
+
+
+def decode_text(data: bytes) -> str:
+    """A text, in UTF-8."""
+    return data.decode("utf-8")
+
+
+def encode_json(value: Any) -> bytes:
+    """Any JSON value; numpy and torch numbers and arrays become numbers and lists.
+
+    >>> encode_json({"a": [1, None]})
+    b'{"a": [1, null]}'
+    """
+    return json.dumps(value, default=_plain).encode("utf-8")
+
+
+def decode_json(data: bytes) -> Any:
+    """Any JSON value."""
+    return json.loads(data)
+
+
+def encode_msgpack(value: Any) -> bytes:
+    """Any MessagePack value."""
+    packed: bytes = _msgpack().packb(value)
+    return packed
+
+
+def decode_msgpack(data: bytes) -> Any:
+    """Any MessagePack value."""
+    return _msgpack().unpackb(data)
+
+
+def encode_cbor(value: Any) -> bytes:
+    """Any CBOR value."""
+    packed: bytes = _cbor().dumps(value)
+    return packed
+
+
+def decode_cbor(data: bytes) -> Any:
+    """Any CBOR value."""
+    return _cbor().loads(data)
+
+
+def encode_bytes(value: Any) -> bytes:
+    """The bytes of anything that has a buffer: arrays, `array.array`."""
+    if is_tensor(value):
+        value = value.detach().cpu().contiguous().numpy()
+    return memoryview(value).tobytes()
+
+
+def decode_bytes(data: bytes) -> bytes:
+    """The bytes as they are."""
+    return data
+
+
+def scalar(value: Any) -> Any:
+    """The Python number in a numpy or torch value that holds just one; other values as they are."""
+    if is_array(value) and value.size == 1:
+        return value.item()
+    if is_tensor(value) and value.numel() == 1:
+        return value.item()
+    return value
+
+
+def kind_of(value: Any) -> str:
+    """A value's type, with dtype and shape if it has them.
+
+    >>> kind_of([1]), kind_of(None)
+    ('list', 'None')
+    """
+    if value is None:
+        return "None"
+    name = type(value).__name__
+    if is_array(value) or is_tensor(value):
+        return f"{name} of {value.dtype}, shape {tuple(value.shape)}"
+    return name
+
+
+def _plain(value: Any) -> Any:
+    if is_array(value) or is_tensor(value):
+        return value.tolist()
+    raise EncodingError(f"{kind_of(value)} has no JSON form")
+
+
+def _msgpack() -> Any:
+    return package("msgpack", extra="formats", purpose="for MessagePack fields")
+
+
+def _cbor() -> Any:
+    return package("cbor2", extra="formats", purpose="for CBOR fields")

@@ -1,0 +1,108 @@
+"""Video and audio fields as tensors."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from webdataset.errors import DecodingError
+from webdataset.settings import settings
+from .packages import package, torch_package
+
+VIDEO_EXTENSIONS = frozenset("mp4 ogv mjpeg avi mov h264 mpg webm wmv".split())
+AUDIO_EXTENSIONS = frozenset("flac mp3 sox wav m4a ogg wma".split())
+
+# Containers that hold media themselves. Playlists and the like, which name other files and urls, are not among
+# them; nor may a container open anything else: no protocol is allowed.
+CONTAINERS = (
+    "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpeg,mpegts,mpegvideo,m4v,h264,hevc,ogg,mjpeg,asf,flac,mp3,wav,aac"
+)
+OPTIONS = {"format_whitelist": CONTAINERS, "protocol_whitelist": "none"}
+
+AUDIO_BLOCK = 1 << 16
+
+
+def decode_video(data: bytes) -> tuple[Any, Any, dict[str, Any]]:
+    """The frames (T x H x W x 3, uint8), the sound (channels x samples, float32) and the rates of a video."""
+    torch = torch_package()
+    av = package("av", extra="video", purpose="for video fields")
+    with av.open(io.BytesIO(data), options=OPTIONS, metadata_errors="replace") as container:
+        info = _rates(container)
+        frames, sounds = _decoded(av, container)
+    video = torch.stack(frames) if frames else torch.empty((0, 1, 1, 3), dtype=torch.uint8)
+    audio = torch.cat(sounds, 1) if sounds else torch.empty((1, 0), dtype=torch.float32)
+    return video, audio, info
+
+
+def decode_audio(data: bytes) -> tuple[Any, int]:
+    """The sound (channels x samples, float32) and its sample rate."""
+    torch = torch_package()
+    soundfile = package("soundfile", extra="audio", purpose="for audio fields")
+    try:
+        samples, rate = _soundfile_samples(soundfile, data)
+    except soundfile.LibsndfileError:
+        _, sound, info = decode_video(data)  # m4a and wma are containers that soundfile does not know
+        if "audio_fps" not in info:
+            raise
+        return sound, int(info["audio_fps"])
+    return torch.from_numpy(samples), rate
+
+
+def _soundfile_samples(soundfile: Any, data: bytes) -> tuple[Any, int]:
+    """Read block by block: the length in the header is only a claim."""
+    import numpy as np
+
+    blocks, budget = [], _Budget()
+    with soundfile.SoundFile(io.BytesIO(data)) as sound:
+        while len(block := sound.read(AUDIO_BLOCK, dtype="float32", always_2d=True)):
+            budget.spend(block.nbytes)
+            blocks.append(block)
+        samples = np.concatenate(blocks) if blocks else np.zeros((0, sound.channels), np.float32)
+        return np.ascontiguousarray(samples.T), int(sound.samplerate)
+
+
+def _rates(container: Any) -> dict[str, Any]:
+    info: dict[str, Any] = {}
+    if container.streams.video and container.streams.video[0].average_rate:
+        info["video_fps"] = float(container.streams.video[0].average_rate)
+    if container.streams.audio:
+        info["audio_fps"] = int(container.streams.audio[0].rate)
+    return info
+
+
+def _decoded(av: Any, container: Any) -> tuple[list[Any], list[Any]]:
+    streams = [*container.streams.video[:1], *container.streams.audio[:1]]
+    frames: list[Any] = []
+    sounds: list[Any] = []
+    if not streams:
+        raise DecodingError("neither video nor audio is in it")
+    budget = _Budget()
+    resampler = av.AudioResampler(format="fltp") if container.streams.audio else None
+    for frame in container.decode(*streams):
+        if isinstance(frame, av.VideoFrame):
+            frames.append(_tensor(frame.to_ndarray(format="rgb24"), budget))
+        elif resampler is not None:
+            sounds += [_tensor(part.to_ndarray(), budget) for part in resampler.resample(frame)]
+    if resampler is not None and sounds:
+        sounds += [_tensor(part.to_ndarray(), budget) for part in resampler.resample(None)]
+    return frames, sounds
+
+
+def _tensor(values: Any, budget: _Budget) -> Any:
+    budget.spend(values.nbytes)
+    return torch_package().from_numpy(values)
+
+
+class _Budget:
+    """The bytes that one field may expand to."""
+
+    def __init__(self) -> None:
+        self.left = settings.max_decoded_bytes
+
+    def spend(self, size: int) -> None:
+        self.left -= size
+        if self.left < 0:
+            raise DecodingError(
+                f"it would expand to more than {settings.max_decoded_bytes} bytes",
+                hint="WDS_MAX_DECODED_BYTES raises the limit",
+            )

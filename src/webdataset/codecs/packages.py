@@ -1,0 +1,46 @@
+"""Optional packages, imported when a field needs them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from webdataset.errors import MissingPackageError
+
+
+def package(name: str, *, extra: str, purpose: str) -> Any:
+    """Import an optional package, or say what to install.
+
+    >>> package("no_such_package", extra="image", purpose="to decode images")
+    Traceback (most recent call last):
+    webdataset.errors.MissingPackageError: no_such_package is needed to decode images; pip install 'webdataset[image]'
+    """
+    try:
+        return import_module(name)
+    except ImportError as exn:
+        raise MissingPackageError(
+            f"{name.partition('.')[0]} is needed {purpose}", hint=f"pip install 'webdataset[{extra}]'"
+        ) from exn
+
+
+def torch_package() -> Any:
+    """torch, or what to install."""
+    return package("torch", extra="torch", purpose="for tensors")
+
+
+def is_tensor(value: Any) -> bool:
+    """Whether a value is a torch tensor, found out without importing torch.
+
+    >>> is_tensor([1, 2])
+    False
+    """
+    return any(f"{kind.__module__}.{kind.__qualname__}" == "torch.Tensor" for kind in type(value).__mro__)
+
+
+def is_array(value: Any) -> bool:
+    """Whether a value is a numpy array or scalar, found out without importing numpy.
+
+    >>> is_array(3)
+    False
+    """
+    return any(kind.__module__ == "numpy" and kind.__name__ in ("ndarray", "generic") for kind in type(value).__mro__)
