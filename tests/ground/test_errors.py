@@ -1,0 +1,103 @@
+"""Errors name their place, keep secrets, and survive the way from a worker."""
+
+from __future__ import annotations
+
+import pickle
+import tarfile
+
+import pytest
+
+from webdataset import errors
+from webdataset.errors import DecodingError, ShardError, StorageError, WebDatasetError
+from webdataset.redact import redacted
+
+KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, WebDatasetError)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_error_pickles_with_its_place(kind):
+    error = kind("it broke").at(url="http://h/a.tar", offset=512, member="a.jpg", key="a", field="jpg", shard=3)
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is kind
+    assert (
+        str(copy) == str(error) == "it broke [url http://h/a.tar, shard 3, offset 512, member a.jpg, key a, field jpg]"
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_error_can_be_made_from_its_message_alone_as_torch_does(kind):
+    assert "it broke" in str(kind("it broke"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "older"),
+    [
+        (ShardError, tarfile.ReadError),
+        (StorageError, OSError),
+        (errors.MissingShardError, FileNotFoundError),
+        (errors.SampleError, ValueError),
+        (errors.EncodingError, ValueError),
+        (errors.SecurityError, ValueError),
+        (errors.UnsafePickleError, pickle.UnpicklingError),
+        (errors.EmptyDatasetError, ValueError),
+        (errors.MissingPackageError, ImportError),
+    ],
+)
+def test_handlers_of_older_programs_catch_our_errors(kind, older):
+    assert issubclass(kind, older)
+
+
+def test_a_message_is_one_line_that_cannot_garble_a_terminal():
+    error = ShardError("bad\nheader", member="\x1b[2Jevil\n" + "x" * 500)
+    assert "\n" not in str(error)
+    assert "\x1b" not in str(error)
+    assert len(str(error)) < 300
+
+
+def test_places_that_are_known_are_not_overwritten():
+    assert ShardError("x", offset=1).at(offset=2, url="u").offset == 1
+
+
+def test_a_decoding_error_has_its_old_attributes():
+    error = DecodingError("not a png", key="k", k="png", sample={"png": b""}, url="u")
+    assert (error.url, error.key, error.k, error.sample) == ("u", "k", "png", {"png": b""})
+
+
+SECRET = "hunter2"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"http://user:{SECRET}@host/a.tar",
+        f"https://{SECRET}@host/a.tar",
+        f"https://user:p@{SECRET}@host/a.tar",
+        f"https://h/a?X-Amz-Signature={SECRET}",
+        f"https://h/a?x=1&X-Amz-Security-Token={SECRET}&y=2",
+        f"https://h/a?X-Amz-Credential={SECRET}",
+        f"https://h/a?sig={SECRET}&se=2030",
+        f"https://h/a?access_token={SECRET}",
+        f"https://h/a?api_key={SECRET}",
+        f"https://h/a?GoogleAccessId=me&Signature={SECRET}",
+        f"pipe:curl -H 'Authorization: Bearer {SECRET}' http://h/a",
+        f"pipe:curl -H 'Authorization: Basic {SECRET}' http://h/a",
+        f"pipe:curl -H 'X-Auth-Token: {SECRET}' http://h/a",
+        f"pipe:curl -u me:{SECRET} http://h/a",
+        f"pipe:curl --user me:{SECRET} http://h/a",
+        f"pipe:tool --password={SECRET} x",
+        f"pipe:tool --secret-key {SECRET} x",
+        f"pipe:AWS_SECRET_ACCESS_KEY={SECRET} aws s3 cp s3://b/a -",
+        f"pipe:HF_TOKEN={SECRET} curl http://h",
+    ],
+)
+def test_secrets_in_urls_and_commands_are_masked(text, monkeypatch):
+    assert SECRET not in redacted(text)
+    assert SECRET not in str(StorageError(text, url=text))
+    assert SECRET not in repr(StorageError(text, url=text))
+    monkeypatch.setenv("WDS_SHOW_SECRETS", "1")
+    assert SECRET in redacted(text)
+
+
+def test_text_without_secrets_stays_as_it_is():
+    for text in ("http://host:80/a@b.tar?part=1", "pipe:cat a.tar | gunzip", "/data/a.tar", "s3://bucket/key/a.tar"):
+        assert redacted(text) == text

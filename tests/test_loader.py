@@ -1,0 +1,159 @@
+"""Worker processes: torch's DataLoader, WebLoader and MultiLoader."""
+
+from __future__ import annotations
+
+import glob
+import os
+import pickle
+import signal
+import tempfile
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+import webdataset as wds
+from webdataset.multi import MultiLoader
+
+METHODS = ["fork", "spawn", "forkserver"]
+
+
+def key_of(sample):
+    return sample["__key__"]
+
+
+def keys(loader):
+    return sorted(loader)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_workers_read_every_sample_once(make_shards, method):
+    dataset = wds.WebDataset(make_shards(4, samples=3)).shuffle(5).map(key_of)
+    loader = DataLoader(dataset, num_workers=2, batch_size=None, multiprocessing_context=method)
+    assert keys(loader) == [f"{i:06d}" for i in range(12)]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_dataset_with_a_length_goes_to_workers(make_shards, method):
+    dataset = wds.WebDataset(make_shards(2, samples=2)).map(key_of).with_length(4, silent=True)
+    loader = DataLoader(dataset, num_workers=2, batch_size=None, multiprocessing_context=method)
+    assert len(loader) == 4
+    assert len(keys(loader)) == 4
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("persistent", [False, True])
+def test_the_shard_order_changes_every_epoch_in_workers_too(make_shards, method, persistent):
+    dataset = wds.WebDataset(make_shards(12, samples=1), shardshuffle=100, seed=7).map(key_of)
+    loader = DataLoader(
+        dataset, num_workers=2, batch_size=None, multiprocessing_context=method, persistent_workers=persistent
+    )
+    orders = [list(loader) for _ in range(3)]
+    assert len({tuple(order) for order in orders}) == 3
+    assert all(sorted(order) == sorted(orders[0]) for order in orders)
+
+
+def test_the_order_in_workers_is_the_same_with_persistent_and_new_workers(make_shards):
+    def orders(persistent):
+        dataset = wds.WebDataset(make_shards(12, samples=1), shardshuffle=100, seed=7).map(key_of)
+        loader = DataLoader(dataset, num_workers=2, batch_size=None, persistent_workers=persistent)
+        return [list(loader) for _ in range(3)]
+
+    assert orders(False) == orders(True)
+
+
+def test_the_loader_batches_again_after_mixing_the_workers_batches(make_shards):
+    dataset = wds.WebDataset(make_shards(2, samples=6)).decode().to_tuple("cls", "txt").batched(4)
+    loader = wds.WebLoader(dataset, num_workers=2, batch_size=None).unbatched().shuffle(100).batched(5)
+    batches = list(loader)
+    assert [len(labels) for labels, _ in batches] == [5, 5, 2]
+    assert sorted(int(x) for labels, _ in batches for x in labels) == list(range(12))
+
+
+def test_the_loader_has_epochs_and_a_length(make_shards):
+    dataset = wds.WebDataset(make_shards(2, samples=2)).map(key_of)
+    loader = wds.WebLoader(dataset, num_workers=0, batch_size=None).with_epoch(7)
+    assert len(list(loader)) == 7
+    with pytest.raises(TypeError):
+        len(loader)
+    assert len(loader.with_length(7, silent=True)) == 7
+
+
+def test_attributes_can_be_set_on_loaders(make_shards):
+    loader = wds.WebLoader(wds.WebDataset(make_shards(1)), batch_size=None)
+    loader.num_batches, loader.num_samples = 3, 30
+    assert (loader.num_batches, loader.num_samples) == (3, 30)
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_the_loader_knows_what_its_workers_read_and_dropped(make_shards, tmp_path, workers):
+    bad = tmp_path / "bad.tar"
+    bad.write_bytes(b"x" * 1024)
+    urls = [*make_shards(3, samples=4), str(bad)]
+    dataset = wds.WebDataset(urls, handler=wds.ignore_and_continue).map(key_of)
+    loader = wds.WebLoader(dataset, num_workers=workers, batch_size=None)
+    for _ in range(2):
+        assert len(list(loader)) == 12
+        stats = loader.stats()
+        assert (stats["samples_read"], stats["shards_read"], stats["shards_skipped"]) == (12, 3, 1)
+
+
+def test_the_folder_for_reports_goes_with_the_loader(make_shards):
+    before = set(glob.glob(f"{tempfile.gettempdir()}/webdataset-*"))
+    loader = wds.WebLoader(wds.WebDataset(make_shards(2)).map(key_of), num_workers=2, batch_size=None)
+    list(loader)
+    del loader
+    assert set(glob.glob(f"{tempfile.gettempdir()}/webdataset-*")) <= before
+
+
+def test_an_error_in_a_worker_arrives_with_its_place(make_shards):
+    urls = make_shards(2)
+    with open(urls[1], "r+b") as file:
+        file.truncate(5000)
+    loader = DataLoader(wds.WebDataset(urls).map(key_of), num_workers=2, batch_size=None)
+    with pytest.raises(Exception, match=r"shard-000001\.tar"):
+        list(loader)
+
+
+def kill_yourself(sample):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_killed_worker_is_an_error(make_shards):
+    loader = DataLoader(wds.WebDataset(make_shards(2)).map(kill_yourself), num_workers=1, batch_size=None)
+    with pytest.raises(RuntimeError, match="worker"):
+        list(loader)
+    with pytest.raises(wds.WebDatasetError, match="exit code -9"):
+        list(MultiLoader(wds.WebDataset(make_shards(2)).map(kill_yourself), workers=1))
+
+
+def test_a_consumer_may_stop_after_one_sample(make_shards):
+    loader = wds.WebLoader(wds.WebDataset(make_shards(2, samples=100)).map(key_of), num_workers=2, batch_size=None)
+    for _ in range(2):
+        items = iter(loader)
+        assert next(items) == "000000"
+        items.close()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_loader_without_torch_reads_every_sample_once(make_shards, method):
+    dataset = wds.WebDataset(make_shards(4, samples=3)).map(key_of)
+    assert keys(MultiLoader(dataset, workers=2, start_method=method)) == [f"{i:06d}" for i in range(12)]
+
+
+def test_the_loader_without_torch_passes_errors_on(make_shards):
+    dataset = wds.WebDataset(make_shards(2)).map(lambda sample: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        list(MultiLoader(dataset, workers=2))
+
+
+def test_tensors_are_batched_by_torchs_own_collation(make_shards):
+    dataset = wds.WebDataset(make_shards(1, samples=4)).decode().to_tuple("cls")
+    (batch,) = next(iter(DataLoader(dataset, batch_size=4)))
+    assert torch.equal(batch, torch.tensor([0, 1, 2, 3]))
+
+
+def test_a_dataset_of_the_main_process_can_be_pickled_after_use(make_shards):
+    dataset = wds.WebDataset(make_shards(1)).map(key_of)
+    list(dataset)
+    assert len(list(pickle.loads(pickle.dumps(dataset)))) == 10

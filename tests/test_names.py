@@ -1,0 +1,117 @@
+"""Every name that programs written for older versions import, replace or add to."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+import webdataset as wds
+
+NAMES = {
+    "webdataset": """
+        Cached Continue DataPipeline Decoder DecodingError FluidInterface FluidWrapper LMDBCached LRUCleanup MockDataset
+        MultiShardSample PipelineStage RandomMix ResampledShards RoundRobin ShardWriter SimpleShardList TarWriter
+        WebDataset WebLoader associate autodecode batched cache compat decode detshuffle extract_keys extradatasets
+        filters getfirst gopen gopen_schemes gzfilter handle_extension handlers ignore_and_continue ignore_and_stop
+        imagehandler info map map_dict map_tuple mix non_empty numpy_dumps pipe_cleaner pipeline pipelinefilter pytorch
+        pytorch_weights_only rename rename_keys repeatedly reraise_exception resampled rsample select shardlists
+        shardspec shuffle single_node_only slice split_by_node split_by_worker tarfile_samples tarfile_to_samples
+        tariterators tenbin to_tuple torch_audio torch_dumps torch_loads torch_video transform_with unbatched utils
+        warn_and_continue warn_and_stop with_epoch with_length writer xdecode
+        Dataset ShardList PytorchShardList Composable Shorthands Processor ChoppedDataset ResizedDataset DBCache Curried
+        stage worker_urls url_opener tar_file_iterator tar_file_expander group_by_keys register_safe_global""",
+    "webdataset.utils": """
+        ObsoleteException PipelineStage compute_sample_weights deprecated enforce_security fnmatch_with_braces
+        glob_with_braces guess_batchsize identity is_iterable lookup_sym make_seed obsolete pytorch_worker_info
+        pytorch_worker_seed repeatedly repeatedly0 safe_eval""",
+    "webdataset.pipeline": "DataPipeline PipelineStage add_length_method",
+    "webdataset.compat": """
+        DataPipeline FluidInterface FluidWrapper WebDataset WebLoader check_empty group_by_keys tar_file_expander
+        reraise_exception""",
+    "webdataset.filters": """
+        Cached FilterFunction LMDBCached PipelineStage RestCurried _associate _batched _decode _extract_keys _info
+        _log_keys _map _map_dict _map_tuple _rename _rename_keys _rsample _select _shuffle _to_tuple _unbatched
+        _unlisted _xdecode associate batched combine_values compose compose2 decode decode_bin decode_pickle decode_text
+        default_collation_fn default_decoders detshuffle dict2tuple extract_keys find_decoder getfirst identity info
+        log_keys map map_dict map_tuple parse_field_spec pick pipelinefilter rename rename_keys reraise_exception
+        rsample select shuffle slice to_tuple transform_with tuple2dict unbatched unlisted xdecode""",
+    "webdataset.tariterators": """
+        base_plus_ext group_by_keys meta_prefix meta_suffix reraise_exception tar_file_expander tar_file_iterator
+        tarfile_samples tarfile_to_samples trace url_opener valid_sample gopen""",
+    "webdataset.autodecode": """
+        Continue Decoder DecodingError IMAGE_EXTENSIONS ImageHandler basichandlers call_extension_handler cbor_loads
+        decoders default_decoder default_post_handlers default_pre_handlers gzfilter handle_extension imagehandler
+        imagespecs msgpack_loads npy_loads npz_loads pytorch_weights_only tenbin_loads torch_audio torch_loads
+        torch_video unpickle_loads""",
+    "webdataset.writer": """
+        ShardWriter TarWriter add_handlers bytestr cbor_dumps default_handlers encode_based_on_extension
+        encode_based_on_extension1 gopen imageencoder make_encoder make_handlers mp_dumps numpy_dumps numpy_npz_dumps
+        tenbin_dumps torch_dumps""",
+    "webdataset.gopen": """
+        Pipe gopen gopen_ais gopen_curl gopen_error gopen_file gopen_gsutil gopen_hf gopen_htgs gopen_pipe gopen_schemes
+        info reader rewrite_url set_options""",
+    "webdataset.cache": """
+        FileCache LRUCleanup StreamingOpen check_tar_format default_cache_dir default_cache_size download get_filetype
+        islocal magic_filetype pipe_cleaner url_to_cache_name verbose_cache cached_tarfile_to_samples
+        cached_tarfile_samples cached_url_opener lru_cleanup get_file_cached cbors_to_samples cbors2_to_samples""",
+    "webdataset.shardlists": """
+        DirectoryShardList MSSource MultiShardSample ResampledShardList ResampledShards SimpleShardList
+        check_pid_is_running envlookup envsubst expand expand_source expand_urls get_pid_from_filename non_empty
+        resampled resampled_ shardspec single_node_only split_by_node split_by_worker without_last_extension""",
+    "webdataset.mix": "RandomMix RoundRobin random_samples round_robin_longest round_robin_shortest",
+    "webdataset.extradatasets": "MockDataset with_epoch with_length repeatedly",
+    "webdataset.handlers": """
+        ignore_and_continue ignore_and_stop reraise_exception warn_and_continue warn_and_stop""",
+    "webdataset.pytorch": "DataLoader IterableDataset TorchTensor",
+    "webdataset.multi": "MultiLoader",
+    "webdataset.tenbin": """
+        bytedata bytelen check_acceptable_input_type check_infos decode_buffer decode_chunks decode_header decode_list
+        encode_buffer encode_chunks encode_header encode_list load long_to_short magic magic_bytes magic_str read
+        read_chunk roundup save short_to_long str64 unstr64 write write_chunk""",
+}
+
+
+@pytest.mark.parametrize("module", NAMES)
+def test_the_names_are_there(module):
+    found = importlib.import_module(module)
+    assert [name for name in NAMES[module].split() if not hasattr(found, name)] == []
+
+
+def test_gopen_is_a_function_and_a_module():
+    import webdataset.gopen as function
+    from webdataset.gopen import gopen, gopen_schemes
+
+    assert function is gopen is wds.gopen is wds.gopen.gopen
+    assert wds.gopen_schemes is gopen_schemes is wds.gopen.gopen_schemes
+
+
+def test_compat_is_the_module_that_the_dataset_is_in():
+    import webdataset.compat
+    from webdataset import dataset
+
+    assert webdataset.compat is dataset is sys.modules["webdataset.compat"]
+
+
+def test_importing_is_quick_and_imports_no_heavy_package():
+    program = (
+        "import webdataset, sys, time; print(time.process_time(), *sorted({m.split('.')[0] for m in sys.modules}))"
+    )
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    _, *modules = out.stdout.split()
+    assert not {"torch", "PIL", "numpy", "yaml", "av", "zmq", "lmdb", "sqlite3", "asyncio"} & set(modules)
+
+
+def test_it_works_without_torch_numpy_and_pillow(make_shard):
+    program = """
+import sys
+for name in ("torch", "PIL", "numpy", "simplejpeg", "isal", "msgpack"):
+    sys.modules[name] = None
+import webdataset as wds
+samples = list(wds.WebDataset(sys.argv[1]).shuffle(10).decode().to_tuple("cls", "txt"))
+print(sorted(samples)[:2])
+"""
+    out = subprocess.run([sys.executable, "-c", program, make_shard()], capture_output=True, text=True, check=True)
+    assert out.stdout == "[(0, 'txt0'), (1, 'txt1')]\n"
