@@ -13,12 +13,44 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial as bound
 from typing import Any
 
-from .codecs import arrays, basic, images, media, more_decoders, pickles, trusting
-from .codecs import decoders as decoders
+from .codecs import arrays, basic, decoders, images, media, more_decoders, pickles, trusting
 from .codecs.compression import gunzip_bounded
 from .codecs.images import IMAGE_EXTENSIONS, imagespecs
 from .errors import DecodingError, UnsafePickleError, WebDatasetError
 from .settings import settings
+
+__all__ = [
+    "IMAGE_EXTENSIONS",
+    "Continue",
+    "Decoder",
+    "DecodingError",
+    "ImageHandler",
+    "UnsafeFieldError",
+    "basichandlers",
+    "call_extension_handler",
+    "cbor_loads",
+    "decoders",
+    "default_decoder",
+    "default_post_handlers",
+    "default_pre_handlers",
+    "gzfilter",
+    "handle_extension",
+    "imagehandler",
+    "imagespecs",
+    "morehandlers",
+    "msgpack_loads",
+    "npy_loads",
+    "npz_loads",
+    "pytorch_weights_only",
+    "safetensors_loads",
+    "tenbin_loads",
+    "torch_audio",
+    "torch_loads",
+    "torch_video",
+    "unpickle_loads",
+]
+
+pytorch_weights_only: bool  # see __getattr__
 
 KeyHandler = Callable[[str, Any], Any]
 Sample = dict[str, Any]
@@ -150,7 +182,8 @@ class Decoder:
         allow_pickle: bool = False,
     ) -> None:
         if args and not _is_handler(args[0]):  # Decoder(handlers, pre, post, only, partial)
-            handlers, pre, post, only, partial = (*args, *(None, pre, post, only, partial)[len(args) :])
+            positional: tuple[Any, ...] = (*args, *(None, pre, post, only, partial)[len(args) :])
+            handlers, pre, post, only, partial = positional
         elif args:
             handlers = args
         self.only = set(only.split() if isinstance(only, str) else only) if only is not None else None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from webdataset.errors import DecodingError, EncodingError, SecurityError
 from webdataset.settings import settings
+
 from .basic import kind_of
 from .packages import is_array, is_tensor, package, torch_package
 from .tenbin import decode_buffer, encode_buffer

@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 from webdataset.errors import EncodingError
+
 from .packages import is_array, is_tensor, package
 
 

@@ -7,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from webdataset.errors import DecodingError, EncodingError
+
 from .basic import kind_of
 from .packages import is_array, is_tensor, package, torch_package
 
@@ -38,10 +39,11 @@ imagespecs: dict[str, tuple[str, str | None, str]] = {
 }
 
 IMAGE_EXTENSIONS = [
-    *"blp bmp dib bufr cur pcx dcx dds ps eps fit fits fli flc ftc ftu gbr gif grib h5 hdf png apng jp2 j2k jpc jpf jpx "
-    "j2c icns ico im iim tif tiff jfif jpe jpg jpeg mpg mpeg msp pcd pxr pbm pgm ppm pnm psd bw rgb rgba sgi ras tga "
-    "icb vda vst webp wmf emf xbm xpm".split()
-]
+    "blp", "bmp", "dib", "bufr", "cur", "pcx", "dcx", "dds", "ps", "eps", "fit", "fits", "fli", "flc", "ftc", "ftu",
+    "gbr", "gif", "grib", "h5", "hdf", "png", "apng", "jp2", "j2k", "jpc", "jpf", "jpx", "j2c", "icns", "ico", "im",
+    "iim", "tif", "tiff", "jfif", "jpe", "jpg", "jpeg", "mpg", "mpeg", "msp", "pcd", "pxr", "pbm", "pgm", "ppm",
+    "pnm", "psd", "bw", "rgb", "rgba", "sgi", "ras", "tga", "icb", "vda", "vst", "webp", "wmf", "emf", "xbm", "xpm",
+]  # fmt: skip
 
 FORMATS = {"JPG": "JPEG", "TIF": "TIFF", "PBM": "PPM", "PGM": "PPM", "PNM": "PPM", "IMG": "JPEG", "IMAGE": "JPEG"}
 OPTIONS: dict[str, dict[str, Any]] = {"JPEG": {"quality": 100}, "WEBP": {"lossless": True, "exact": True}}

@@ -7,16 +7,15 @@ from typing import Any
 
 from webdataset.errors import DecodingError
 from webdataset.settings import settings
+
 from .packages import package, torch_package
 
-VIDEO_EXTENSIONS = frozenset("mp4 ogv mjpeg avi mov h264 mpg webm wmv".split())
-AUDIO_EXTENSIONS = frozenset("flac mp3 sox wav m4a ogg wma".split())
+VIDEO_EXTENSIONS = frozenset(["mp4", "ogv", "mjpeg", "avi", "mov", "h264", "mpg", "webm", "wmv"])
+AUDIO_EXTENSIONS = frozenset(["flac", "mp3", "sox", "wav", "m4a", "ogg", "wma"])
 
 # Containers that hold media themselves. Playlists and the like, which name other files and urls, are not among
 # them; nor may a container open anything else: no protocol is allowed.
-CONTAINERS = (
-    "mov,mp4,m4a,3gp,3g2,mj2,matroska,webm,avi,mpeg,mpegts,mpegvideo,m4v,h264,hevc,ogg,mjpeg,asf,flac,mp3,wav,aac"
-)
+CONTAINERS = "mov,mp4,m4a,3gp,matroska,webm,avi,mpeg,mpegts,mpegvideo,m4v,h264,hevc,ogg,mjpeg,asf,flac,mp3,wav,aac"
 OPTIONS = {"format_whitelist": CONTAINERS, "protocol_whitelist": "none"}
 
 AUDIO_BLOCK = 1 << 16

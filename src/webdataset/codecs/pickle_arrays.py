@@ -11,6 +11,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from webdataset.errors import UnsafePickleError
+
 from .pickle_objects import SWITCHES, Builder, Draft, Name
 
 if TYPE_CHECKING:
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
     from .pickle_machine import Machine
 
 SCALAR_TYPES = frozenset(
-    "bool bool_ int8 int16 int32 int64 uint8 uint16 uint32 uint64 intc intp longlong ulonglong float16 float32 "
-    "float64 longdouble complex64 complex128 clongdouble str_ bytes_ datetime64 timedelta64".split()
+    ["bool", "bool_", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "intc", "intp"]
+    + ["longlong", "ulonglong", "float16", "float32", "float64", "longdouble", "complex64", "complex128"]
+    + ["clongdouble", "str_", "bytes_", "datetime64", "timedelta64"]
 )
 TIME_UNITS = frozenset(b"Y M W D h m s ms us ns ps fs as generic".split())
 MAX_ITEM_BYTES = 1 << 28
@@ -167,7 +169,8 @@ def _with_fields(machine: Machine, names: Any, fields: Any, size: Any, *, flags:
     if any(len(part) == 3 for part in parts):
         description["titles"] = [part[2] if len(part) == 3 else None for part in parts]
     aligned = type(flags) is int and bool(flags & 0x80)
-    return np.dtype(description, align=aligned)
+    dtype: np.dtype[Any] = np.dtype(description, align=aligned)  # type: ignore[call-overload]
+    return dtype
 
 
 def _with_shape(subarray: Any) -> np.dtype[Any]:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from webdataset.errors import UnsafePickleError
+
 from .pickle_objects import SWITCHES, Builder, Draft, find, is_registered, named, new_registered, set_state
 
 UnpicklingError = pickle.UnpicklingError
@@ -36,7 +37,9 @@ class Machine:
         self.stack: list[Any] = []
         self.marks: list[list[Any]] = []
         self.memo: dict[int, Any] = {}
-        self.builders: dict[int, Builder] = {}
+        self.builders: dict[
+            int, tuple[Any, Builder]
+        ] = {}  # by identity; the object is kept so that its id stays its own
         self.drafts = 0
         # what is built out of a pickle is about as large as the pickle; references must not multiply it
         self.budget = 8 * len(self.data) + SPARE_BUDGET
@@ -119,12 +122,12 @@ class Machine:
     def push_global(self, module: str, name: str) -> None:
         found, build = find(module, name)
         if build is not None:
-            self.builders[id(found)] = build
+            self.builders[id(found)] = found, build
         self.stack.append(found)
 
     def build(self, thing: Any, args: Any, *, new: bool = False) -> None:
         """Push what `thing(*args)` would give, if it is on the list."""
-        build = self.builders.get(id(thing))
+        _, build = self.builders.get(id(thing), (None, None))
         if build is None or type(args) is not tuple:
             raise UnsafePickleError(f"the pickle calls {named(thing)}, which is not plain data", hint=SWITCHES)
         value = new_registered(thing, args) if new and is_registered(thing) else build(self, args)
@@ -271,7 +274,7 @@ def _string(machine: Machine) -> None:
     text = machine.line()
     if len(text) < 2 or text[0] != text[-1] or text[:1] not in (b'"', b"'"):
         raise UnpicklingError("a string without quotes")
-    machine.stack.append(codecs.escape_decode(text[1:-1])[0].decode("ascii"))  # type: ignore[attr-defined]
+    machine.stack.append(codecs.escape_decode(text[1:-1])[0].decode("ascii"))
 
 
 @instruction(pickle.SHORT_BINSTRING)

@@ -22,12 +22,14 @@ SWITCHES = (
 )
 
 # Python 2's and numpy 1's names for the same things
-RENAMED = {
+RENAMED_MODULES = {
     "__builtin__": "builtins",
     "copy_reg": "copyreg",
     "numpy.core.multiarray": "numpy._core.multiarray",
     "numpy.core.numeric": "numpy._core.numeric",
 }
+
+RENAMED = {"builtins.xrange": "builtins.range", "builtins.long": "builtins.int", "builtins.unicode": "builtins.str"}
 
 registered: dict[str, Any] = {}
 
@@ -55,7 +57,8 @@ class Draft:
 
 def find(module: str, name: str) -> tuple[Any, Builder | None]:
     """What stands for a global on the stack, and the function that builds from it (None: it is only a value)."""
-    full = f"{RENAMED.get(module, module)}.{name}"
+    full = f"{RENAMED_MODULES.get(module, module)}.{name}"
+    full = RENAMED.get(full, full)
     given = registered.get(f"{module}.{name}", registered.get(full))
     if given is not None:
         return given, _call_registered(given)
@@ -196,7 +199,7 @@ def _time(machine: Machine, args: tuple[Any, ...]) -> datetime.time:  # noqa: AR
 
 def _datetime(machine: Machine, args: tuple[Any, ...]) -> datetime.datetime:  # noqa: ARG001
     _check(1 <= len(args) <= 2 and _short_bytes(args[0]) and _zones(args[1:]), "a datetime", "of such parts")
-    return datetime.datetime(*args)
+    return datetime.datetime(*args)  # noqa: DTZ001 with or without a zone, as it was
 
 
 def _timedelta(machine: Machine, args: tuple[Any, ...]) -> datetime.timedelta:  # noqa: ARG001
@@ -245,7 +248,7 @@ VALUES: dict[str, Any] = {
     **{f"builtins.{cls.__name__}": cls for cls in (int, float, bool, str, list, tuple, dict, object)},
     **{f"builtins.{cls.__name__}": cls for cls in (set, frozenset, bytes, bytearray, complex, range, slice)},
     **{f"collections.{cls.__name__}": cls for cls in (OrderedDict, defaultdict, deque, Counter)},
-    **{f"datetime.{name}": getattr(datetime, name) for name in "date time datetime timedelta timezone".split()},
+    **{f"datetime.{name}": getattr(datetime, name) for name in ("date", "time", "datetime", "timedelta", "timezone")},
     "decimal.Decimal": decimal.Decimal,
     "uuid.UUID": uuid.UUID,
 }

@@ -8,6 +8,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from webdataset.errors import UnsafePickleError
+
 from .packages import torch_package
 from .pickle_objects import SWITCHES, Builder, Name
 

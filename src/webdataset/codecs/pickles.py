@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from webdataset.errors import UnsafePickleError
 from webdataset.settings import settings
+
 from .pickle_machine import Machine
 from .pickle_objects import registered
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from webdataset.errors import EncodingError
+
 from . import arrays, basic, images, pickles
 from .basic import kind_of
 
