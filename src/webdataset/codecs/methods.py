@@ -24,7 +24,7 @@ class Kind(NamedTuple):
     compressor: Callable[[int | None], Any]
 
 
-class _ZlibDecompressor:
+class ZlibDecompressor:
     """zlib with the interface that all other decompressors share."""
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class _ZlibDecompressor:
         return piece
 
 
-class _ZstandardDecompressor:
+class ZstandardDecompressor:
     """The package zstandard with the interface that all other decompressors share."""
 
     STEP = 1 << 10  # its output has no limit: 1 KiB expands to 32 MiB at most
@@ -85,7 +85,7 @@ def _gzip_decompressor() -> Any:
     try:
         from isal import igzip_lib
     except ImportError:
-        return _ZlibDecompressor()
+        return ZlibDecompressor()
     return igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
 
 
@@ -139,7 +139,7 @@ def _zstd_decompressor() -> Any:
     try:
         return _zstd().ZstdDecompressor()
     except ImportError:
-        return _ZstandardDecompressor(_package("zstandard", "zstd"))
+        return ZstandardDecompressor(_package("zstandard", "zstd"))
 
 
 def _zstd_compressor(level: int | None) -> Any:
