@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import count, islice, repeat
 from typing import Any
 
-from .filters.closing import close
+from .filters.closing import close, closing
 from .stages import PipelineStage
 
 
@@ -119,7 +119,8 @@ ChoppedDataset = ResizedDataset
 
 
 def _repeated(source: Iterable[Any], nepochs: int | None, nbatches: int | None) -> Iterator[Any]:
-    return islice(_passes(source, nepochs), nbatches)
+    passes = _passes(source, nepochs)
+    return closing(passes, islice(passes, nbatches))
 
 
 def _passes(source: Iterable[Any], nepochs: int | None) -> Iterator[Any]:

@@ -16,7 +16,7 @@ from itertools import islice
 from types import ModuleType
 from typing import Any
 
-from webdataset.errors import MissingPackageError
+from webdataset.errors import MissingPackageError, StorageError
 from webdataset.stages import PipelineStage
 from webdataset.workers import pytorch_worker_info
 
@@ -85,12 +85,14 @@ class LMDBCached(PipelineStage):
         if not os.path.exists(path):
             return False
         with self._opened(path) as db:
-            return _count(db) is not None
+            return db is not None and _count(db) is not None
 
     def _run(self, source: Iterator[Any], samples: SampleBytes, path: str) -> Iterator[Any]:
         try:
             with self._opened(path) as db:
-                if (count := _count(db)) is not None:
+                if db is None:
+                    yield from source
+                elif (count := _count(db)) is not None:
                     yield from self._served(db, samples, count)
                 else:
                     yield from self._filled_by_one(db, samples, source, os.path.join(path, "filling"))
@@ -99,7 +101,16 @@ class LMDBCached(PipelineStage):
 
     @contextmanager
     def _opened(self, path: str) -> Iterator[Any]:
-        with closing(_lmdb().open(path, map_size=self.map_size)) as db:
+        """The database, or None while another pass of this process has it open: LMDB allows that only once."""
+        lmdb = _lmdb()
+        try:
+            db = lmdb.open(path, map_size=self.map_size)
+        except lmdb.Error as exn:
+            if "already open" not in str(exn):
+                raise StorageError(f"the cache cannot be opened: {exn}", url=path) from exn
+            yield None
+            return
+        with closing(db):
             yield db
 
     def _filled_by_one(self, db: Any, samples: SampleBytes, source: Iterator[Any], lock: str) -> Iterator[Any]:

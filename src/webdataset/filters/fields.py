@@ -232,10 +232,19 @@ def _tuple_maker(
     specs: list[list[str]], missing_is_error: bool, none_is_error: bool
 ) -> Callable[[Sample], tuple[Any, ...]]:
     def made(sample: Sample) -> tuple[Any, ...]:
-        values = tuple([getfirst(sample, names, missing_is_error=missing_is_error) for names in specs])
+        if not isinstance(sample, Mapping):
+            raise TypeError(f"to_tuple takes samples that are dicts, got {type(sample).__name__}")
+        values = []
+        for names in specs:
+            for name in names:
+                if name in sample:
+                    values.append(sample[name])
+                    break
+            else:
+                values.append(getfirst(sample, names, missing_is_error=missing_is_error))
         if none_is_error:
             _check_for_none(values, specs)
-        return values
+        return tuple(values)
 
     return made
 
@@ -249,7 +258,7 @@ def _quick_tuple_maker(
     def made(sample: Sample) -> tuple[Any, ...]:
         try:
             values = get(sample)
-        except KeyError:
+        except (KeyError, TypeError):
             return slowly(sample)
         if none_is_error:
             for value in values:
@@ -260,7 +269,7 @@ def _quick_tuple_maker(
     return made
 
 
-def _check_for_none(values: tuple[Any, ...], specs: list[list[str]]) -> None:
+def _check_for_none(values: Sequence[Any], specs: list[list[str]]) -> None:
     for value, names in zip(values, specs, strict=True):
         if value is None:
             raise SampleError("the field is None", field=";".join(names), hint="none_is_error=False allows that")

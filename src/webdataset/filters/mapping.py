@@ -30,7 +30,7 @@ def map(data: Iterable[Any], f: Callable[[Any], Any], handler: Handler = reraise
         result = f(sample)
         if result is sample or not isinstance(result, dict) or "__key__" in result:
             return result
-        return _with_key(result, sample)
+        return _with_key_of(sample, result)
 
     return applied(data, mapped, handler)
 
@@ -73,17 +73,17 @@ def map_tuple(
     >>> list(map_tuple(int, None)([("7", "seven", b"VII")]))
     [(7, 'seven', b'VII')]
     """
-    for f in args:
-        if f is not None:
-            _check_callable("map_tuple", f)
+    changes = [(n, f) for n, f in enumerate(args) if f is not None]
+    for _, f in changes:
+        _check_callable("map_tuple", f)
 
     def mapped(sample: Sequence[Any]) -> tuple[Any, ...]:
         if not isinstance(sample, (tuple, list)):
             raise TypeError(f"map_tuple takes tuples or lists, got {_type(sample)}; to_tuple makes tuples of dicts")
         values = list(sample)
-        for n, (f, value) in enumerate(zip(args, sample, strict=False)):
-            if f is not None:
-                values[n] = f(value)
+        for n, f in changes:
+            if n < len(values):
+                values[n] = f(values[n])
         return tuple(values)
 
     return applied(data, mapped, handler)
@@ -150,10 +150,16 @@ def decode(
     >>> list(decode()([{"__key__": "a", "cls": b"7", "json": b"[1, 2]"}]))
     [{'__key__': 'a', 'cls': 7, 'json': [1, 2]}]
     """
-    from webdataset.autodecode import Decoder, imagehandler
+    from webdataset.autodecode import Decoder
 
-    decoders = [imagehandler(each) if isinstance(each, str) else each for each in args]
-    return applied(data, Decoder(decoders, pre=pre, post=post, only=only, partial=partial, **kw), handler)
+    decoder = Decoder(list(args), pre=pre, post=post, only=only, partial=partial, **kw)
+
+    def decoded(sample: dict[str, Any]) -> dict[str, Any]:
+        if not isinstance(sample, dict):
+            raise TypeError(f"decode takes samples that are dicts, got {_type(sample)}; it comes before to_tuple")
+        return decoder.decode(sample)
+
+    return applied(data, decoded, handler)
 
 
 _decode = plain(decode)
@@ -241,10 +247,11 @@ class UnknownFieldError(DecodingError, ValueError):
     """xdecode met a field that no rule names."""
 
 
-def _with_key(result: dict[Any, Any], sample: Any) -> dict[Any, Any]:
+def _with_key_of(sample: Any, result: dict[Any, Any]) -> dict[Any, Any]:
+    """A copy, because the function may hand out the same dict again."""
     if not isinstance(sample, dict) or "__key__" not in sample:
         return result
-    result = copy.copy(result)  # it may be one that the function hands out again
+    result = {**result} if type(result) is dict else copy.copy(result)
     result["__key__"] = sample["__key__"]
     return result
 

@@ -38,12 +38,12 @@ def shuffle(  # noqa: PLR0917 - the signature is given by the API
     if max_bytes is not None and max_bytes < 1:
         raise ValueError(f"max_bytes must be at least 1, got {max_bytes}")
     # an unseeded Random takes its seed from the system: workers forked from one parent differ
-    below = _below(random.Random(seed) if rng is None else rng)
+    random_bits = _random_bits(random.Random(seed) if rng is None else rng)
     source = iter(data)
     initial = min(initial, bufsize)
     if max_bytes is not None:
-        return _shuffled_in_bytes(source, bufsize, initial, below, max_bytes)
-    return _shuffled(source, bufsize, initial, below)
+        return _shuffled_in_bytes(source, bufsize, initial, random_bits, max_bytes)
+    return _shuffled(source, bufsize, initial, random_bits)
 
 
 _shuffle = plain(shuffle)
@@ -102,7 +102,7 @@ _slice = plain(slice)
 
 def pick(buf: list[Any], rng: Any) -> Any:
     """Take a random item out of a list, moving the last one into its place."""
-    return _pick(buf, _below(rng))
+    return _pick(buf, _random_bits(rng))
 
 
 def size_in_bytes(value: Any) -> int:
@@ -125,30 +125,31 @@ def size_in_bytes(value: Any) -> int:
     return sys.getsizeof(value)
 
 
-def _shuffled(source: Iterator[Any], bufsize: int, initial: int, below: Callable[[int], int]) -> Iterator[Any]:
+def _shuffled(source: Iterator[Any], bufsize: int, initial: int, random_bits: Callable[[int], int]) -> Iterator[Any]:
     buffer: list[Any] = []
     try:
         for sample in source:
             buffer.append(sample)
             if len(buffer) >= bufsize:
-                yield _pick(buffer, below)
-                yield from _exchanged(source, buffer, below)
+                yield _pick(buffer, random_bits)
+                yield from _exchanged(source, buffer, random_bits)
                 break
             buffer.extend(islice(source, 1))
             if len(buffer) >= initial:
-                yield _pick(buffer, below)
+                yield _pick(buffer, random_bits)
         while buffer:
-            yield _pick(buffer, below)
+            yield _pick(buffer, random_bits)
     finally:
         close(source)
 
 
-def _exchanged(source: Iterator[Any], buffer: list[Any], below: Callable[[int], int]) -> Iterator[Any]:
+def _exchanged(source: Iterator[Any], buffer: list[Any], random_bits: Callable[[int], int]) -> Iterator[Any]:
     """The long run: as append and `_pick`, but the list neither grows nor shrinks for each sample."""
     full = len(buffer)
-    choices = full + 1
+    bits = (full + 1).bit_length()
     for sample in source:
-        chosen = below(choices)
+        while (chosen := random_bits(bits)) > full:
+            pass
         if chosen == full:
             yield sample
         else:
@@ -158,7 +159,7 @@ def _exchanged(source: Iterator[Any], buffer: list[Any], below: Callable[[int], 
 
 
 def _shuffled_in_bytes(
-    source: Iterator[Any], bufsize: int, initial: int, below: Callable[[int], int], max_bytes: int
+    source: Iterator[Any], bufsize: int, initial: int, random_bits: Callable[[int], int], max_bytes: int
 ) -> Iterator[Any]:
     """As `_shuffled`, but full at `max_bytes` too; the buffer exceeds that by one sample at most."""
     buffer: list[tuple[int, Any]] = []
@@ -169,13 +170,13 @@ def _shuffled_in_bytes(
             if len(buffer) < bufsize and held < max_bytes:
                 held += sum(_put(buffer, second) for second in islice(source, 1))
             while buffer and (len(buffer) >= initial or held > max_bytes):
-                size, taken = _pick(buffer, below)
+                size, taken = _pick(buffer, random_bits)
                 held -= size
                 yield taken
                 if held <= max_bytes:
                     break
         while buffer:
-            yield _pick(buffer, below)[1]
+            yield _pick(buffer, random_bits)[1]
     finally:
         close(source)
 
@@ -186,8 +187,10 @@ def _put(buffer: list[tuple[int, Any]], sample: Any) -> int:
     return size
 
 
-def _pick(buffer: list[Any], below: Callable[[int], int]) -> Any:
-    chosen = below(len(buffer))
+def _pick(buffer: list[Any], random_bits: Callable[[int], int]) -> Any:
+    bits = len(buffer).bit_length()
+    while (chosen := random_bits(bits)) >= len(buffer):
+        pass
     last = buffer.pop()
     if chosen == len(buffer):
         return last
@@ -196,17 +199,10 @@ def _pick(buffer: list[Any], below: Callable[[int], int]) -> Any:
     return taken
 
 
-def _below(rng: Any) -> Callable[[int], int]:
-    """`below(n)`: a random number under n, for random.Random the same as its randrange but twice as fast."""
-    getrandbits = getattr(rng, "getrandbits", None)
-    if getrandbits is None:  # NumPy's generators
-        return lambda n: int(rng.random() * n)
-
-    def below(n: int) -> int:
-        bits = n.bit_length()
-        number: int = getrandbits(bits)
-        while number >= n:
-            number = getrandbits(bits)
-        return number
-
-    return below
+def _random_bits(rng: Any) -> Callable[[int], int]:
+    """`random_bits(n)`: a random number of n bits. Those too large are drawn again, as random.randrange does,
+    at a fraction of its time: so the order for a seed is the one that earlier versions gave."""
+    random_bits: Callable[[int], int] | None = getattr(rng, "getrandbits", None)
+    if random_bits is not None:
+        return random_bits
+    return lambda bits: int(rng.random() * (1 << bits))  # NumPy's generators
