@@ -168,7 +168,7 @@ class ShardShuffle:
 
     >>> stage = ShardShuffle(seed=1)
     >>> [*stage("abcd")], [*stage("abcd")]
-    (['b', 'c', 'd', 'a'], ['c', 'a', 'd', 'b'])
+    (['a', 'c', 'b', 'd'], ['c', 'b', 'd', 'a'])
     """
 
     def __init__(self, seed: Any = 0, epoch: int = -1) -> None:

@@ -71,6 +71,8 @@ class CommandStream(io.BufferedIOBase):
     def read(self, size: int | None = -1, /) -> bytes:
         """Up to `size` bytes, fewer only at the end; an error if the command has failed by then."""
         everything = size is None or size < 0
+        if self._is_over():
+            return b""
         data = cast(bytes, self.stream.read(size))
         if everything or len(data) < cast(int, size):
             self._at_end = True
@@ -80,9 +82,11 @@ class CommandStream(io.BufferedIOBase):
 
     def read1(self, size: int = -1, /) -> bytes:
         """What is there, up to `size` bytes; waits only while nothing is."""
-        return cast(bytes, self._checked(self.stream.read1(size), size))
+        return b"" if self._is_over() else cast(bytes, self._checked(self.stream.read1(size), size))
 
     def readinto(self, buffer: Any, /) -> int:
+        if self._is_over():
+            return 0
         count = cast(int, self.stream.readinto(buffer))
         if count < len(memoryview(buffer).cast("B")):
             self._at_end = True
@@ -91,12 +95,20 @@ class CommandStream(io.BufferedIOBase):
         return count
 
     def readinto1(self, buffer: Any, /) -> int:
+        if self._is_over():
+            return 0
         count = cast(int, self.stream.readinto1(buffer))
         self._checked(count, len(memoryview(buffer).cast("B")))
         return count
 
     def readline(self, size: int | None = -1, /) -> bytes:
+        if self._is_over():
+            return b""
         return cast(bytes, self._checked(self.stream.readline(-1 if size is None else size), size))
+
+    def _is_over(self) -> bool:
+        """The end was reached and the command judged: there is nothing to read any more."""
+        return self._at_end and self.stream.closed and not self.closed
 
     def _checked(self, got: Any, size: int | None) -> Any:
         """Nothing came though something was asked for: that is the end."""
@@ -117,7 +129,7 @@ class CommandStream(io.BufferedIOBase):
             raise self._stopped_reading() from None
 
     def flush(self) -> None:
-        if not self.closed and self.writable() and self.stream is not None:
+        if self.writable() and self.stream is not None and not self.stream.closed:
             try:
                 self.stream.flush()
             except BrokenPipeError:
@@ -199,6 +211,8 @@ class CommandStream(io.BufferedIOBase):
         """Wait for the exit and judge it; more than once is fine."""
         if self._stopped or self.status is not None or self.proc is None:
             return
+        if self._at_end:
+            self._release()
         try:
             self.status = self.proc.wait(self.timeout)
         except subprocess.TimeoutExpired:

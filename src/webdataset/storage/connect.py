@@ -6,14 +6,16 @@ Credentials of the url go to its own host only: a redirect to another host, port
 from __future__ import annotations
 
 import base64
+import contextlib
 import functools
 import http.client
 import ipaddress
+import os
 import re
 import socket
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 
@@ -23,8 +25,8 @@ from webdataset.settings import settings
 USER_AGENT = "webdataset/2"
 MAX_REDIRECTS = 10
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
-# Characters that mean something in a url stay; spaces, control characters and others are percent-encoded.
-_SAFE = "/%:=&?~#+!$,;'@()*[]|-._"
+# A url is sent as it was given, because a signature may cover every character; only what cannot be sent is encoded.
+_UNSENDABLE = re.compile(r"[^\x21-\x7e]")
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 _CONTROL = re.compile(r"[\x00-\x20\x7f]")
 
@@ -35,6 +37,8 @@ class Reply:
 
     response: http.client.HTTPResponse
     connection: http.client.HTTPConnection
+    socket: socket.socket
+    owner: int = field(default_factory=os.getpid)
 
     @property
     def status(self) -> int:
@@ -74,6 +78,10 @@ class Reply:
         return float(text) if text.isdecimal() and len(text) < 6 else 0.0
 
     def close(self) -> None:
+        """Close the connection at once, also under a thread that waits for it; a forked copy leaves it open."""
+        if self.owner == os.getpid():
+            with contextlib.suppress(OSError):
+                socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
         self.response.close()
         self.connection.close()
 
@@ -130,13 +138,17 @@ class Connector:
             connection.connect()
             if redirected and settings.secure:
                 _check_public(connection, parts, proxy is not None, self.url)
-            connection.sock.settimeout(self.read_timeout)
-            target = quote((parts.path or "/") + (f"?{parts.query}" if parts.query else ""), safe=_SAFE)
+            raw: socket.socket = connection.sock
+            raw.settimeout(self.read_timeout)
+            target = _sendable((parts.path or "/") + (f"?{parts.query}" if parts.query else ""))
             if proxy is not None and parts.scheme == "http":
                 target = f"http://{_netloc(parts)}{target}"
                 headers = headers | _proxy_headers(proxy)
             connection.request("GET", target, headers=headers)
-            return Reply(connection.getresponse(), connection)
+            return Reply(connection.getresponse(), connection, raw)
+        except (UnicodeError, http.client.InvalidURL):
+            connection.close()
+            raise StorageError("this url names no host that can be reached", url=self.url) from None
         except BaseException:
             connection.close()
             raise
@@ -194,6 +206,14 @@ def _without_userinfo(parts: SplitResult) -> str:
     return parts._replace(netloc=_netloc(parts)).geturl()
 
 
+def _sendable(target: str) -> str:
+    """
+    >>> _sendable("/a b/%41?x={1}")
+    '/a%20b/%41?x={1}'
+    """
+    return _UNSENDABLE.sub(lambda found: quote(found[0].encode("utf-8", "surrogateescape"), safe=""), target)
+
+
 def _netloc(parts: SplitResult) -> str:
     return parts.netloc.rpartition("@")[2]
 
@@ -226,7 +246,10 @@ def _proxy_for(parts: SplitResult, proxy: str | None) -> SplitResult | None:
         proxy = proxies.get(parts.scheme) or proxies.get("all")
     if not proxy:
         return None
-    return urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    found = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    if found.scheme not in ("http", "https") or not found.hostname:
+        raise StorageError(f"a proxy is an http: address, got {proxy}", hint="check http_proxy and https_proxy")
+    return found
 
 
 def _proxy_headers(proxy: SplitResult) -> dict[str, str]:

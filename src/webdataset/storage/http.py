@@ -15,7 +15,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from webdataset.errors import MissingShardError, SecurityError, StorageError
+from webdataset.errors import MissingShardError, StorageError
 from webdataset.redact import redacted
 from webdataset.reports import current_report
 
@@ -73,6 +73,7 @@ class HttpStream(io.BufferedIOBase):
         self._first: Reply | None = None
         self._connector = Connector(url, headers, connect_timeout, read_timeout, proxy)
         self._failures = 0
+        self._closing = False
         self._open()
 
     # -- reading ---------------------------------------------------------------------------------
@@ -129,6 +130,7 @@ class HttpStream(io.BufferedIOBase):
     def close(self) -> None:
         """Close the connection at once, whatever the server does."""
         if not self.closed:
+            self._closing = True
             self._drop()
             super().close()
 
@@ -138,9 +140,10 @@ class HttpStream(io.BufferedIOBase):
         """Bytes that arrived; none means: the body is over (no reply any more) or was taken up anew."""
         try:
             data = reply.response.read1(size)
-        except _BROKEN as exn:
-            if self.closed:
-                raise ValueError("I/O operation on closed file") from None
+        except Exception as exn:
+            # http.client raises anything when another thread closes the connection under it
+            if not (self._closing or isinstance(exn, _BROKEN)):
+                raise
             self._resume(_reason(exn, self._read_timeout))
             return b""
         if data:
@@ -165,7 +168,7 @@ class HttpStream(io.BufferedIOBase):
                     hint="set SSL_CERT_FILE to a file with your authority's certificate",
                 ) from None
             except _BROKEN as exn:
-                if isinstance(exn, (StorageError, SecurityError)):
+                if isinstance(exn, StorageError):
                     raise
                 self._pause(_reason(exn, self._read_timeout), 0)
                 continue
@@ -208,6 +211,8 @@ class HttpStream(io.BufferedIOBase):
 
     def _resume(self, reason: str) -> None:
         """Go on where the body stopped, or say that it ends early."""
+        if self._closing:  # by another thread, under this one's read
+            raise ValueError("I/O operation on closed file")
         self._drop()
         first = self._first
         if self.position and (first is None or not first.resumable):
@@ -233,9 +238,9 @@ class HttpStream(io.BufferedIOBase):
         return StorageError(f"ends early: got {self.position}{of} bytes, then {reason}", url=self.url)
 
     def _drop(self) -> None:
-        if self._reply is not None:
-            self._reply.close()
-            self._reply = None
+        reply, self._reply = self._reply, None
+        if reply is not None:
+            reply.close()
 
 
 def _status_error(reply: Reply, url: str) -> StorageError:

@@ -1,0 +1,136 @@
+"""A web server on loopback that does what a test says."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+
+class Server:
+    """Routes are functions of the request handler; every request's path and headers are kept."""
+
+    def __init__(self) -> None:
+        self.routes: dict[str, Callable[[BaseHTTPRequestHandler], None]] = {}
+        self.requests: list[tuple[str, dict[str, str]]] = []
+        self.release = threading.Event()  # ends every stall
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                outer.requests.append((self.path, {name.lower(): value for name, value in self.headers.items()}))
+                self.close_connection = True
+                route = outer.routes.get(self.path.split("?")[0])
+                if route is None:
+                    self.send_error(404)
+                else:
+                    route(self)
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+            def handle(self) -> None:
+                try:
+                    super().handle()
+                except (BrokenPipeError, ConnectionResetError):
+                    pass
+
+        class Quiet(ThreadingHTTPServer):
+            daemon_threads = True
+
+            def handle_error(self, *args: object) -> None:
+                pass
+
+        self.http = Quiet(("127.0.0.1", 0), Handler)
+        self.port = self.http.server_address[1]
+        self.thread = threading.Thread(target=self.http.serve_forever, args=(0.01,), daemon=True)
+        self.thread.start()
+
+    def url(self, path: str, host: str = "127.0.0.1") -> str:
+        return f"http://{host}:{self.port}{path}"
+
+    def close(self) -> None:
+        self.release.set()
+        self.http.shutdown()
+        self.http.server_close()
+        self.thread.join()
+
+    # -- answers -----------------------------------------------------------------------------------
+
+    def whole(self, path: str, data: bytes, **headers: str) -> str:
+        """A file."""
+        self.routes[path] = lambda request: answer(request, 200, data, headers)
+        return self.url(path)
+
+    def cut(self, path: str, data: bytes, cuts: list[int], *, ignore_range: bool = False, **headers: str) -> str:
+        """A file whose first connections break after so many bytes each; ranges are honoured."""
+        left = list(cuts)
+
+        def route(request: BaseHTTPRequestHandler) -> None:
+            start, status, more = 0, 200, dict(headers)
+            asked = request.headers.get("Range")
+            etag = headers.get("ETag")
+            if asked and not ignore_range and request.headers.get("If-Range") == etag:
+                start, status = int(asked.removeprefix("bytes=").removesuffix("-")), 206
+                more["Content-Range"] = f"bytes {start}-{len(data) - 1}/{len(data)}"
+            body = data[start:]
+            answer(request, status, body, more, sent=left.pop(0) if left else len(body))
+
+        self.routes[path] = route
+        return self.url(path)
+
+    def status(self, path: str, *statuses: int, then: bytes = b"", **headers: str) -> str:
+        """Error answers in this order, the last one for ever, unless data follows."""
+        left = list(statuses)
+
+        def route(request: BaseHTTPRequestHandler) -> None:
+            if not left:
+                answer(request, 200, then, {})
+            else:
+                status = left.pop(0) if len(left) > 1 or then else left[0]
+                answer(request, status, b"no", headers)
+
+        self.routes[path] = route
+        return self.url(path)
+
+    def redirect(self, path: str, target: str, status: int = 302) -> str:
+        self.routes[path] = lambda request: answer(request, status, b"", {"Location": target})
+        return self.url(path)
+
+    def stall(self, path: str, data: bytes, after: int) -> str:
+        def route(request: BaseHTTPRequestHandler) -> None:
+            answer(request, 200, data, {}, sent=after)
+            self.release.wait(20)
+
+        self.routes[path] = route
+        return self.url(path)
+
+
+def answer(
+    request: BaseHTTPRequestHandler, status: int, data: bytes, headers: dict[str, str], sent: int | None = None
+) -> None:
+    request.send_response(status)
+    for name, value in headers.items():
+        request.send_header(name.replace("_", "-"), value)
+    request.send_header("Content-Length", str(len(data)))
+    request.end_headers()
+    request.wfile.write(data if sent is None else data[:sent])
+    request.wfile.flush()
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    found = Server()
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def other_server() -> Iterator[Server]:
+    found = Server()
+    yield found
+    found.close()

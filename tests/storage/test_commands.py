@@ -1,0 +1,296 @@
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import os
+import threading
+import time
+
+import pytest
+
+from webdataset.errors import CommandError, SecurityError
+from webdataset.settings import settings
+from webdataset.storage import tools
+from webdataset.storage.commands import CommandStream, open_pipe, run_argv
+
+STUBBORN = "trap '' TERM PIPE INT HUP; echo $$; while :; do sleep 1000; done"
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended; one that init has not yet reaped counts."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] in "ZX"
+    except FileNotFoundError:
+        return True
+
+
+def wait_until(condition, seconds=5.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+    return True
+
+
+def elapsed(function) -> float:
+    start = time.monotonic()
+    function()
+    return time.monotonic() - start
+
+
+def test_what_a_command_writes_is_read():
+    with open_pipe("pipe:printf 'one\ntwo\n'") as stream:
+        assert stream.readline() == b"one\n"
+        assert stream.read(2) == b"tw"
+        assert list(stream) == [b"o\n"]
+
+
+def test_what_is_written_goes_into_the_command(tmp_path):
+    with open_pipe(f"pipe:cat > {tmp_path}/out", "wb") as stream:
+        stream.write(b"data")
+    assert (tmp_path / "out").read_bytes() == b"data"
+
+
+def test_large_outputs_arrive_whole_whatever_the_read_size():
+    for size in (1000, 65_537, 1 << 20):
+        with CommandStream("head -c 3000000 /dev/zero") as stream:
+            total = 0
+            while part := stream.read(size):
+                total += len(part)
+        assert total == 3_000_000
+    buffer = bytearray(2_000_000)
+    with CommandStream("head -c 3000000 /dev/zero") as stream:
+        assert stream.readinto(buffer) == 2_000_000
+        assert stream.readinto(buffer) == 1_000_000
+        assert stream.readinto(buffer) == 0
+
+
+def test_read1_gives_what_is_there():
+    with CommandStream("printf abc; sleep 1000") as stream:
+        assert stream.read1(1 << 20) == b"abc"
+
+
+def test_a_command_that_fails_after_writing_everything_is_an_error_after_its_data():
+    stream = open_pipe("pipe:printf data; exit 3")
+    assert stream.read(100) == b"data"
+    with pytest.raises(CommandError, match="ended with status 3"):
+        stream.read(100)
+    stream.close()
+
+
+def test_a_failed_command_is_an_error_when_everything_is_read_at_once():
+    with pytest.raises(OSError, match="status 3"):
+        open_pipe("pipe:printf data; exit 3").read()
+
+
+def test_a_failed_command_is_an_error_when_the_stream_is_closed_at_its_end():
+    stream = open_pipe("pipe:printf data; exit 3")
+    assert stream.read(100) == b"data"
+    with pytest.raises(CommandError, match="status 3"):
+        stream.close()
+    stream.close()
+
+
+def test_a_command_that_closes_its_output_first_and_fails_later_is_an_error():
+    with pytest.raises(CommandError, match="status 4"):
+        open_pipe("pipe:printf data; exec >&-; sleep 0.2; exit 4").read()
+
+
+def test_a_command_that_closes_its_output_and_never_ends_is_an_error_after_the_limit():
+    with pytest.raises(CommandError, match=r"did not end within 0\.1 s"):
+        open_pipe("pipe:exec >&-; sleep 1000", timeout=0.1).read()
+
+
+def test_a_reader_that_stops_exactly_at_the_end_learns_of_the_failure():
+    stream = open_pipe("pipe:printf data; exit 3")
+    assert stream.read(4) == b"data"
+    wait_until(lambda: is_gone(stream.proc.pid))
+    with pytest.raises(CommandError, match="status 3"):
+        stream.close()
+
+
+def test_a_command_killed_by_a_signal_is_an_error_that_names_it():
+    with pytest.raises(CommandError, match="SIGKILL"):
+        open_pipe("pipe:printf data; kill -9 $$").read()
+
+
+def test_a_broken_pipe_inside_the_command_is_an_error_when_it_was_not_ours():
+    with pytest.raises(CommandError, match="141"):
+        open_pipe("pipe:exit 141").read()
+
+
+def test_statuses_can_be_ignored():
+    assert open_pipe("pipe:printf a; exit 3", ignore_status=[3]).read() == b"a"
+    assert open_pipe("pipe:printf a; exit 3", ignore_errors=True).read() == b"a"
+
+
+@pytest.mark.parametrize("command", ["sleep 1000", "yes", "yes | cat", "sleep 1000 | sleep 1000", STUBBORN])
+def test_closing_early_ends_the_command_at_once(command):
+    stream = CommandStream(command)
+    if "sleep 1000 " not in command and command != "sleep 1000":
+        stream.read1(1)
+    assert elapsed(stream.close) < 0.1
+    assert wait_until(lambda: is_gone(stream.proc.pid))
+    assert stream.proc.returncode is not None
+
+
+def test_everything_the_command_started_ends_with_it():
+    stream = CommandStream("(trap '' TERM PIPE; echo $BASHPID $$ > /dev/null; exec sleep 1000) & echo $!; yes")
+    child = int(stream.readline())
+    assert elapsed(stream.close) < 0.1
+    assert wait_until(lambda: is_gone(child))
+
+
+def test_a_forgotten_stream_does_not_hold_up_the_collector():
+    stream = CommandStream("exec >&-; exec sleep 1000")
+    pid = stream.proc.pid
+
+    def forget():
+        nonlocal stream
+        del stream
+        gc.collect()
+
+    assert elapsed(forget) < 0.2
+    assert wait_until(lambda: is_gone(pid))
+
+
+def test_many_early_stops_leave_no_process_and_no_descriptor():
+    before = len(os.listdir("/proc/self/fd"))
+    pids = []
+    for _ in range(50):
+        stream = CommandStream("yes")
+        stream.read(10)
+        stream.close()
+        pids.append(stream.proc.pid)
+    assert len(os.listdir("/proc/self/fd")) == before
+    for pid in pids:
+        with pytest.raises(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)
+
+
+def test_closing_from_another_thread_ends_a_read():
+    stream = CommandStream("sleep 1000")
+    got = []
+    thread = threading.Thread(target=lambda: got.append(stream.read(10)))
+    thread.start()
+    assert elapsed(stream.close) < 0.5
+    thread.join(5)
+    assert not thread.is_alive()
+
+
+def _close_in_child(stream):
+    stream.close()
+
+
+def test_a_forked_copy_leaves_the_command_alone():
+    stream = CommandStream("printf one; sleep 0.3; printf two")
+    assert stream.read1(10) == b"one"
+    child = multiprocessing.get_context("fork").Process(target=_close_in_child, args=(stream,))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    assert stream.read() == b"two"
+    stream.close()
+
+
+def test_a_writing_command_that_fails_is_an_error_on_close():
+    stream = open_pipe("pipe:cat > /dev/null; exit 5", "wb")
+    stream.write(b"data")
+    with pytest.raises(CommandError, match="status 5"):
+        stream.close()
+
+
+def test_a_command_that_stops_reading_is_an_error():
+    stream = open_pipe("pipe:exit 6", "wb")
+    with pytest.raises(CommandError, match=r"stopped reading.* status 6"):
+        for _ in range(100):
+            stream.write(b"x" * 1_000_000)
+    stream.close()
+
+
+def test_an_exception_while_writing_gives_the_command_no_proper_end(tmp_path):
+    script = f"pipe:cat > {tmp_path}/part && mv {tmp_path}/part {tmp_path}/whole"
+    with pytest.raises(KeyError), open_pipe(script, "wb") as stream:
+        stream.write(b"half")
+        raise KeyError
+    assert not (tmp_path / "whole").exists()
+
+
+def test_commands_are_refused_in_secure_mode_and_when_switched_off(tmp_path, monkeypatch):
+    command = f"pipe:touch {tmp_path}/ran"
+    settings.secure = True
+    try:
+        for mode in ("rb", "wb"):
+            with pytest.raises(SecurityError, match="refused"):
+                open_pipe(command, mode)
+    finally:
+        settings.secure = None
+    monkeypatch.setenv("WDS_ALLOW_PIPE", "0")
+    with pytest.raises(SecurityError):
+        open_pipe(command)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_secrets_in_a_command_are_masked_in_its_error():
+    with pytest.raises(CommandError) as caught:
+        open_pipe("pipe:: curl -H 'Authorization: Bearer hidden' https://me:hidden@host/; exit 3").read()
+    assert "hidden" not in str(caught.value)
+
+
+def test_a_missing_program_is_an_error_with_the_cure():
+    with pytest.raises(CommandError, match="needs the command 'no-such-program'.*install it"):
+        run_argv(["no-such-program"], url="x://y", hint="install it")
+
+
+@pytest.fixture
+def programs(tmp_path, monkeypatch):
+    """aws, gsutil, ais and curl that print their arguments, one a line."""
+    for name in ("aws", "gsutil", "ais", "curl"):
+        program = tmp_path / name
+        program.write_text('#!/bin/sh\nfor word; do echo "$word"; done\n')
+        program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("opener", "url"),
+    [(tools.open_s3, "s3://b/$(touch ran);`touch ran` a.tar"), (tools.open_gs, "gs://b/a;touch ran"),
+     (tools.open_ais, "ais://b/a|touch ran")],
+)  # fmt: skip
+def test_a_url_is_one_word_of_its_command_and_never_seen_by_a_shell(programs, opener, url):
+    with opener(url) as stream:
+        assert url in stream.read().decode().split("\n")
+    assert not (programs / "ran").exists()
+
+
+def test_a_password_is_on_no_command_line(programs):
+    (programs / "curl").write_text('#!/bin/sh\necho "$@"\nfor word; do last=$word; done\ncat "$last"\n')
+    with tools.open_curl('sftp://me:hid"den@host/a.tar') as stream:
+        line, config = stream.read().decode().split("\n", 1)
+    assert "hid" not in line
+    assert config == 'url = "sftp://me:hid\\"den@host/a.tar"\n'
+
+
+@pytest.mark.parametrize("url", ["-oProxyCommand=touch ran", "s3://b/a\n--endpoint-url=evil", "s3://b/\0"])
+def test_a_url_cannot_become_an_option(programs, url):
+    for opener in (tools.open_s3, tools.open_curl):
+        with pytest.raises(SecurityError, match="must not start"):
+            opener(url)
+
+
+def test_no_program_runs_in_secure_mode(programs):
+    settings.secure = True
+    try:
+        for opener, url in ((tools.open_s3, "s3://b/a"), (tools.open_gs, "gs://b/a"), (tools.open_curl, "sftp://h/a")):
+            with pytest.raises(SecurityError, match="secure mode"):
+                opener(url)
+    finally:
+        settings.secure = None
+
+
+def test_hf_urls_become_web_addresses():
+    assert tools.hf_address("hf://datasets/o/n/a.tar") == "https://huggingface.co/datasets/o/n/resolve/main/a.tar"
+    assert tools.hf_address("hf://o/n@v1/d/a.tar") == "https://huggingface.co/o/n/resolve/v1/d/a.tar"
+    with pytest.raises(OSError, match="hf: url is"):
+        tools.hf_address("hf://o/n")

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import os
+import pathlib
+import threading
+
+import pytest
+
+from webdataset.errors import MissingShardError, SecurityError, StorageError
+from webdataset.settings import settings
+from webdataset.storage.local import allowed_path, open_local
+
+
+@pytest.fixture
+def secure(monkeypatch):
+    settings.secure = True
+    yield monkeypatch
+    settings.secure = None
+
+
+def test_a_file_is_read_and_written(tmp_path):
+    with open_local(f"{tmp_path}/a.tar", "wb") as stream:
+        stream.write(b"data")
+    with open_local(f"file:{tmp_path}/a.tar") as stream:
+        assert stream.read() == b"data"
+
+
+def test_a_missing_file_is_a_file_not_found_error_with_its_place(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no such file") as caught:
+        open_local(f"{tmp_path}/none/a.tar")
+    assert isinstance(caught.value, MissingShardError)
+    assert caught.value.url == f"{tmp_path}/none/a.tar"
+    assert f"the path exists up to {tmp_path}" in str(caught.value)
+
+
+def test_a_directory_where_a_file_should_be_is_an_error_with_the_cure(tmp_path):
+    with pytest.raises(StorageError, match=r"directory, not a shard.*\*\.tar"):
+        open_local(str(tmp_path))
+
+
+def test_any_other_trouble_keeps_its_cause(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(StorageError, match="cannot open") as caught:
+        open_local(f"{tmp_path}/file/a.tar")
+    assert isinstance(caught.value.__cause__, NotADirectoryError)
+
+
+def test_a_fifo_is_read_to_its_end(tmp_path):
+    path = str(tmp_path / "fifo")
+    os.mkfifo(path)
+    writer = threading.Thread(target=lambda: pathlib.Path(path).write_bytes(b"x" * 100_000))
+    writer.start()
+    with open_local(path) as stream:
+        assert len(stream.read(200_000)) == 100_000
+    writer.join()
+
+
+def test_secure_mode_refuses_files(tmp_path, secure):
+    (tmp_path / "a.tar").touch()
+    for mode in ("rb", "wb"):
+        with pytest.raises(SecurityError, match="WDS_SECURE_ROOTS"):
+            open_local(f"{tmp_path}/a.tar", mode)
+        with pytest.raises(SecurityError):
+            open_local(f"file://{tmp_path}/a.tar", mode)
+
+
+def test_secure_mode_allows_files_in_its_roots_and_nothing_around_them(tmp_path, secure):
+    root = tmp_path / "root"
+    root.mkdir()
+    (root / "a.tar").write_bytes(b"good")
+    (tmp_path / "secret").write_bytes(b"bad")
+    (tmp_path / "root-not").mkdir()
+    (tmp_path / "root-not" / "a.tar").touch()
+    (root / "link").symlink_to(tmp_path / "secret")
+    (root / "folder").symlink_to(tmp_path)
+    secure.setenv("WDS_SECURE_ROOTS", str(root))
+    with open_local(f"{root}/a.tar") as stream:
+        assert stream.read() == b"good"
+    for path in (
+        f"{root}/../secret",
+        f"{root}/link",
+        f"{root}/folder/secret",
+        f"{tmp_path}/root-not/a.tar",
+        "/proc/self/environ",
+        "/dev/stdin",
+    ):
+        with pytest.raises(SecurityError):
+            open_local(path)
+
+
+def test_a_root_may_be_a_link_itself(tmp_path, secure):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "real" / "a.tar").touch()
+    (tmp_path / "root").symlink_to(tmp_path / "real")
+    secure.setenv("WDS_SECURE_ROOTS", f"/nonexistent:{tmp_path}/root")
+    assert allowed_path(f"{tmp_path}/root/a.tar") == f"{os.path.realpath(tmp_path)}/real/a.tar"
