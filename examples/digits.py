@@ -173,6 +173,7 @@ class TorchNetwork:
         import torch
 
         torch.manual_seed(0)
+        torch.set_num_threads(1)  # the network is too small to share among cores that also load
         self.torch = torch
         nn = torch.nn
         layers = [nn.Conv2d(1, 16, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(1024, 64), nn.ReLU()]
