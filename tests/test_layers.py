@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent
 def lint(root: Path) -> subprocess.CompletedProcess[str]:
     """Check the contract on the package that lies under this folder."""
     command = [sys.executable, "-c", "from importlinter.cli import lint_imports_command as run; run()", "--no-cache"]
-    environment = os.environ | {"PYTHONPATH": str(root / "src")}
+    environment = os.environ | {"PYTHONPATH": str(root / "src"), "COLUMNS": "200"}
     return subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False)
 
 

@@ -1,0 +1,136 @@
+"""What the repository says about itself is true: snippets run, links lead somewhere, versions agree."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib
+import pkgutil
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import webdataset
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")] + sorted(
+    (ROOT / "docs").glob("*.md")
+)
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
+
+
+def page_name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def module_names() -> list[str]:
+    found = pkgutil.walk_packages(webdataset.__path__, "webdataset.")
+    return ["webdataset", *(module.name for module in found if not module.name.endswith("__main__"))]
+
+
+def headings(page: Path) -> set[str]:
+    """The page's headings as link targets."""
+    lines = [line.lstrip("#").strip() for line in page.read_text().splitlines() if line.startswith("#")]
+    return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in lines}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_every_snippet_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The snippets of a page are one program: `python` blocks are executed, `pycon` blocks must print what they show."""
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "__main__"}
+    for language, text in FENCE.findall(page.read_text()):
+        if language == "python":
+            exec(compile(text, page_name(page), "exec"), names)
+        elif language == "pycon":
+            run_session(text, names, page_name(page))
+
+
+def run_session(text: str, names: dict[str, object], page: str) -> None:
+    test = doctest.DocTestParser().get_doctest(text, names, page, page, 0)
+    told: list[str] = []
+    result = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=told.append, clear_globs=False)
+    names.update(test.globs)
+    assert result.failed == 0, "".join(told)
+
+
+@pytest.mark.parametrize("name", module_names())
+def test_the_examples_in_docstrings_hold(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    module = importlib.import_module(name)
+    assert isinstance(module, ModuleType)
+    told: list[str] = []
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS)
+    for test in doctest.DocTestFinder(exclude_empty=True).find(module, name):
+        runner.run(test, out=told.append)
+    assert not told, "".join(told)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_links_lead_somewhere(page: Path) -> None:
+    for link in LINK.findall(page.read_text()):
+        if link.startswith(("http://", "https://", "mailto:")):
+            continue
+        path, _, heading = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        assert target.exists(), link
+        assert not heading or heading in headings(target), link
+
+
+def test_the_version_is_the_same_everywhere() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    newest = re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest is not None
+    assert webdataset.__version__ == version == newest.group(1)
+
+
+def test_the_readme_leads_to_every_page() -> None:
+    linked = set(LINK.findall((ROOT / "README.md").read_text()))
+    assert {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")} <= linked
+
+
+def test_the_design_names_every_module() -> None:
+    design = (ROOT / "docs/design.md").read_text()
+    missing = [path.stem for path in modules() if f"{path.stem}.py" not in design and f"{path.stem}/" not in design]
+    assert missing == []
+
+
+def modules() -> Iterator[Path]:
+    for path in sorted((ROOT / "src/webdataset").iterdir()):
+        if path.suffix == ".py" or (path / "__init__.py").exists():
+            yield path
+
+
+def test_the_environment_is_read_in_one_module() -> None:
+    readers = [path for path in (ROOT / "src").rglob("*.py") if re.search(r"os\.(environ|getenv)", path.read_text())]
+    writers = {"multi.py"}  # hands a worker its number
+    assert {path.name for path in readers} - writers == {"settings.py"}
+
+
+def test_every_module_says_what_it_is_about() -> None:
+    silent = [path for path in (ROOT / "src").rglob("*.py") if not ast.get_docstring(ast.parse(path.read_text()))]
+    assert silent == []
+
+
+def test_run_without_a_verb_shows_the_verbs() -> None:
+    shown = subprocess.run([ROOT / "run"], cwd="/", capture_output=True, text=True, check=True).stdout
+    assert [line.split()[0] for line in shown.splitlines()[2:]] == ["demo", "test", "check", "bench", "venv", "help"]
+
+
+def test_run_with_an_unknown_verb_is_a_mistake_of_use() -> None:
+    refused = subprocess.run([ROOT / "run", "dance"], capture_output=True, text=True, check=False)
+    assert refused.returncode == 2
+    assert refused.stdout == ""
+    assert "there is no 'dance' here" in refused.stderr
+
+
+def test_importing_is_light() -> None:
+    program = "import sys, webdataset; print([m for m in ('torch', 'PIL', 'numpy', 'yaml') if m in sys.modules])"
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "[]\n"
