@@ -39,10 +39,9 @@ def test_longest_mixes_deliver_everything_in_each_ones_order(lists, robin):
 def test_shortest_mixes_end_when_one_is_asked_for_more_than_it_has(lists, seed):
     tagged = [[(n, x) for x in items] for n, items in enumerate(lists)]
     mixed = list(RandomMix(tagged, seed=seed))
-    for n, items in enumerate(tagged):
-        mine = [item for item in mixed if item[0] == n]
-        assert mine == items[: len(mine)]
-    assert not tagged or any(mixed.count(item) >= 0 for item in mixed) or [] in tagged
+    parts = [[item for item in mixed if item[0] == n] for n in range(len(tagged))]
+    assert parts == [items[: len(part)] for items, part in zip(tagged, parts, strict=True)]
+    assert not tagged or any(items == part for items, part in zip(tagged, parts, strict=True))
 
 
 def endless(name):

@@ -63,6 +63,7 @@ from .mapping import (
     then,
     xdecode,
 )
+from .mistakes import OptionError
 from .monitoring import _info, _log_keys, info, log_keys
 from .order import _rsample, _shuffle, _slice, detshuffle, pick, rsample, shuffle, slice
 
@@ -73,6 +74,7 @@ __all__ = [
     "DBCache",
     "FilterFunction",
     "LMDBCached",
+    "OptionError",
     "PipelineStage",
     "RestCurried",
     "_associate",

@@ -37,7 +37,6 @@ class Cached(PipelineStage):
 
     def run(self, src: Iterable[Any]) -> Iterator[Any]:
         if self.cached is not None:
-            close(src)
             return (_copied(sample) for sample in self.cached)
         return self._filled(iter(src))
 

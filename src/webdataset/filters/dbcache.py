@@ -5,17 +5,19 @@ from __future__ import annotations
 import logging
 import os
 import random
-import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from webdataset.errors import StorageError
 from webdataset.stages import PipelineStage
 
 from .caching import SampleBytes, part_name
 from .closing import close
+
+if TYPE_CHECKING:
+    import sqlite3
 
 LAYOUT = "webdataset-samples-2"
 log = logging.getLogger(__name__)
@@ -106,6 +108,8 @@ class DBCache(PipelineStage):
 
 
 def _connected(path: str) -> sqlite3.Connection:
+    import sqlite3
+
     try:
         # a generator may be closed by the garbage collector, in any thread
         return sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
@@ -115,6 +119,8 @@ def _connected(path: str) -> sqlite3.Connection:
 
 def _begun(db: sqlite3.Connection, path: str, size: int) -> str:
     """What is in the file; when it is to be filled, it is empty, and locked by an open transaction."""
+    import sqlite3
+
     try:
         if _is_complete(db, path, size):
             return "complete"

@@ -12,6 +12,7 @@ from webdataset.handlers import Handler, reraise_exception
 from webdataset.stages import pipelinefilter
 
 from .closing import applied, plain
+from .mistakes import OptionError
 
 Sample = dict[str, Any]
 Names = str | Sequence[str]
@@ -131,7 +132,7 @@ def extract_keys(
             found = [name for name in sample if any(_matches(name, glob) for glob in globs)]
             if len(found) > 1 and duplicate_is_error:
                 hint = "duplicate_is_error=False takes the first"
-                raise SampleError(f"{_listed(found)} all match {_listed(globs)}", hint=hint)
+                raise SampleError(f"{_listed(found, 'and')} all match {_listed(globs)}", hint=hint)
             if found:
                 values.append(sample[found[0]])
             elif not ignore_missing:
@@ -206,7 +207,7 @@ def transform_with(sample: Sequence[Any], transformers: Sequence[Callable[[Any],
     if not transformers:
         return sample
     if len(transformers) > len(sample):
-        raise ValueError(f"{len(transformers)} functions for a sample of {len(sample)} values")
+        raise OptionError(f"{len(transformers)} functions for a sample of {len(sample)} values")
     values = list(sample)
     for n, f in enumerate(transformers):
         if f is not None:
@@ -224,7 +225,7 @@ def _alternatives(names: Names) -> list[str]:
     if not isinstance(names, str):
         return list(names)
     if " " in names:
-        raise ValueError(f"{names!r} is one field of several: separate alternatives by ';', not by spaces")
+        raise OptionError(f"{names!r} is one field of several: separate alternatives by ';', not by spaces")
     return names.split(";")
 
 
@@ -287,8 +288,8 @@ def _matches(name: str, glob: str) -> bool:
     return fnmatchcase(name, glob) or fnmatchcase(f".{name}", glob)
 
 
-def _listed(names: Iterable[str]) -> str:
-    return " or ".join(repr(name) for name in names)
+def _listed(names: Iterable[str], conjunction: str = "or") -> str:
+    return f" {conjunction} ".join(repr(name) for name in names)
 
 
 def _there(sample: Mapping[str, Any]) -> str:

@@ -13,6 +13,7 @@ from webdataset.handlers import Handler, reraise_exception
 from webdataset.stages import pipelinefilter
 
 from .closing import applied, closing, plain
+from .mistakes import OptionError
 
 Decode = Callable[[Any], Any]
 
@@ -48,7 +49,7 @@ def map_dict(
     [{'cls': 7, 'txt': 'seven'}]
     """
     if not kw:
-        raise ValueError("map_dict needs a function for at least one field: map_dict(jpg=f)")
+        raise OptionError("map_dict needs a function for at least one field: map_dict(jpg=f)")
     for field, f in kw.items():
         _check_callable(f"map_dict({field}=...)", f)
 

@@ -12,6 +12,7 @@ from webdataset.handlers import Handler
 from webdataset.stages import PipelineStage, pipelinefilter
 
 from .closing import close, closing, plain
+from .mistakes import OptionError
 
 
 @pipelinefilter
@@ -34,7 +35,7 @@ def shuffle(  # noqa: PLR0917 - the signature is given by the API
     [0, 3, 2, 4, 8, 6, 1, 7, 9, 5]
     """
     if rng is not None and seed is not None:
-        raise ValueError("shuffle takes rng= or seed=, not both")
+        raise OptionError("shuffle takes rng= or seed=, not both")
     if max_bytes is not None and max_bytes < 1:
         raise ValueError(f"max_bytes must be at least 1, got {max_bytes}")
     # an unseeded Random takes its seed from the system: workers forked from one parent differ
@@ -78,7 +79,7 @@ def rsample(data: Iterable[Any], p: float = 0.5, *, seed: Any = None) -> Iterato
     (['a', 'b', 'c'], [])
     """
     if not 0.0 <= p <= 1.0:
-        raise ValueError(f"p is a probability between 0 and 1, got {p}")
+        raise OptionError(f"p is a probability between 0 and 1, got {p}")
     source, drawn = iter(data), random.Random(seed).random
     return closing(source, (sample for sample in source if drawn() < p))
 
@@ -111,12 +112,13 @@ def size_in_bytes(value: Any) -> int:
     >>> size_in_bytes({"__key__": "a", "jpg": bytes(1000)})
     1001
     """
-    if isinstance(value, dict):
-        return sum(size_in_bytes(part) for part in value.values())
-    if isinstance(value, (list, tuple)):
-        return sum(size_in_bytes(part) for part in value)
-    if isinstance(value, (bytes, bytearray, str)):
+    if isinstance(value, (bytes, str, bytearray)):
         return len(value)
+    if isinstance(value, (dict, list, tuple)):
+        size = 0
+        for part in value.values() if isinstance(value, dict) else value:
+            size += len(part) if isinstance(part, (bytes, str)) else size_in_bytes(part)
+        return size
     nbytes = getattr(value, "nbytes", None)  # memoryviews, arrays, tensors
     if isinstance(nbytes, int):
         return nbytes
