@@ -54,33 +54,38 @@ class SampleEncoder:
 
     def __init__(self, encoder: Any, keep_meta: bool) -> None:
         self.encoder = make_encoder(encoder)
+        # encoding field by field saves a copy of the sample
+        self._table = self.encoder.keywords["handlers"] if isinstance(self.encoder, partial) else None
         self._keep_meta = keep_meta
-        self._suffixes: dict[str, bytes] = {}
+        self._suffixes: dict[str, tuple[bytes, bool]] = {}
         self._report = current_report()
         self._dots_reported = False
 
     def __call__(self, obj: Sample) -> Members:
-        if not isinstance(obj, Mapping):
+        if type(obj) is not dict and not isinstance(obj, Mapping):
             raise EncodingError(f"a sample is a dict, got {type(obj).__name__}")
         try:
-            sample = self.encoder(obj)
-            stem = self._stem(sample.get("__key__"))
-            suffixes = self._suffixes
-            members = []
-            for field in sorted(sample):
-                suffix = suffixes.get(field)
-                if suffix is None:
-                    suffix = self._suffix(field)
-                if suffix:
-                    data = sample[field]
-                    members.append((stem + suffix, data if type(data) is bytes else _as_bytes(field, data)))
+            return self._members(self.encoder(obj) if self._table is None else obj)
         except EncodingError as error:
             raise error.at(key=obj.get("__key__")) from error.__cause__
-        except TypeError as error:
-            if all(isinstance(field, str) for field in obj):
-                raise
-            raise EncodingError("the fields' names must be str", key=obj.get("__key__")) from error
+
+    def _members(self, sample: Sample) -> Members:
+        stem = self._stem(sample.get("__key__"))
+        suffixes = self._suffixes
+        members = []
+        for field in _sorted(sample):
+            suffix, as_is = suffixes.get(field) or self._suffix(field)
+            if suffix:
+                data = sample[field]
+                if type(data) is not bytes or not as_is:
+                    data = self._encoded(field, data)
+                members.append((stem + suffix, data))
         return members
+
+    def _encoded(self, field: str, value: Any) -> bytes:
+        if self._table is None or field[0] == "_":
+            return _as_bytes(field, value)
+        return encode(field, value, self._table)
 
     def _stem(self, key: Any) -> bytes:
         if type(key) is not str:
@@ -98,10 +103,12 @@ class SampleEncoder:
             self._report.warn(
                 f"the key has a dot: readers take what follows it for the field, and {first!r} for the key", key=key
             )
-        return name_bytes(key)
+        return key.encode() if key.isascii() and "\0" not in key else name_bytes(key)
 
-    def _suffix(self, field: Any) -> bytes:
-        """What a field adds to the key: nothing if it is not written."""
+    def _suffix(self, field: Any) -> tuple[bytes, bool]:
+        """What a field adds to the key, nothing if it is not written; and whether its bytes stay as they are."""
+        if not isinstance(field, str):
+            raise EncodingError(f"the name of a field must be a str, got {field!r}")
         if not field or "/" in field:
             raise EncodingError(
                 "a field's name must not be empty or hold a slash: no reader would find it", field=field
@@ -109,8 +116,16 @@ class SampleEncoder:
         if len(self._suffixes) >= MAX_SUFFIXES:
             self._suffixes.clear()
         wanted = field != "__key__" and (field[0] != "_" or self._keep_meta)
-        suffix = self._suffixes[field] = b"." + name_bytes(field) if wanted else b""
-        return suffix
+        as_is = self._table is None or field[-3:].lower() != ".gz"
+        entry = self._suffixes[field] = (b"." + name_bytes(field) if wanted else b""), as_is
+        return entry
+
+
+def _sorted(sample: Sample) -> list[str]:
+    try:
+        return sorted(sample)
+    except TypeError:  # names of several types
+        return sorted(sample, key=str)
 
 
 def _unchanged(sample: Sample) -> Sample:
