@@ -2,14 +2,15 @@
 
 >>> import tempfile
 >>> with tempfile.TemporaryDirectory() as folder:
-...     cache = FileCache(folder, validator=None)
-...     [shard["stream"].read() for shard in cache(["pipe:echo hello"])]
-[b'hello\\n']
+...     path = FileCache(folder, validator=None).get_file("pipe:echo hello")
+...     os.path.getsize(path)
+6
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import logging
 import os
 import re
@@ -87,7 +88,7 @@ def unique_cache_name(url: str) -> str:
     """A name for one url only: a readable part, and a digest of the whole url but its signature.
 
     >>> unique_cache_name("https://host/a/train-000.tar.gz")
-    'train-000-66cbf82fd4e6ae4c3c9a.tar.gz'
+    'train-000-dc4df5273e7e024dcf58.tar.gz'
     """
     digest = hashlib.blake2b(_without_signature(url).encode("utf-8", "surrogateescape"), digest_size=10).hexdigest()
     source = pipe_cleaner(url)
@@ -343,12 +344,13 @@ def _records(streams: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
         raise MissingPackageError("reading CBOR needs a package", hint="pip install 'webdataset[formats]'") from None
     for source in streams:
         with source["stream"] as stream:
-            decoder = cbor2.CBORDecoder(stream)
-            while True:
+            ahead = stream if hasattr(stream, "peek") else io.BufferedReader(stream)
+            decoder = cbor2.CBORDecoder(ahead)
+            while ahead.peek(1):
                 try:
                     record = decoder.decode()
-                except EOFError:
-                    break
+                except (cbor2.CBORDecodeError, EOFError) as exn:
+                    raise ShardError(f"this is not a row of CBOR records: {exn}", url=source["url"]) from exn
                 yield {"__url__": source["url"], **record}
 
 

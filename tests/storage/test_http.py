@@ -137,7 +137,10 @@ def test_a_connection_that_always_breaks_ends_in_an_error(server):
 
 def test_a_stalling_server_is_an_error_after_the_limit(server):
     url = server.stall("/a.tar", DATA, after=1000)
-    with open_http(url, read_timeout=0.2, **QUICK) as stream, pytest.raises(StorageError, match=r"no byte came for 0\.2 s"):
+    with (
+        open_http(url, read_timeout=0.2, **QUICK) as stream,
+        pytest.raises(StorageError, match=r"no byte came for 0\.2 s"),
+    ):
         stream.read()
 
 

@@ -1,0 +1,410 @@
+from __future__ import annotations
+
+import os
+import pickle
+import resource
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from tests_support import numbered, tar_bytes
+from webdataset.cache import (
+    FileCache,
+    LRUCleanup,
+    StreamingOpen,
+    cached_tarfile_samples,
+    cached_tarfile_to_samples,
+    cached_url_opener,
+    cbors_to_samples,
+    check_tar_format,
+    download,
+    get_file_cached,
+    islocal,
+    lru_cleanup,
+    magic_filetype,
+    pipe_cleaner,
+    unique_cache_name,
+    url_to_cache_name,
+)
+from webdataset.errors import SecurityError, ShardError, StorageError
+from webdataset.handlers import ignore_and_continue
+from webdataset.reports import Report
+from webdataset.settings import settings
+from webdataset.storage.folder import CannotStoreError, Folder, open_in_use
+
+TAR = tar_bytes(numbered(3))
+
+
+@pytest.fixture
+def shard(tmp_path):
+    path = tmp_path / "a.tar"
+    path.write_bytes(TAR)
+    return path
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "cache"
+
+
+def counting(shard, log):
+    """A command that writes the shard and notes that it ran."""
+    return f"pipe:echo ran >> {log}; cat {shard}"
+
+
+def runs(log):
+    return len(log.read_text().splitlines()) if log.exists() else 0
+
+
+def read(source):
+    with source["stream"] as stream:
+        return stream.read()
+
+
+# -- names -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("url", "ndir", "name"),
+    [
+        ("http://h/a/b/c.tar", 0, "c.tar"),
+        ("http://h/a/b/c.tar", 1, "b/c.tar"),
+        ("gs://b/x/y.tar", 2, "x/y.tar"),
+        ("s3://b/c.tar?x=1", 0, "c.tar"),
+        ("pipe:cat a.tar", 0, "pipe%3Acat%20a.tar"),
+        ("hf://d/a.tar", 0, "hf%3A%2F%2Fd%2Fa.tar"),
+        ("/x/y/z.tar", 1, "y/z.tar"),
+        ("pipe:" + "y" * 300, 0, "y" * 128),
+    ],
+)
+def test_old_names_are_what_they_were(url, ndir, name):
+    assert url_to_cache_name(url, ndir) == name
+
+
+def test_names_are_unique_for_each_url_and_readable():
+    urls = ["http://h/a/t.tar", "http://h/b/t.tar", "https://h/a/t.tar", "s3://h/a/t.tar", "http://h/a/t.tar?part=1",
+            "http://h/a/t.tar?key=x", "http://h/a/t.tar?key=y", "pipe:cat /a/t.tar", "pipe:cat /b/t.tar"]  # fmt: skip
+    names = {unique_cache_name(url) for url in urls}
+    assert len(names) == len(urls)
+    assert all(name.startswith("t-") and name.endswith(".tar") for name in names)
+
+
+def test_a_new_signature_or_password_is_the_same_object_and_no_secret_is_in_the_name():
+    plain = unique_cache_name("https://h/t.tar?versionId=1")
+    signed = "https://me:pw@h/t.tar?versionId=1&X-Amz-Signature=secret&X-Amz-Date=2&X-Amz-Expires=3"
+    assert unique_cache_name(signed) == plain
+    assert "secret" not in unique_cache_name("pipe:curl https://me:secret@h/?token=secret")
+
+
+@pytest.mark.parametrize(
+    "url", ["http://h/", "http://h", "pipe:x/../../y", "http://h/a/..", "http://h/.ssh", "s3://b/" + "n" * 400 + ".tar"]
+)
+def test_any_url_gives_a_harmless_name(url):
+    name = unique_cache_name(url)
+    assert "/" not in name
+    assert not name.startswith(".")
+    assert len(name) < 120
+
+
+def test_the_url_inside_a_command_is_found():
+    assert pipe_cleaner("pipe:curl -s http://h/a.tar || true") == "http://h/a.tar"
+    assert pipe_cleaner("pipe:cat a.tar") == "cat a.tar"
+    assert pipe_cleaner("http://h/a.tar") == "http://h/a.tar"
+
+
+def test_what_is_local():
+    assert [islocal(url) for url in ("a.tar", "file:a.tar", "http://h/a", "pipe:cat a")] == [True, True, False, False]
+
+
+# -- kinds of files ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "good"),
+    [
+        (TAR, "POSIX tar archive", True),
+        (b"\x1f\x8b\x08123", "gzip compressed data", True),
+        (b"BZh91", "bzip2 compressed data", True),
+        (b"\xfd7zXZ\0\0", "XZ compressed data", True),
+        (b"\x28\xb5\x2f\xfd\0", "Zstandard compressed data", True),
+        (b"\0" * 1024, "tar archive", True),
+        (b"<html>" * 200, "data", False),
+        (b"PK\x03\x04" + b"\0" * 600, "data", False),
+        (b"", "data", False),
+    ],
+)
+def test_a_file_is_known_by_its_first_bytes(tmp_path, data, kind, good):
+    path = tmp_path / "x"
+    path.write_bytes(data)
+    assert magic_filetype(str(path)) == f"{path}: {kind}"
+    assert check_tar_format(str(path)) is good
+
+
+def test_a_header_from_before_ustar_is_a_tar_archive(tmp_path):
+    block = bytearray(TAR[:512])
+    block[257:265] = bytes(8)
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    (tmp_path / "v7.tar").write_bytes(bytes(block) + TAR[512:])
+    assert check_tar_format(str(tmp_path / "v7.tar"))
+
+
+# -- opening without a cache ---------------------------------------------------------------------------
+
+
+def test_streaming_opens_urls_and_dicts(shard):
+    for item in (str(shard), {"url": str(shard), "more": 1}, shard):
+        (source,) = StreamingOpen()([item])
+        assert read(source) == TAR
+        assert source == {"url": str(shard), "local_path": str(shard), "stream": source["stream"]}
+    (source,) = StreamingOpen()([f"pipe:cat {shard}"])
+    assert read(source) == TAR
+    assert "local_path" not in source
+
+
+def test_a_shard_that_cannot_be_opened_goes_to_the_handler(shard, folder):
+    report = Report()
+    with report.in_force():
+        for stage in (StreamingOpen(handler=ignore_and_continue), FileCache(folder, handler=ignore_and_continue)):
+            assert [read(source) for source in stage(["none.tar", str(shard), "nosuch:x", 7])] == [TAR]
+        assert list(FileCache(folder, handler=ignore_and_continue)(["pipe:exit 3"])) == []
+    assert report.as_dict()["shards_skipped"] == 7
+    with pytest.raises(FileNotFoundError):
+        list(StreamingOpen()(["none.tar"]))
+
+
+# -- the cache -----------------------------------------------------------------------------------------
+
+
+def test_a_shard_is_fetched_once_and_then_read_from_the_folder(shard, folder, tmp_path):
+    url = counting(shard, tmp_path / "log")
+    for _ in range(3):
+        (source,) = FileCache(str(folder))([url])
+        assert read(source) == TAR
+        assert source["local_path"] == f"{folder}/{unique_cache_name(url)}"
+        assert source["url"] == url
+    assert runs(tmp_path / "log") == 1
+    assert os.listdir(folder) == [unique_cache_name(url)]
+    assert os.stat(source["local_path"]).st_mode & 0o777 == 0o600
+
+
+def test_local_shards_are_used_in_place_unless_told_otherwise(shard, folder):
+    (source,) = FileCache(folder)([str(shard)])
+    assert source["local_path"] == str(shard)
+    source["stream"].close()
+    assert not folder.exists()
+    (source,) = cached_url_opener([str(shard)], cache_dir=folder, always=True)
+    assert read(source) == TAR
+    assert source["local_path"].startswith(str(folder))
+
+
+def test_two_shards_of_one_name_are_two_files(tmp_path, folder):
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "t.tar").write_bytes(tar_bytes([("a.txt", name.encode())]))
+    urls = [f"pipe:cat {tmp_path}/{name}/t.tar" for name in ("one", "two")]
+    assert [b"one" in read(source) for source in FileCache(folder)(urls)] == [True, False]
+
+
+def test_names_of_the_user_are_honoured_but_stay_in_the_folder(shard, folder):
+    cache = FileCache(folder, url_to_name=lambda url: "sub/mine.tar")
+    assert cache.get_file(f"pipe:cat {shard}") == f"{folder}/sub/mine.tar"
+    for name in ("../out.tar", "/tmp/out.tar", "a/../../out.tar", "", "."):
+        with pytest.raises(SecurityError, match="leads out"):
+            FileCache(folder, url_to_name=lambda url, name=name: name).get_file(f"pipe:cat {shard}")
+
+
+def test_what_is_no_tar_archive_is_not_kept(folder):
+    with pytest.raises(ValueError, match="not a tar archive") as caught:
+        list(FileCache(folder)(["pipe:echo '<html>login</html>'"]))
+    assert isinstance(caught.value, ShardError)
+    assert os.listdir(folder) == []
+
+
+def test_a_command_that_fails_after_writing_everything_leaves_nothing(shard, folder):
+    with pytest.raises(StorageError, match="status 3"):
+        list(FileCache(folder)([f"pipe:cat {shard}; exit 3"]))
+    assert os.listdir(folder) == []
+
+
+def test_a_damaged_file_in_the_folder_is_fetched_again(shard, folder):
+    cache = FileCache(folder)
+    path = cache.get_file(f"pipe:cat {shard}")
+    with open(path, "wb") as file:
+        file.write(b"rubbish")
+    (source,) = cache([f"pipe:cat {shard}"])
+    assert read(source) == TAR
+
+
+def test_a_link_in_the_folder_is_not_followed(shard, folder, tmp_path):
+    url = f"pipe:cat {shard}"
+    folder.mkdir()
+    (tmp_path / "secret.tar").write_bytes(tar_bytes([("s.txt", b"secret")]))
+    (folder / unique_cache_name(url)).symlink_to(tmp_path / "secret.tar")
+    (source,) = FileCache(folder)([url])
+    assert read(source) == TAR
+    assert b"secret" in (tmp_path / "secret.tar").read_bytes()
+
+
+FETCH = """
+import sys
+from webdataset.cache import FileCache
+with next(FileCache(sys.argv[1])([sys.argv[2]]))["stream"] as stream:
+    sys.stdout.write(str(len(stream.read())))
+"""
+
+
+def test_many_processes_fetch_a_shard_once(shard, folder, tmp_path):
+    url = f"pipe:echo ran >> {tmp_path}/log; sleep 0.3; cat {shard}"
+    processes = [subprocess.Popen([sys.executable, "-c", FETCH, folder, url], stdout=subprocess.PIPE) for _ in range(4)]
+    assert [int(process.communicate()[0]) for process in processes] == [len(TAR)] * 4
+    assert runs(tmp_path / "log") == 1
+    assert os.listdir(folder) == [unique_cache_name(url)]
+
+
+def test_many_threads_fetch_a_shard_once(shard, folder, tmp_path):
+    url = f"pipe:echo ran >> {tmp_path}/log; sleep 0.1; cat {shard}"
+    with ThreadPoolExecutor(8) as pool:
+        assert len(set(pool.map(lambda _: FileCache(folder).get_file(url), range(8)))) == 1
+    assert runs(tmp_path / "log") == 1
+
+
+def test_a_killed_process_leaves_nothing_that_could_be_read_wrongly(shard, folder, tmp_path):
+    url = f"pipe:head -c 1000 {shard}; test -e {tmp_path}/go || sleep 1000; tail -c +1001 {shard}"
+    process = subprocess.Popen([sys.executable, "-c", FETCH, folder, url])
+    while not (folder.exists() and any(name.endswith(".temp") for name in os.listdir(folder))):
+        pass
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert unique_cache_name(url) not in os.listdir(folder)
+    (tmp_path / "go").touch()
+    (source,) = FileCache(folder)([url])
+    assert read(source) == TAR
+    assert os.listdir(folder) == [unique_cache_name(url)]
+
+
+def test_waiting_for_another_process_has_a_limit(shard, folder):
+    first = Folder(str(folder), lock_seconds=0.05)
+
+    def while_locked():
+        with pytest.raises(CannotStoreError, match="too long"):
+            first.get("a.tar", lambda: pytest.fail("fetched twice"), lambda path: None)
+        return open(shard, "rb")
+
+    assert first.get("a.tar", while_locked, lambda path: None) == f"{folder}/a.tar"
+
+
+def test_the_folder_stays_within_its_limit_and_the_least_recently_used_goes_first(tmp_path, folder):
+    urls = []
+    for name in "abcd":
+        (tmp_path / f"{name}.tar").write_bytes(TAR)
+        urls.append(f"pipe:cat {tmp_path}/{name}.tar")
+    cache = FileCache(folder, cache_size=2 * len(TAR))
+    paths = []
+    for index, url in enumerate(urls):
+        paths.append(cache.get_file(url))
+        if index == 2:
+            cache.get_file(urls[1])  # used again, so c is older than b now
+    assert [os.path.exists(path) for path in paths] == [False, True, False, True]
+
+
+def test_a_shard_in_use_stays(tmp_path, folder):
+    folder.mkdir()
+    for name in ("old", "new"):
+        (folder / name).write_bytes(b"x" * 1000)
+    with open_in_use(str(folder / "old")):
+        lru_cleanup(str(folder), 1000, keyfn=lambda path: path.endswith("new"))
+        assert os.listdir(folder) == ["old"]
+    lru_cleanup(str(folder), 0)
+    assert os.listdir(folder) == []
+
+
+def test_cleaning_happens_once_per_interval(folder):
+    folder.mkdir()
+    cleaner = LRUCleanup(str(folder), cache_size=10, interval=1000)
+    for _ in range(2):
+        (folder / "x").write_bytes(b"x" * 100)
+        cleaner.cleanup()
+    assert os.listdir(folder) == ["x"]
+    LRUCleanup(str(folder / "none")).cleanup()
+
+
+@pytest.fixture
+def small_disk():
+    """No file may grow beyond 1,000 bytes, which fails as a full disk does."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, handler)
+
+
+def test_a_full_disk_means_streaming_with_one_warning(shard, folder, small_disk):
+    cache = FileCache(folder)
+    with pytest.warns(UserWarning, match="streamed instead") as caught:
+        found = [read(source) for source in cache([f"pipe:cat {shard}"] * 3)]
+    assert found == [TAR] * 3
+    assert len(caught) == 1
+    assert os.listdir(folder) == []
+
+
+def test_a_folder_that_cannot_be_made_means_streaming_with_one_warning(shard, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.warns(UserWarning, match="cannot make the cache folder"):
+        (source,) = FileCache(tmp_path / "file" / "cache")([f"pipe:cat {shard}"])
+    assert read(source) == TAR
+
+
+def test_the_folder_and_its_size_come_from_the_environment(shard, tmp_path, monkeypatch):
+    monkeypatch.setenv("WDS_CACHE", str(tmp_path / "env"))
+    assert get_file_cached(f"pipe:cat {shard}").startswith(str(tmp_path / "env"))
+
+
+def test_a_cache_pickles(folder):
+    assert pickle.loads(pickle.dumps(FileCache(folder, cache_size=10))).cache_dir == str(folder)
+
+
+def test_secure_mode_closes_the_cache_too(shard, folder, monkeypatch):
+    settings.secure = True
+    try:
+        for url in (str(shard), f"pipe:cat {shard}"):
+            with pytest.raises(SecurityError):
+                list(FileCache(folder)([url]))
+            with pytest.raises(SecurityError):
+                list(StreamingOpen()([url]))
+            with pytest.raises(SecurityError):
+                FileCache(folder).get_file(url)
+    finally:
+        settings.secure = None
+    assert not folder.exists()
+
+
+def test_samples_come_through_the_cache(shard, folder):
+    url = f"pipe:cat {shard}"
+    samples = list(cached_tarfile_samples([{"url": url}], cache_dir=folder))
+    assert len(samples) == 3
+    assert samples[0]["__url__"] == url
+    assert samples[0]["__local_path__"].startswith(str(folder))
+    assert list(cached_tarfile_to_samples(cache_dir=str(folder))([{"url": url}])) == samples
+
+
+def test_a_download_appears_when_it_is_complete(shard, tmp_path):
+    download(f"pipe:cat {shard}", str(tmp_path / "out.tar"))
+    assert (tmp_path / "out.tar").read_bytes() == TAR
+    with pytest.raises(StorageError):
+        download(f"pipe:cat {shard}; exit 1", str(tmp_path / "bad.tar"))
+    assert sorted(os.listdir(tmp_path)) == ["a.tar", "out.tar"]
+
+
+def test_records_of_cbor_become_samples(tmp_path):
+    import cbor2
+
+    (tmp_path / "a.cbors").write_bytes(cbor2.dumps({"__key__": "a", "x": 1}) + cbor2.dumps({"__key__": "b", "x": 2}))
+    samples = list(cbors_to_samples()([str(tmp_path / "a.cbors")]))
+    assert [(sample["__key__"], sample["x"]) for sample in samples] == [("a", 1), ("b", 2)]
+    with pytest.raises(ShardError, match="CBOR"):
+        list(cbors_to_samples()([f"pipe:head -c 20 {tmp_path}/a.cbors"]))

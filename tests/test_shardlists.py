@@ -1,0 +1,325 @@
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import subprocess
+import sys
+from itertools import islice
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from webdataset.errors import EmptyDatasetError, ObsoleteError, SecurityError
+from webdataset.shardlists import (
+    DirectoryShardList,
+    MultiShardSample,
+    PytorchShardList,
+    ResampledShardList,
+    ResampledShards,
+    ShardList,
+    ShardShuffle,
+    SimpleShardList,
+    all_urls,
+    expand_source,
+    expand_urls,
+    non_empty,
+    resampled,
+    shard_shuffle,
+    shardspec,
+    single_node_only,
+    split_by_node,
+    split_by_worker,
+    worker_urls,
+)
+
+SIX = "s-{0..5}.tar"
+
+
+def urls(shards):
+    return [shard["url"] for shard in shards]
+
+
+@pytest.fixture
+def place(monkeypatch):
+    def be(rank=0, world=1, worker=0, workers=1):
+        names = {"RANK": rank, "WORLD_SIZE": world, "WORKER": worker, "NUM_WORKERS": workers}
+        for name, value in names.items():
+            monkeypatch.setenv(name, str(value))
+
+    return be
+
+
+def test_urls_expand_from_a_string_a_path_and_a_list():
+    assert expand_urls("a-{0..1}::b") == ["a-0", "a-1", "b"]
+    assert expand_urls(Path("a-{0..1}.tar")) == ["a-0.tar", "a-1.tar"]
+    assert expand_urls(["a-{0..1}", Path("b")]) == ["a-{0..1}", "b"]
+    assert expand_urls(iter(["a", {"url": "b"}])) == ["a", "b"]
+
+
+def test_a_source_is_cut_at_the_most_urls():
+    assert expand_source("a-{0..2}") == ["a-0", "a-1", "a-2"]
+    assert expand_source((f"{i}" for i in range(100)), 2) == ["0", "1"]
+    with pytest.raises(ValueError, match="cannot handle"):
+        expand_source(7)
+
+
+def test_a_simple_list_yields_its_urls_in_order_every_time():
+    shards = SimpleShardList("a-{0..1}::b")
+    assert len(shards) == 3
+    assert urls(shards) == urls(shards) == ["a-0", "a-1", "b"]
+
+
+def test_a_seed_shuffles_the_same_way_every_time_and_everywhere():
+    assert urls(SimpleShardList("a-{0..9}", seed=3)) == [f"a-{i}" for i in (1, 5, 6, 0, 9, 4, 7, 2, 8, 3)]
+
+
+@pytest.mark.parametrize("make", [SimpleShardList, ResampledShards, ShardList, PytorchShardList])
+def test_an_empty_list_is_an_error_at_once(make):
+    with pytest.raises(IndexError, match="empty"):
+        make([])
+    with pytest.raises(EmptyDatasetError):
+        make([])
+
+
+@pytest.mark.parametrize("make", [SimpleShardList, ResampledShards, ShardList, PytorchShardList, ShardShuffle])
+def test_lists_pickle(make):
+    assert type(pickle.loads(pickle.dumps(make("a-{0..3}")))) is make
+
+
+def test_resampled_shards_differ_between_two_instances_and_two_passes():
+    first, second = ResampledShards("a-{0..99}"), ResampledShards("a-{0..99}")
+    draws = [urls(islice(shards, 20)) for shards in (first, first, second)]
+    assert draws[0] != draws[1] != draws[2] != draws[0]
+    assert ResampledShardList is ResampledShards
+
+
+def test_deterministic_resampling_is_a_function_of_seed_pass_and_worker(place):
+    def draws(**kw):
+        shards = ResampledShards("a-{0..99}", deterministic=True, **kw)
+        return [urls(islice(shards, 10)) for _ in range(2)]
+
+    assert draws() == draws()
+    assert draws()[0] != draws()[1]
+    assert draws(seed=1) != draws(seed=2)
+    here = draws()
+    place(worker=1, workers=2)
+    assert draws() != here
+    assert draws(worker_seed=lambda: 0) == here
+
+
+def test_resampling_ends_after_its_number_of_shards_and_may_be_empty():
+    assert len(list(ResampledShards(SIX, nshards=4))) == 4
+    assert list(ResampledShards([], empty_check=False)) == []
+    assert urls(ResampledShards(iter(["a"]), nshards=2)) == ["a", "a"]
+
+
+def test_the_resampled_filter_draws_from_all_it_got():
+    drawn = list(resampled(100)(iter("ab")))
+    assert len(drawn) == 100
+    assert set(drawn) == {"a", "b"}
+    with pytest.raises(IndexError):
+        list(resampled(1)(iter("")))
+
+
+def test_shard_order_changes_every_pass_and_is_the_same_everywhere():
+    stage = shard_shuffle(seed=1)
+    passes = ["".join(stage("abcdefgh")) for _ in range(3)]
+    code = (
+        "from webdataset.shardlists import ShardShuffle as S; s = S(1); print([''.join(s('abcdefgh')) for _ in 'xxx'])"
+    )
+    for salt in ("1", "2"):
+        done = subprocess.run(
+            [sys.executable, "-c", code], env=os.environ | {"PYTHONHASHSEED": salt}, capture_output=True, check=True
+        )
+        assert done.stdout.decode().strip() == repr(passes)
+    assert len(set(passes)) == 3
+    stage.set_epoch(1)
+    assert "".join(stage("abcdefgh")) == passes[1]
+
+
+@given(st.lists(st.text(), max_size=30), st.integers(), st.integers(0, 100))
+def test_a_shuffle_loses_nothing(items, seed, epoch):
+    assert sorted(ShardShuffle(seed, epoch)(items)) == sorted(items)
+
+
+@given(st.integers(0, 40), st.integers(1, 5), st.integers(1, 4))
+def test_splitting_gives_every_shard_to_exactly_one_worker(shards, world, workers):
+    found = []
+    with pytest.MonkeyPatch.context() as patch:
+        for rank in range(world):
+            for worker in range(workers):
+                for name, value in (
+                    ("RANK", rank),
+                    ("WORLD_SIZE", world),
+                    ("WORKER", worker),
+                    ("NUM_WORKERS", workers),
+                ):
+                    patch.setenv(name, str(value))
+                found += split_by_worker(split_by_node(range(shards)))
+    assert sorted(found) == list(range(shards))
+
+
+def test_several_nodes_need_a_splitter(place):
+    assert list(single_node_only(iter("ab"))) == ["a", "b"]
+    place(rank=1, world=2)
+    with pytest.raises(ValueError, match="explicit nodesplitter"):
+        single_node_only(iter("ab"))
+
+
+def test_non_empty_passes_everything_on_or_fails():
+    assert list(non_empty(iter([1, 2]))) == [1, 2]
+    with pytest.raises(ValueError, match="no data at all"):
+        list(non_empty(iter([])))
+
+
+def test_names_of_version_01(place):
+    place(rank=1, world=2, worker=1, workers=3)
+    assert all_urls(SIX) == [f"s-{i}.tar" for i in range(6)]
+    assert worker_urls(SIX) == ["s-1.tar", "s-4.tar"]
+    assert urls(ShardList(SIX)) == ["s-1.tar", "s-4.tar"]
+    assert urls(ShardList(SIX, nodesplitter=True)) == ["s-3.tar"]
+    assert len(ShardList(SIX, length=100)) == 100
+
+
+def test_a_pytorch_shard_list_with_epoch_shuffle_gives_each_shard_to_one_worker(place):
+    found = []
+    for rank in range(2):
+        place(rank=rank, world=2)
+        shards = PytorchShardList(SIX, epoch_shuffle=True)
+        shards.set_epoch(7)
+        found += urls(shards)
+    assert sorted(found) == [f"s-{i}.tar" for i in range(6)]
+    assert found != sorted(found)
+
+
+# -- a folder as a queue ---------------------------------------------------------------------------
+
+
+def queue(tmp_path, *names, **kw):
+    for name in names:
+        (tmp_path / name).touch()
+    return DirectoryShardList(f"{tmp_path}/", poll=None, **kw)
+
+
+def names(tmp_path):
+    return sorted(os.listdir(tmp_path))
+
+
+def test_a_queue_yields_each_shard_once_and_deletes_it(tmp_path):
+    shards = queue(tmp_path, "a.tar", "b.tgz", "c.txt", mode="unlink")
+    seen = []
+    for shard in shards:
+        assert shard["url"].endswith(f"._{os.getpid()}_")
+        assert os.path.exists(shard["url"])
+        seen.append(os.path.basename(shard["url"]).rpartition("._")[0])
+    assert sorted(seen) == ["a.tar", "b.tgz"]
+    assert names(tmp_path) == ["c.txt"]
+
+
+def test_a_queue_can_keep_what_is_done(tmp_path):
+    assert len(list(queue(tmp_path, "a.tar", "b.tar", mode="keep"))) == 2
+    assert names(tmp_path) == ["a.tar._done_", "b.tar._done_"]
+
+
+def test_a_queue_can_go_on_for_ever_and_puts_back_what_it_holds(tmp_path):
+    shards = iter(queue(tmp_path, "a.tar", "b.tar"))
+    assert len(list(islice(shards, 10))) == 10
+    shards.close()
+    assert names(tmp_path) == ["a.tar", "b.tar"]
+
+
+def test_a_queue_can_take_the_oldest_first_and_call_a_function_after(tmp_path):
+    for age, name in enumerate(("c.tar", "a.tar", "b.tar")):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (age, age))
+    done = []
+    for _ in queue(tmp_path, select="oldest", fate=lambda path: (done.append(path), os.unlink(path))):
+        pass
+    assert [os.path.basename(path)[:1] for path in done] == ["c", "a", "b"]
+
+
+def test_what_a_dead_process_had_claimed_comes_back(tmp_path):
+    process = multiprocessing.get_context("fork").Process(target=lambda: None)
+    process.start()
+    process.join()
+    shards = queue(tmp_path, f"a.tar._{process.pid}_", f"b.tar._{os.getppid()}_", mode="unlink")
+    assert len(list(shards)) == 1
+    assert names(tmp_path) == [f"b.tar._{os.getppid()}_"]
+
+
+def test_a_queue_waits_no_longer_than_its_limit(tmp_path):
+    assert list(DirectoryShardList(tmp_path, poll=0.01, timeout=0.05)) == []
+
+
+@pytest.mark.parametrize("wrong", [{"mode": "x"}, {"select": "x"}])
+def test_a_queue_refuses_unknown_options(tmp_path, wrong):
+    with pytest.raises(ValueError, match="got 'x'"):
+        DirectoryShardList(tmp_path, **wrong)
+
+
+# -- several datasets in a file ----------------------------------------------------------------------
+
+SPEC = """
+prefix: http://h/
+datasets:
+  - shards: ["x-{0..3}.tar"]
+  - choose: 2
+    shards: ["y-{0..3}.tar", q.tar]
+    buckets: [b2]
+  - resample: 6
+    shards: z-{0..2}.tar
+    buckets: b4
+"""
+
+
+@pytest.fixture
+def spec(tmp_path, monkeypatch):
+    monkeypatch.setenv("ALLOW_OBSOLETE", "1")
+    path = tmp_path / "spec.yaml"
+    path.write_text(SPEC)
+    return path
+
+
+def test_a_yaml_file_mixes_datasets(spec):
+    shards = MultiShardSample(str(spec))
+    first, second = urls(shards), urls(shards)
+    for found in (first, second):
+        assert sorted(url for url in found if "/x-" in url) == [f"http://h/x-{i}.tar" for i in range(4)]
+        assert len({url for url in found if "/b2/" in url}) == 2
+        assert sum("/b4/z-" in url for url in found) == 6
+        assert len(found) == 12
+    assert first != second
+    assert urls(MultiShardSample(str(spec))) == first
+    assert isinstance(shardspec(str(spec)), MultiShardSample)
+    assert isinstance(shardspec(SIX), SimpleShardList)
+
+
+def test_a_yaml_file_is_obsolete_unless_allowed(spec, monkeypatch):
+    monkeypatch.delenv("ALLOW_OBSOLETE")
+    with pytest.raises(ObsoleteError, match="ALLOW_OBSOLETE"):
+        MultiShardSample(str(spec))
+
+
+@pytest.mark.parametrize("shard", ["pipe:touch x", "/etc/passwd", "${HOME}"])
+def test_a_yaml_file_from_elsewhere_names_no_command_file_or_variable(spec, monkeypatch, shard):
+    monkeypatch.setenv("WDS_HOME", "http://evil/")
+    spec.write_text(f"datasets: [{{shards: ['{shard}']}}]")
+    with pytest.raises(SecurityError):
+        MultiShardSample(f"pipe:cat {spec}")
+
+
+def test_a_local_yaml_file_may_name_commands(spec):
+    spec.write_text("datasets: [{shards: ['pipe:cat a.tar']}]")
+    assert urls(MultiShardSample(str(spec))) == ["pipe:cat a.tar"]
+
+
+@pytest.mark.parametrize(
+    "text", ["[1]", "x: 1", "datasets: [{shards: [a], wrong: 1}]", "datasets: [{}]", "a: [", "datasets: []\nq: 1"]
+)
+def test_a_wrong_yaml_file_is_an_error(spec, text):
+    spec.write_text(text)
+    with pytest.raises(ValueError, match="url"):
+        MultiShardSample(str(spec))
