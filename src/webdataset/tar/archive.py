@@ -15,8 +15,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from ..errors import LimitError, ShardError
-from ..reports import Report
+from webdataset.errors import LimitError, ShardError
+from webdataset.reports import Report
+
 from .cursor import Cursor
 from .header import BLOCK, Header, decoded, is_header, padding, parse_header, until_nul
 from .limits import Limits

@@ -5,7 +5,7 @@ from __future__ import annotations
 from io import BytesIO
 from typing import Any, Protocol
 
-from ..errors import ShardError
+from webdataset.errors import ShardError
 
 DIRECT = 16 << 20
 """The most that is asked for in one read; only what has arrived makes a later allocation larger."""
@@ -59,7 +59,10 @@ class Cursor:
         if pad and len(data) <= pad:
             missing = pad - len(data)
             if missing and (got := len(self.take(missing))) < missing:
-                raise ShardError(f"the archive ends early: {missing - got} bytes of padding are missing after a member")
+                raise ShardError(
+                    f"the archive ends early: {pad - missing + got} of {pad} bytes of padding after a member are there",
+                    offset=self.offset,
+                )
             return self.fill(size)
         return bool(data)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..settings import settings
+from webdataset.settings import settings
 
 MIB = 1 << 20
 

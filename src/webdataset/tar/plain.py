@@ -94,8 +94,9 @@ class _Sizes(dict[bytes, int]):
         self._limit = limit
 
     def __missing__(self, field: bytes) -> int:
+        digits = field[:11]
         try:
-            size = number(field)
+            size = int(digits, 8) if digits.isdigit() and field[11] in b"\0 " else number(field)
         except ValueError:
             size = -1
         return _remember(self, field, size if 0 <= size <= self._limit else -1)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
+from types import ModuleType
 
-from ..errors import LimitError, WebDatasetError
-from ..reports import Report, current_report
+from webdataset.errors import LimitError, WebDatasetError
+from webdataset.reports import Report, current_report
+
 from .archive import Archive, Member, ends_early
 from .cursor import Cursor, Readable
 from .header import BLOCK, padding
@@ -13,10 +16,13 @@ from .limits import Limits
 from .plain import MemberTuple, PlainMembers
 from .scan import Entry, scan_members
 from .sparse import expand
+from .vector import ENOUGH, numpy_or_none, read_at_once
 
 __all__ = ["Entry", "Limits", "MemberTuple", "read_members", "scan_members"]
 
 WINDOW = 1 << 20
+SMALL = 16 << 10
+"""Up to this mean size of members, headers and all, it pays to read many at once."""
 BIG = 32 << 10
 """From this size on a member is read straight into its own bytes, if a window does not already hold it."""
 
@@ -76,14 +82,15 @@ class _Reader:
         self._limits = limits
         self._plain = PlainMembers(limits.max_member_bytes)
         self._window = WINDOW
-        self._small = True
+        self._numpy: ModuleType | None = None
+        self._pause = self._pauses = 0
+        """For how many windows not to try many members at once; and how many it was last time."""
         self._big_end = 0
         """Where the last big member's padding ended."""
 
     def window(self, out: list[MemberTuple]) -> bool:
         """Read one window and the member that it cuts; False at the end of the stream."""
         cursor, archive = self.cursor, self.archive
-        start = cursor.offset
         if not cursor.fill(self._window):
             return False
         self._window = min(4 * self._window, WINDOW)
@@ -101,11 +108,31 @@ class _Reader:
         return True
 
     def _plain_members(self, out: list[MemberTuple]) -> tuple[str, int, int] | None:
-        before = len(out)
-        cut = self._plain.one_by_one(self.cursor, out)
+        """Read plain members the fastest way; return one that goes beyond the window."""
+        cursor, before = self.cursor, len(out)
+        if cursor.left >= ENOUGH and self._try_at_once():
+            ahead = cursor.left
+            read_at_once(self._numpy, cursor, out, self._limits.max_member_bytes)
+            if cursor.left > ahead // 2 or (len(out) - before) * SMALL < ahead:
+                self._pauses = min(2 * self._pauses + 1, 63)
+                self._pause = self._pauses
+            else:
+                self._pauses = 0
+        cut = self._plain.one_by_one(cursor, out)
         if cut is not None or len(out) > before:
             self.archive.seen()
         return cut
+
+    def _try_at_once(self) -> bool:
+        """Whether to look for many small members; after a failure, not for a growing number of windows."""
+        if self._pause:
+            self._pause -= 1
+            return False
+        if self._numpy is None:
+            self._numpy = numpy_or_none()
+            if self._numpy is None:
+                self._pause = sys.maxsize
+        return self._numpy is not None
 
     def _data(self, member: Member, out: list[MemberTuple]) -> None:
         """Take a member's data, or pass over it if it is no regular one."""
@@ -132,7 +159,8 @@ class _Reader:
         if size >= BIG and size > cursor.left:
             # Shards repeat themselves: read next what stood between the last two big members, so that the
             # data of the following one begin with a read of their own and need no second copy.
-            self._window = max(BLOCK, min(data_offset - self._big_end, WINDOW))
+            gap = data_offset - self._big_end
+            self._window = gap if gap < BIG else BLOCK
         data = cursor.take(size)
         if len(data) < size:
             raise ends_early("the member", len(data), size).at(offset=offset, member=name)

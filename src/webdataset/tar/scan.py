@@ -6,8 +6,9 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from ..errors import ShardError
-from ..reports import Report, current_report
+from webdataset.errors import ShardError
+from webdataset.reports import Report, current_report
+
 from .archive import Archive, Member, ends_early
 from .cursor import Cursor, Readable
 from .header import decoded, padding

@@ -1,0 +1,131 @@
+"""Many small plain members at once, with numpy."""
+
+from __future__ import annotations
+
+import re
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from .cursor import Cursor
+from .header import BLOCK
+from .plain import EXTENDED, OLD_REGULAR, REGULAR, MemberTuple
+
+if TYPE_CHECKING:
+    import numpy
+
+    Array = numpy.ndarray[Any, Any]
+
+ENOUGH = 32 << 10
+"""A window smaller than this is not worth the constant cost."""
+
+_USTAR = int.from_bytes(b"ustar", "little")
+_MTIMES = re.compile(rb"(?:[0-9][0-9] mtime=[0-9]+(?:\.[0-9]+)?\n)*")
+
+
+def numpy_or_none() -> ModuleType | None:
+    """numpy, if it is installed."""
+    try:
+        import numpy
+    except ImportError:
+        return None
+    return numpy
+
+
+def read_at_once(np: Any, cursor: Cursor, out: list[MemberTuple], limit: int) -> None:
+    """Read the plain members at the cursor, as far as they are complete in the window.
+
+    Headers are found by their magic, which data may hold too, say an archive inside the archive. So one is
+    believed only if it stands where the one before it says, back to the first, and if its checksum holds.
+    What is not read here, for whatever reason, is left at the cursor.
+    """
+    blocks = cursor.left // BLOCK
+    words = np.frombuffer(cursor.buffer, "<u8", blocks * 64, cursor.place).reshape(blocks, 64)
+    # Bytes 256 to 263 of each block; the magic is at 257.
+    heads = np.flatnonzero((words[:, 32] >> 8) & 0xFFFFFFFFFF == _USTAR)
+    if not len(heads) or heads[0]:
+        return
+    octets = words.take(heads, axis=0).view(np.uint8)
+    good, sizes = _plain_headers(np, octets)
+    following = heads + 1 + (sizes + 511 >> 9)
+    good &= (following <= blocks) & (sizes <= limit)
+    good[1:] &= following[:-1] == heads[1:]
+    count = len(good) if good.all() else int(good.argmin())
+    count = _emit(np, cursor, out, octets[:count], places=heads[:count] * BLOCK + cursor.place, sizes=sizes[:count])
+    if count:
+        cursor.place += int(following[count - 1]) * BLOCK
+
+
+def _plain_headers(np: Any, octets: Array) -> tuple[Array, Array]:
+    """Which of the headers are plain and have the right checksum; and the sizes they state."""
+    size_digits = octets[:, 124:135] - 48
+    sum_digits = octets[:, 148:154] - 48
+    sizes = size_digits @ (8 ** np.arange(10, -1, -1))
+    stated = sum_digits @ (8 ** np.arange(5, -1, -1))
+    # The sum with the checksum field taken for blanks. 16 bits are the fastest; what they cannot hold is left
+    # to the slow path.
+    total = octets.sum(axis=1, dtype=np.uint16) - octets[:, 148:156].sum(axis=1, dtype=np.uint16) + np.uint16(256)
+    types, version = octets[:, 156], octets[:, 262]
+    good = (total == stated) & _all_octal(size_digits) & _all_octal(sum_digits)
+    good &= (types == REGULAR) | (types == OLD_REGULAR) | (types == EXTENDED)
+    good &= (octets[:, 135] == 0) | (octets[:, 135] == 32)
+    good &= (octets[:, 154] == 0) | (octets[:, 154] == 32)
+    # POSIX headers are plain without a prefix; in GNU's the prefix has no meaning.
+    good &= (version == 32) | (version == 0) & (octets[:, 345] == 0)
+    return good, sizes
+
+
+def _all_octal(digits: Array) -> Any:
+    octal = digits <= 7
+    return True if octal.all() else octal.all(axis=1)
+
+
+def _emit(np: Any, cursor: Cursor, out: list[MemberTuple], octets: Array, *, places: Array, sizes: Array) -> int:
+    """Append the members of a proven run of headers, and return how many headers were used."""
+    extended = octets[:, 156] == EXTENDED
+    firsts = places
+    used = len(places)
+    if extended.any():
+        used = _usable(np, cursor, extended, places=places, sizes=sizes)
+        member = ~extended[:used]
+        firsts = np.where(np.roll(extended[:used], 1), np.roll(places[:used], 1), places[:used])[member]
+        octets, places, sizes = octets[:used][member], places[:used][member], sizes[:used][member]
+    names = _names(octets)
+    if names is None:
+        return 0
+    starts = places + BLOCK
+    data = map(cursor.buffer.__getitem__, map(slice, starts.tolist(), (starts + sizes).tolist()))
+    out.extend(zip(names, (firsts + cursor.base).tolist(), data, strict=True))
+    return used
+
+
+def _names(octets: Array) -> list[str] | None:
+    """The headers' names; None if one is not a plain file's."""
+    # numpy takes off trailing NULs; one that is left would end a name early.
+    names = octets[:, :100].copy().view("S100").ravel().tolist()
+    joined = b"\0".join(names)
+    if b"/\0" in joined or b"\0\0" in joined or joined[:1] in (b"", b"\0") or joined[-1] in b"/\0":
+        return None
+    texts = joined.decode("utf-8", "surrogateescape").split("\0")
+    return texts if len(texts) == len(names) else None
+
+
+def _usable(np: Any, cursor: Cursor, extended: Array, *, places: Array, sizes: Array) -> int:
+    """How many of the headers can be used: all, if each extended one tells a member's mtime and no more."""
+    used = len(extended)
+    if extended[-1]:
+        used -= 1
+    at = np.flatnonzero(extended[:used])
+    if (np.diff(at) == 1).any():
+        return 0
+    starts, lengths = places[at] + BLOCK, sizes[at]
+    if not ((lengths >= 10) & (lengths <= 99)).all():
+        return 0
+    octets = np.frombuffer(cursor.buffer, np.uint8)
+    stated = (octets[starts] - 48) * 10 + octets[starts + 1] - 48
+    if not (stated == lengths).all() or not (octets[starts + lengths - 1] == ord("\n")).all():
+        return 0
+    slices = map(slice, starts.tolist(), (starts + lengths).tolist())
+    joined = b"".join(map(cursor.buffer.__getitem__, slices))
+    if joined.count(b"\n") != len(at) or _MTIMES.fullmatch(joined) is None:
+        return 0
+    return used

@@ -1,0 +1,225 @@
+"""For any archive: what tarfile sees, whatever the reads, whichever way through the window."""
+
+from __future__ import annotations
+
+import io
+import random
+import sys
+import tarfile
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from webdataset.tar import reader
+
+FORMATS = [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]
+TYPES = [tarfile.REGTYPE] * 6 + [tarfile.AREGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE]
+
+names = st.one_of(
+    st.text(st.characters(codec="utf-8", exclude_characters="\0/"), min_size=1, max_size=20),
+    st.text("ab.", min_size=90, max_size=300),
+    st.builds("/".join, st.lists(st.text("xy", min_size=1, max_size=60), min_size=2, max_size=6)),
+    st.sampled_from(["__key__", "a.txt", "ustar", "a.b.c.txt"]),
+)
+sizes = st.one_of(st.sampled_from([0, 1, 511, 512, 513, 1024]), st.integers(0, 3000), st.integers(30_000, 70_000))
+members = st.lists(st.tuples(names, sizes, st.sampled_from(TYPES), st.floats(0, 2e9)), max_size=12)
+
+
+def build(specs, format: int) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w", format=format, encoding="utf-8") as tar:
+        for name, size, type, mtime in specs:
+            info = tarfile.TarInfo(name)
+            info.type, info.mtime = type, mtime
+            info.linkname = "target" if type in (tarfile.SYMTYPE, tarfile.LNKTYPE) else ""
+            regular = type in (tarfile.REGTYPE, tarfile.AREGTYPE)
+            info.size = size if regular else 0
+            try:
+                tar.addfile(info, io.BytesIO(random.Random(size).randbytes(size)) if regular else None)
+            except ValueError:  # a name that ustar cannot hold
+                continue
+    return file.getvalue()
+
+
+def by_tarfile(archive: bytes) -> list[tuple[str, int, bytes]]:
+    with tarfile.open(fileobj=io.BytesIO(archive), encoding="utf-8", errors="surrogateescape") as tar:
+        return [(info.name, info.offset, tar.extractfile(info).read()) for info in tar if info.isreg()]
+
+
+@settings(max_examples=150, deadline=None)
+@given(specs=members, format=st.sampled_from(FORMATS))
+def test_members_are_those_that_tarfile_sees(kit, specs, format):
+    archive = build(specs, format)
+    assert kit.outcome(archive) == (by_tarfile(archive), None, 0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(specs=members, format=st.sampled_from(FORMATS), chunks=st.lists(st.integers(1, 5000), min_size=1, max_size=5))
+def test_the_reads_do_not_matter(kit, specs, format, chunks):
+    archive = build(specs, format)
+    assert kit.outcome(kit.stream(archive, chunks)) == kit.outcome(archive)
+
+
+@settings(max_examples=60, deadline=None)
+@given(specs=members, cut=st.floats(0, 1), chunks=st.lists(st.integers(1, 5000), min_size=1, max_size=5))
+def test_the_reads_do_not_matter_for_a_cut_archive(kit, specs, cut, chunks):
+    archive = build(specs, tarfile.PAX_FORMAT)
+    archive = archive[: int(cut * len(archive))]
+    assert kit.outcome(kit.stream(archive, chunks)) == kit.outcome(archive)
+
+
+@settings(max_examples=40, deadline=None)
+@given(specs=members, format=st.sampled_from(FORMATS))
+def test_two_archives_in_a_row_give_the_members_of_both(kit, specs, format):
+    archive = build(specs, format)
+    alone = kit.read(archive)
+    assert kit.read(archive + archive) == alone + alone
+
+
+@settings(max_examples=60, deadline=None)
+@given(specs=members, format=st.sampled_from(FORMATS))
+def test_scanning_finds_what_reading_finds(kit, specs, format):
+    archive = build(specs, format)
+    found = [
+        (entry.name, entry.offset, archive[entry.data_offset : entry.data_offset + entry.size])
+        for entry in kit.scan(archive)
+        if entry.is_regular
+    ]
+    assert found == kit.outcome(archive)[0]
+
+
+def test_every_size_of_reads_gives_the_same(kit):
+    archive = build([("a", 3, b"0", 0.5), ("n" * 150, 700, b"0", 0), ("c", 0, b"0", 0)], tarfile.PAX_FORMAT)
+    whole = kit.outcome(archive)
+    for size in range(1, 1100):
+        assert kit.outcome(kit.stream(archive, [size])) == whole
+
+
+# -- the ways through a window -------------------------------------------------------------------
+
+
+def many(kit, count: int = 3000) -> bytes:
+    rng = random.Random(3)
+    return b"".join(kit.member(b"%06d.txt" % i, rng.randbytes(rng.randrange(1200))) for i in range(count)) + kit.END
+
+
+def one_by_one(kit, monkeypatch, archive: bytes, **options: object):
+    monkeypatch.setattr(reader, "ENOUGH", sys.maxsize)
+    return kit.outcome(archive, **options)
+
+
+def test_many_at_once_are_the_same_as_one_by_one(kit, monkeypatch):
+    archive = many(kit)
+    assert kit.outcome(archive) == one_by_one(kit, monkeypatch, archive)
+    assert kit.outcome(archive)[0] == by_tarfile(archive)
+
+
+def test_the_reader_works_without_numpy(kit, monkeypatch):
+    archive = many(kit)
+    expected = kit.outcome(archive)
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    assert kit.outcome(archive) == expected
+
+
+@pytest.mark.parametrize("mtime", [1.5, 1700000000.123456, 1700000000])
+def test_headers_with_a_time_for_every_member_are_read_at_once(kit, monkeypatch, mtime):
+    archive = build([(f"{i:06d}.txt", i % 1500, b"0", mtime) for i in range(1500)], tarfile.PAX_FORMAT)
+    assert kit.outcome(archive) == one_by_one(kit, monkeypatch, archive) == (by_tarfile(archive), None, 0)
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_an_archive_inside_an_archive_stays_inside(kit, format):
+    inner = build([(f"inner{i}", 300, b"0", 0) for i in range(300)], format)
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w", format=format) as tar:
+        for i in range(8):
+            for name, data in ((f"{i}.tar", inner), (f"{i}.txt", b"small")):
+                info = tarfile.TarInfo(name)
+                info.size = len(data)
+                tar.addfile(info, io.BytesIO(data))
+    assert kit.outcome(file.getvalue()) == (by_tarfile(file.getvalue()), None, 0)
+
+
+def test_text_that_looks_like_a_header_is_data(kit):
+    fake = kit.header(b"fake", 1)
+    texts = [b"x" * 257 + b"ustar\x0000" + b"y" * 300, fake, fake + b"z" * 512, fake * 3, b"ustar" * 300]
+    files = [(b"%04d" % i, texts[i % len(texts)]) for i in range(800)]
+    archive = b"".join(kit.member(name, data) for name, data in files) + kit.END
+    assert kit.read(archive) == [(name.decode(), data) for name, data in files]
+
+
+def test_a_fake_header_that_links_up_is_still_data(kit):
+    # The fake says that the next header is where the real next header is.
+    archive = b"".join(kit.member(b"%04d" % i, kit.header(b"fake", 1) + b"z" * 512) for i in range(500)) + kit.END
+    assert [name for name, _ in kit.read(archive)] == [f"{i:04d}" for i in range(500)]
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        lambda k: k.header(b"dir/", 0, b"5"),
+        lambda k: k.header(b"link", 0, b"2", link=b"x"),
+        lambda k: k.member(b"v7", b"data", magic=k.V7),
+        lambda k: k.member(b"name", b"data", prefix=b"prefix"),
+        lambda k: k.member(b"gnu", b"data", magic=k.GNU, prefix=b"no prefix"),
+        lambda k: k.pax((b"path", b"long" * 50)) + k.member(b"x", b"data"),
+        lambda k: k.pax((b"mtime", b"1.5"), (b"path", b"new")) + k.member(b"x", b"data"),
+        lambda k: k.pax((b"mtime", b"1.5")) + k.pax((b"path", b"new")) + k.member(b"x", b"data"),
+        lambda k: k.pax((b"path", b"new")) + k.pax((b"mtime", b"1.5")) + k.member(b"x", b"data"),
+        lambda k: k.pax((b"mtime", b"1.5"), (b"atime", b"1.5"), (b"ctime", b"1.5")) + k.member(b"x", b"data"),
+        lambda k: k.pax((b"size", b"4")) + k.header(b"x", 0) + k.padded(b"data"),
+        lambda k: k.pax((b"comment", b"x"), type=b"g") + k.member(b"x", b"data"),
+        lambda k: k.pax((b"mtime", b"1.5")) + k.header(b"dir/", 0, b"5"),
+        lambda k: k.long(b"long" * 50) + k.member(b"x", b"data", magic=k.GNU),
+        lambda k: k.member(b"slash/", b""),
+        lambda k: k.member(b"a\0b", b"data"),
+        lambda k: k.member(b"", b"data"),
+        lambda k: k.member(b"256", b"data", size=b"\x80" + (4).to_bytes(11, "big"), magic=k.GNU),
+        lambda k: k.member(b"caf\xe9", b"data", signed=True),
+        lambda k: k.member(b"big", b"d" * 100_000),
+        lambda k: bytes(512),
+        lambda k: bytes(10240),
+        lambda k: k.member(b"full" * 25, b"data"),
+        lambda k: k.member(b"old", b"data", type=b"\0"),
+        lambda k: k.member(b"spaces", b"data", size=b"         4 "),
+    ],
+)
+def test_an_odd_member_among_many_is_read_in_its_place(kit, monkeypatch, odd):
+    plain = [kit.member(b"%06d" % i, b"x" * (i % 700)) for i in range(600)]
+    archive = b"".join(plain[:300]) + odd(kit) + b"".join(plain[300:450]) + odd(kit) + b"".join(plain[450:]) + kit.END
+    at_once = kit.outcome(archive)
+    assert at_once == one_by_one(kit, monkeypatch, archive)
+    assert at_once[1:] == (None, 0)
+    alone = [(name, data) for name, _, data in kit.outcome(odd(kit) + kit.END)[0]]
+    others = [(f"{i:06d}", b"x" * (i % 700)) for i in range(600)]
+    expected = others[:300] + alone + others[300:450] + alone + others[450:]
+    assert [(name, data) for name, _, data in at_once[0]] == expected
+
+
+@pytest.mark.parametrize(
+    "sizes", [[88_000, 200, 1], [1_000_000], [40_000, 40_000, 3], [20 << 20, 5], [33_000, 0, 0, 0]]
+)
+def test_big_members_arrive_whole(kit, sizes):
+    files = [(f"{i}", random.Random(i).randbytes(size)) for i, size in enumerate(sizes * 3)]
+    archive = b"".join(kit.member(name.encode(), data) for name, data in files) + kit.END
+    assert kit.read(archive) == files
+    assert kit.read(kit.stream(archive, [65536, 1, 4000])) == files
+
+
+def test_big_members_are_read_with_one_read_each(kit):
+    asked: list[int] = []
+
+    class Watched(io.BytesIO):
+        def read(self, size: int = -1) -> bytes:
+            asked.append(size)
+            return super().read(size)
+
+    archive = b"".join(kit.member(b"%d" % i, bytes(1_000_000)) for i in range(6)) + kit.END
+    kit.read(Watched(archive))
+    assert asked.count(1_000_000) >= 4
+    assert max(asked[4:10]) == 1_000_000
+
+
+def test_giga_zeros_at_the_end_are_passed_over_quickly(kit):
+    assert kit.read(kit.member(b"a", b"1") + bytes(64 << 20)) == [("a", b"1")]
