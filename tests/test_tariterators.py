@@ -134,7 +134,7 @@ def test_members_that_are_not_adjacent_give_one_warning_a_shard(make_shard):
 
 def test_members_that_are_not_adjacent_are_an_error_in_strict_mode(make_shard):
     shard = make_shard(files=[("0.a", b""), ("1.a", b""), ("0.b", b""), ("1.b", b"")])
-    with Report(strict=True).in_force(), pytest.raises(ShardError, match=r"not adjacent .*key 0"):
+    with Report(strict=True).in_force(), pytest.raises(ShardError, match=r"not adjacent.*key 0"):
         read(shard)
 
 
@@ -156,6 +156,11 @@ def test_names_without_an_extension_are_left_out_and_counted(make_shard):
     with report.in_force():
         assert keys(read(make_shard(files=[("README", b"?"), ("a.cls", b"1")]))) == ["a"]
     assert report.counts["members_dropped"] == 1
+
+
+def test_a_name_without_an_extension_does_not_join_the_sample_before_it(make_shard):
+    shard = make_shard(files=[("a.cls", b"1"), ("a", b"?"), ("a.", b"2"), ("a.txt", b"3")])
+    assert [fields(s) for s in read(shard)] == [{"cls": b"1", "": b"2", "txt": b"3"}]
 
 
 def test_a_name_of_ten_thousand_characters_is_a_name(tmp_path):
@@ -268,6 +273,8 @@ def test_grouping_takes_another_rule_for_names():
     files = [{"fname": "Track 2.0 (Clean).mp3", "data": b"1"}]
     rule = lambda name: tuple(name.rsplit(".", 1))  # noqa: E731
     assert list(group_by_keys(files, keys=rule)) == [{"__key__": "Track 2.0 (Clean)", "mp3": b"1"}]
+    whole = list(group_by_keys(files, keys=lambda name: (name, "data")))
+    assert whole == [{"__key__": "Track 2.0 (Clean).mp3", "data": b"1"}]
 
 
 def test_the_iterator_reads_any_binary_stream(make_shard):

@@ -145,7 +145,8 @@ class _ShardOrder(PipelineStage):
         if self.buffer < 1:
             return iter(src)
         rng = random.Random(make_seed("shards", self.seed, current_report().epoch))
-        return _shuffle(iter(src), self.buffer, self.buffer, rng=rng)
+        shuffled: Iterator[Any] = _shuffle(iter(src), self.buffer, self.buffer, rng=rng)
+        return shuffled
 
 
 class _Reader(PipelineStage):
@@ -188,7 +189,7 @@ def _opener(
     if not folder:
         return None
     size = cache_size if cache_size > 0 else settings.cache_size
-    naming = {} if url_to_name is None else {"url_to_name": url_to_name}
+    naming: dict[str, Any] = {} if url_to_name is None else {"url_to_name": url_to_name}
     cache = FileCache(os.fspath(folder), cache_size=int(size), verbose=verbose, handler=handler, **naming)
     return _CachedOpener(cache)
 

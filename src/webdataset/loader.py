@@ -28,34 +28,46 @@ class WebLoader(DataPipeline, FluidInterface):
 
     def __init__(self, *args: Any, **kw: Any) -> None:
         super().__init__(_data_loader(*args, **kw))
-        self._watch(self.pipeline[0].dataset)
+        dataset = self.pipeline[0].dataset
+        self._worker_reports = _Reports() if isinstance(dataset, DataPipeline) else None
+        if self._worker_reports is not None:
+            dataset._report_folder = self._worker_reports.folder
 
     def iterator1(self) -> Iterator[Any]:
-        if self._worker_folder is not None:
-            _empty(self._worker_folder)
+        if self._worker_reports is not None:
+            self._worker_reports.clear()
         return super().iterator1()
 
     def stats(self) -> dict[str, Any]:
         """What the latest pass read, skipped and dropped, over all workers, and why."""
         total = Report()
         total.add(super().stats())
-        if self._worker_folder is None:
-            return total.as_dict()
         loader = self.pipeline[0]
-        if loader.num_workers == 0:
+        if self._worker_reports is not None and loader.num_workers > 0:
+            for report in self._worker_reports:
+                total.add(report)
+        elif self._worker_reports is not None:
             total.add(loader.dataset.stats())
-            return total.as_dict()
-        for report in _reports(self._worker_folder):
-            total.add(report)
         return total.as_dict()
 
-    def _watch(self, dataset: Any) -> None:
-        """Have the workers leave their reports in a folder that goes when the loader goes."""
-        self._worker_folder: str | None = None
-        if isinstance(dataset, DataPipeline):
-            folder = tempfile.mkdtemp(prefix="webdataset-reports-")
-            weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
-            self._worker_folder = dataset._report_folder = folder
+
+class _Reports:
+    """A folder in which workers leave their reports; it goes when the last loader that shares it goes."""
+
+    def __init__(self) -> None:
+        self.folder = tempfile.mkdtemp(prefix="webdataset-reports-")
+        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for name in sorted(os.listdir(self.folder)):
+            if name.endswith(".json"):
+                with open(os.path.join(self.folder, name), encoding="utf-8") as file:
+                    yield json.load(file)
+
+    def clear(self) -> None:
+        """Forget the workers of an earlier pass."""
+        for name in os.listdir(self.folder):
+            os.unlink(os.path.join(self.folder, name))
 
 
 def _data_loader(*args: Any, **kw: Any) -> Any:
@@ -64,15 +76,3 @@ def _data_loader(*args: Any, **kw: Any) -> Any:
     except ImportError as exn:
         raise MissingPackageError("WebLoader is built on torch's DataLoader", hint="pip install torch") from exn
     return DataLoader(*args, **kw)
-
-
-def _reports(folder: str) -> Iterator[dict[str, Any]]:
-    for name in sorted(os.listdir(folder)):
-        if name.endswith(".json"):
-            with open(os.path.join(folder, name), encoding="utf-8") as file:
-                yield json.load(file)
-
-
-def _empty(folder: str) -> None:
-    for name in os.listdir(folder):
-        os.unlink(os.path.join(folder, name))

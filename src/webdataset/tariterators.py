@@ -37,7 +37,7 @@ MAX_KEYS_REMEMBERED = 1 << 20
 
 MAX_FIELDS_REMEMBERED = 4096
 
-_SKIP_META = r"__[^/]*__($|/)"
+_SKIP_META = re.compile(r"__[^/]*__($|/)")
 
 
 def base_plus_ext(path: str) -> tuple[str | None, str | None]:
@@ -66,7 +66,7 @@ def url_opener(data: Iterable[Sample], handler: Handler = reraise_exception, **k
 
 def tar_file_iterator(
     fileobj: Any,
-    skip_meta: str | None = _SKIP_META,
+    skip_meta: str | None = _SKIP_META.pattern,
     handler: Handler = reraise_exception,
     select_files: SelectFile | None = None,
     rename_files: RenameFile | None = None,
@@ -139,7 +139,6 @@ class Grouping:
     def __init__(
         self, keys: SplitName, lcase: bool, suffixes: Iterable[str] | None, handler: Handler, report: Report
     ) -> None:
-        # base_plus_ext is written out in the loop below: a call per member would cost a tenth of the time
         self.split = None if keys is base_plus_ext else keys
         self.lcase = lcase
         self.suffixes = None if suffixes is None else set(suffixes)
@@ -151,29 +150,30 @@ class Grouping:
 
         The sample in progress when the windows fail is dropped: it may be half a sample.
         """
-        split, report = self.split, self.report
+        report, split = self.report, self.split
         field_of: dict[str, tuple[str, int]] = {}
         seen: dict[str, int] = {}
         key: str | None = None
+        prefix: str | None
         sample: Sample = {}
         fields = count = 0
         try:
             for window in windows:
                 for name, offset, data in window:
-                    if split is None:
-                        dot = name.find(".", name.rfind("/") + 1)
-                        prefix, extension = (name[:dot], name[dot + 1 :]) if dot > 0 else (None, "")
+                    # the commonest rule and kind of name are written out: a call a member costs a tenth of the time
+                    if split is None and "/" not in name:
+                        prefix, dot, extension = name.partition(".")
+                        if not dot:
+                            prefix = None
                     else:
-                        prefix, extension = split(name)
-                    if prefix is None or extension is None:
-                        report.dropped("members_dropped", "the name has no extension, so it belongs to no sample")
-                        continue
+                        prefix, extension = self._split(name)
                     if prefix != key:
+                        if not prefix or (prefix[:2] == meta_prefix and _SKIP_META.match(name)):
+                            report.dropped("members_dropped", "the member's name puts it into no sample")
+                            continue
                         if fields:
-                            if key in seen:
+                            if seen.setdefault(key, fields) != fields:  # type: ignore[arg-type]
                                 self._came_back(seen, key, fields, places, offset)
-                            else:
-                                seen[key] = fields  # type: ignore[index]
                             count += 1
                             yield sample
                         key, fields = prefix, 0
@@ -184,7 +184,7 @@ class Grouping:
                         field, bit = self._field(field_of, extension)
                     if not bit:
                         self._leave_out(name, offset, places, field)
-                    elif fields & bit and field in sample:
+                    elif field in sample:
                         if not self._repeated(name, offset, key, field, places):
                             fields, count = 0, count + 1
                             yield sample
@@ -197,8 +197,7 @@ class Grouping:
                 if len(seen) > MAX_KEYS_REMEMBERED:
                     seen.clear()
             if fields:
-                if key in seen:
-                    self._came_back(seen, key, fields, places, None)
+                self._came_back(seen, key, fields, places, None)
                 fields, count = 0, count + 1
                 yield sample
         except Exception:
@@ -207,6 +206,11 @@ class Grouping:
             raise
         finally:
             report.counts["samples_read"] += count
+
+    def _split(self, name: str) -> tuple[str | None, str]:
+        """The member's key and extension; no key if it belongs to no sample."""
+        prefix, extension = base_plus_ext(name) if self.split is None else self.split(name)
+        return (None, "") if extension is None else (prefix, extension)
 
     def _field(self, field_of: dict[str, tuple[str, int]], extension: str) -> tuple[str, int]:
         """The field's name and its bit; 0 for a name that must not or need not become a field."""
@@ -243,7 +247,7 @@ class Grouping:
     ) -> None:
         """Warn, once a shard, when a key comes back with other fields: its members are not adjacent."""
         told = ""  # no key is empty, so this entry remembers that the warning was given
-        if told in seen or key is None or not fields & ~seen[key]:
+        if told in seen or key is None or not fields & ~seen.get(key, fields):
             return
         seen[told] = 0
         self.report.warn(
@@ -279,7 +283,7 @@ def _fused(
     report, handler = grouping.report, grouping.handler
     for source in streams:
         url, stream = source["url"], source["stream"]
-        windows = _members(stream, url, report, select, rename, skip_meta=_SKIP_META)
+        windows = _members(stream, url, report, select, rename)
         try:
             yield from grouping.samples(windows, _places(source))
             stream.close()
@@ -308,10 +312,12 @@ def _expanded(
         url, stream = source["url"], source["stream"]
         places = _places(source)
         item: Sample = {}
-        windows = _members(stream, url, report, select, rename, skip_meta=_SKIP_META)
+        windows = _members(stream, url, report, select, rename)
         try:
             for window in windows:
                 for name, offset, content in window:
+                    if _SKIP_META.match(name):
+                        continue
                     item = {"fname": name, "data": content, "__offset__": offset, **places}
                     yield item
             stream.close()
@@ -334,7 +340,7 @@ def _grouped(data: Iterable[Sample], grouping: Grouping) -> Iterator[Sample]:
         first = next(shard)
         if "fname" not in first:
             continue
-        places = {name: first[name] for name in ("__url__", "__local_path__") if name in first}
+        places: Sample = {name: first[name] for name in ("__url__", "__local_path__") if name in first}
         try:
             yield from grouping.samples(_windows(first, shard), places)  # noqa: B031 - each shard is read once
         except _CutShort:
@@ -390,17 +396,10 @@ def _files(
 
 
 def _members(
-    stream: Any,
-    url: str | None,
-    report: Report,
-    select: SelectFile | None,
-    rename: RenameFile | None,
-    *,
-    skip_meta: str | None = None,
+    stream: Any, url: str | None, report: Report, select: SelectFile | None, rename: RenameFile | None
 ) -> Iterator[list[Member]]:
     plain = decompressed(stream, url=url)
     windows = read_members(plain, url=url, report=report)
-    skipped = re.compile(skip_meta) if skip_meta else None
     try:
         for window in windows:
             kept = window
@@ -408,8 +407,6 @@ def _members(
                 kept = [(rename(name), offset, data) for name, offset, data in kept]
             if select is not None:
                 kept = [member for member in kept if select(member[0])]
-            if skipped is not None and any(member[0].startswith(meta_prefix) for member in kept):
-                kept = [member for member in kept if not skipped.match(member[0])]
             yield kept
     finally:
         _close(windows)

@@ -18,9 +18,9 @@ from .tariterators import url_opener
 
 _UNSET: Any = object()
 
-VERSION1 = ("extensions", "decoder", "transforms", "pipeline", "epochs", "opener", "errors", "shuffle", "associate")
-VERSION1 += ("prepare_for_worker", "container")
-VERSION01 = ("length", "shard_selection", "splitter", "cache_name", "cache_verbose")
+VERSION1 = {"extensions", "decoder", "transforms", "pipeline", "epochs", "opener", "errors", "shuffle", "associate"}
+VERSION1 |= {"prepare_for_worker", "container"}
+VERSION01 = {"length", "shard_selection", "splitter", "cache_name", "cache_verbose"}
 
 
 class Version1:
@@ -32,12 +32,12 @@ class Version1:
 
     def __init__(self, arguments: dict[str, Any]) -> None:
         self.arguments = arguments
-        self.in_use = any(name in arguments for name in VERSION1)
+        self.in_use = not VERSION1.isdisjoint(arguments)
 
     @classmethod
     def from_arguments(cls, arguments: dict[str, Any]) -> Self:
         """Take the arguments, and refuse those that no version ever had."""
-        unknown = sorted(set(arguments) - {*VERSION1, *VERSION01})
+        unknown = sorted(set(arguments) - VERSION1 - VERSION01)
         if unknown:
             raise TypeError(f"WebDataset() got an unexpected keyword argument {unknown[0]!r}")
         return cls(arguments)
@@ -69,19 +69,19 @@ class Version1:
         """The stages after the samples are read."""
         if not self.in_use:
             return []
-        given = self.arguments.get
+        given = self.arguments
         stages: list[Any] = []
-        if given("container"):
-            stages.append(_Records(given("container")))
-        if given("shuffle"):
-            stages.append(filters.shuffle(given("shuffle"), given("shuffle")))
-        if given("associate") is not None:
-            stages.append(filters.associate(given("associate")))
-        stages += _decoding(given("decoder", "rgb"))
-        if given("pipeline") is not None:
-            stages.append(given("pipeline"))
-        if given("extensions") is not None:
-            stages += _tuples(given("extensions"), given("transforms"))
+        if given.get("container"):
+            stages.append(_Records(given["container"]))
+        if given.get("shuffle"):
+            stages.append(filters.shuffle(given["shuffle"], given["shuffle"]))
+        stages += _decoding(given.get("decoder", "rgb"))
+        if given.get("associate") is not None:
+            stages.append(filters.associate(given["associate"]))
+        if given.get("pipeline") is not None:
+            stages.append(given["pipeline"])
+        if given.get("extensions") is not None:
+            stages += _tuples(given["extensions"], given.get("transforms"))
         return stages
 
     def apply_lengths(self, dataset: Any, repeat: bool) -> None:
@@ -135,7 +135,8 @@ class _UrlOpener:
         if isinstance(self.opener, str):
             commands = ({**item, "url": f"pipe:{self.opener.format(item['url'])}"} for item in src)
             return url_opener(commands, handler=handler)
-        return filters.map.function(src, partial(self._open, self.opener), handler=handler)
+        opened: Iterator[Any] = filters.map.function(src, partial(self._open, self.opener), handler=handler)
+        return opened
 
     @staticmethod
     def _open(opener: Callable[[str], Any], item: dict[str, Any]) -> dict[str, Any]:
