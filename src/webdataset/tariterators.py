@@ -153,7 +153,7 @@ class Grouping:
         report, split = self.report, self.split
         field_of: dict[str, tuple[str, int]] = {}
         seen: dict[str, int] = {}
-        key: str | None = None
+        key = ""
         prefix: str | None
         sample: Sample = {}
         fields = count = 0
@@ -172,7 +172,7 @@ class Grouping:
                             report.dropped("members_dropped", "the member's name puts it into no sample")
                             continue
                         if fields:
-                            if seen.setdefault(key, fields) != fields:  # type: ignore[arg-type]
+                            if seen.setdefault(key, fields) != fields:
                                 self._came_back(seen, key, fields, places, offset)
                             count += 1
                             yield sample
@@ -230,7 +230,7 @@ class Grouping:
             message = "a member's field begins with '__', which is reserved; it is left out"
             self.report.warn(message, url=places.get("__url__"), offset=offset, member=name)
 
-    def _repeated(self, name: str, offset: int, key: str | None, field: str, places: Sample) -> bool:
+    def _repeated(self, name: str, offset: int, key: str, field: str, places: Sample) -> bool:
         error = SampleError(
             f"the field {field!r} comes twice in one sample",
             url=places.get("__url__"),
@@ -242,12 +242,10 @@ class Grouping:
         )
         return ask(self.handler, error, self.report, "members_dropped")
 
-    def _came_back(
-        self, seen: dict[str, int], key: str | None, fields: int, places: Sample, offset: int | None
-    ) -> None:
+    def _came_back(self, seen: dict[str, int], key: str, fields: int, places: Sample, offset: int | None) -> None:
         """Warn, once a shard, when a key comes back with other fields: its members are not adjacent."""
         told = ""  # no key is empty, so this entry remembers that the warning was given
-        if told in seen or key is None or not fields & ~seen.get(key, fields):
+        if told in seen or not fields & ~seen.get(key, fields):
             return
         seen[told] = 0
         self.report.warn(
