@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from .codecs.compression import compression_of_name, compressor
-from .errors import EncodingError, ShardWarning
+from .codecs.compression import Compressor, compression_of_name, compressor
+from .errors import EncodingError, ShardWarning, StorageError
 from .gopen import gopen, rewrite_url
 from .redact import redacted
-from .storage.publish import AtomicFile, is_special
+from .storage.publish import AtomicFile, is_special, translated
 from .storage.urls import as_url, local_path, scheme_of
 from .tar.writer import ArchiveWriter, Headers, Members
 
@@ -40,38 +40,51 @@ class Output:
         self.samples = 0
         self.names: Iterator[tuple[int, str]] | None = None
         self.number = -1
-        self.stream, self.owned = self._opened(fileobj, durable)
-        kind = _compression(compress, self.url)
-        if index and (not self.path or kind):
-            self.abort()
-            raise ValueError("index=True needs a local, uncompressed shard")
+        self.compressor: Compressor | None = None
         self.lines: list[str] | None = [] if index else None
-        self.compressor = compressor(self.stream, kind, level) if kind else None
-        self.archive = self._archive(headers)
+        self.stream, self.owned = self._opened(fileobj, durable)
+        try:
+            self.archive = self._archive(headers, compress, level)
+        except BaseException:
+            self.abort()
+            raise
 
     def add(self, members: Members) -> int:
         """Append the members of one sample."""
         self.samples += 1
-        if self.lines is None:
-            return self.archive.add_all(members)
+        try:
+            return self.archive.add_all(members) if self.lines is None else self._add_indexed(members, self.lines)
+        except OSError as error:
+            self._raise_translated(error)
+            raise
+
+    def _add_indexed(self, members: Members, lines: list[str]) -> int:
         for name, _ in members:
             if len(name.split()) != 1:
                 raise EncodingError("an index cannot hold a name with spaces", member=os.fsdecode(name))
         places = [(name, self.archive.add(name, data), len(data)) for name, data in members]
-        self.lines.append(" ".join(_index_entry(*place) for place in places))
+        lines.append(" ".join(_index_entry(*place) for place in places))
         return sum(size for _, _, size in places)
 
     def finish(self) -> None:
         """Complete the archive and give it its name."""
+        try:
+            self.complete()
+            if isinstance(self.stream, AtomicFile):
+                self._publish(self.stream)
+            elif self.owned:
+                self.stream.close()
+            elif hasattr(self.stream, "flush"):
+                self.stream.flush()
+        except OSError as error:
+            self._raise_translated(error)
+            raise
+
+    def complete(self) -> None:
+        """Write the end of the archive."""
         self.archive.finish()
         if self.compressor is not None:
             self.compressor.close()
-        if isinstance(self.stream, AtomicFile):
-            self._publish(self.stream)
-        elif self.owned:
-            self.stream.close()
-        elif hasattr(self.stream, "flush"):
-            self.stream.flush()
 
     def abort(self) -> None:
         """Leave nothing; a stream that is not ours gets no end marker."""
@@ -95,6 +108,11 @@ class Output:
             index.write("\n".join([f"v1.2 {len(self.lines)}", *self.lines, ""]).encode("utf-8", "surrogateescape"))
             index.publish()
 
+    def _raise_translated(self, error: OSError) -> None:
+        """Make an error of a stream that we opened one of ours."""
+        if self.url is not None and not isinstance(error, StorageError):
+            raise translated(error, self.url) from error
+
     def _opened(self, fileobj: Any, durable: bool) -> tuple[Any, bool]:
         if isinstance(fileobj, (str, os.PathLike)):
             self.url = rewrite_url(as_url(fileobj))
@@ -108,8 +126,12 @@ class Output:
             raise TypeError(f"TarWriter needs a path, a url or a binary stream opened with 'wb', got {fileobj!r}")
         return fileobj, False
 
-    def _archive(self, headers: Headers) -> ArchiveWriter:
-        if self.compressor is not None:
+    def _archive(self, headers: Headers, compress: bool | str | None, level: int | None) -> ArchiveWriter:
+        kind = _compression(compress, self.url)
+        if self.lines is not None and (kind or not self.path):
+            raise ValueError("index=True needs a local, uncompressed shard")
+        if kind:
+            self.compressor = compressor(self.stream, kind, level)
             return ArchiveWriter(self.compressor.write, headers=headers)
         if isinstance(self.stream, AtomicFile):
             writev = self.stream.writev if hasattr(os, "writev") else None
@@ -125,9 +147,7 @@ def abandoned(output: Output) -> None:
         output.abort()
         place = "are lost"
     else:
-        output.archive.finish()
-        if output.compressor is not None:
-            output.compressor.close()
+        output.complete()
         output.stream.close()
         place = f"are in {output.stream.temporary}"
     if output.samples:

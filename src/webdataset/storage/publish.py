@@ -101,7 +101,8 @@ class AtomicFile:
         """Close the file as it is, without giving it its name."""
         if not self.closed:
             self.closed = True
-            os.close(self._fd)
+            fd, self._fd = self._fd, -1  # the number may soon be another file's
+            os.close(fd)
 
     def abort(self) -> None:
         """Remove what was written."""
@@ -184,9 +185,8 @@ def is_special(path: str) -> bool:
 def translated(error: OSError, path: str) -> StorageError:
     """The operating system's error as ours: one line with the cure."""
     if error.errno in _FULL:
-        result = StorageError(
-            f"the disk is full ({error.strerror}); the unfinished file was removed", url=path, hint="free some space"
-        )
+        hint = "free some space; nothing unfinished stands under this name"
+        result = StorageError(f"the disk is full ({error.strerror})", url=path, hint=hint)
     elif error.errno in (errno.EACCES, errno.EPERM):
         result = StorageError("no permission to write here", url=path, hint="check the owner and mode of the folder")
     elif error.errno == errno.EROFS:

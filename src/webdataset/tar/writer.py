@@ -19,7 +19,7 @@ from functools import lru_cache
 from typing import Any
 from zlib import adler32
 
-from webdataset.errors import EncodingError
+from webdataset.errors import EncodingError, StorageError
 
 BLOCK = 512
 END = b"\0" * (2 * BLOCK)
@@ -211,6 +211,7 @@ class ArchiveWriter:
         self._writev = writev
         self._parts: list[bytes] = []
         self._pending = 0
+        self._failed = False
 
     def add(self, name: bytes, data: bytes) -> int:
         """Append one member; the result is the offset of its data."""
@@ -234,16 +235,18 @@ class ArchiveWriter:
         return total
 
     def flush(self) -> None:
-        """Hand everything over that waits here."""
+        """Hand everything over that waits here; after a failure nothing more is written, as there would be a hole."""
+        if self._failed:
+            raise StorageError("an earlier write failed, so this archive is incomplete", hint="begin a new one")
         parts, self._parts = self._parts, []
         pending, self._pending = self._pending, 0
-        if not parts:
-            return
+        self._failed = True
         if self._writev is not None and pending >= JOIN_BELOW * len(parts):
             for begin in range(0, len(parts), MAX_PARTS):
                 self._writev(parts[begin : begin + MAX_PARTS])
-        else:
+        elif parts:
             self._write(b"".join(parts))
+        self._failed = False
 
     def finish(self) -> None:
         """Write the end marker."""
