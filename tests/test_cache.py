@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tests_support import numbered, tar_bytes
+from webdataset import cache
 from webdataset.cache import (
     FileCache,
     LRUCleanup,
@@ -362,6 +363,14 @@ def test_a_folder_that_cannot_be_made_means_streaming_with_one_warning(shard, tm
 def test_the_folder_and_its_size_come_from_the_environment(shard, tmp_path, monkeypatch):
     monkeypatch.setenv("WDS_CACHE", str(tmp_path / "env"))
     assert get_file_cached(f"pipe:cat {shard}").startswith(str(tmp_path / "env"))
+
+
+def test_old_names_say_what_the_environment_says(monkeypatch):
+    assert (cache.default_cache_dir, cache.default_cache_size, cache.verbose_cache) == ("./_cache", 1e18, 0)
+    monkeypatch.setenv("WDS_CACHE_SIZE", "1e9")
+    assert cache.default_cache_size == 10**9
+    with pytest.raises(AttributeError):
+        _ = cache.nothing
 
 
 def test_a_cache_pickles(folder):

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webdataset.errors import EmptyDatasetError, ObsoleteError, SecurityError
+from webdataset.reports import Report
 from webdataset.shardlists import (
     DirectoryShardList,
     MultiShardSample,
@@ -108,6 +109,16 @@ def test_deterministic_resampling_is_a_function_of_seed_pass_and_worker(place):
     place(worker=1, workers=2)
     assert draws() != here
     assert draws(worker_seed=lambda: 0) == here
+
+
+def test_in_a_pipeline_the_pass_counts_however_many_processes_there_were():
+    def draw(epoch):
+        with Report(epoch=epoch).in_force():
+            return urls(islice(ResampledShards("a-{0..99}", deterministic=True), 10))
+
+    assert draw(0) == draw(0) != draw(1)
+    shards = ResampledShards("a-{0..99}", deterministic=True)
+    assert [urls(islice(shards, 10)) for _ in range(2)] == [draw(0), draw(1)]
 
 
 def test_resampling_ends_after_its_number_of_shards_and_may_be_empty():
@@ -309,6 +320,12 @@ def test_a_yaml_file_from_elsewhere_names_no_command_file_or_variable(spec, monk
     spec.write_text(f"datasets: [{{shards: ['{shard}']}}]")
     with pytest.raises(SecurityError):
         MultiShardSample(f"pipe:cat {spec}")
+
+
+def test_a_local_yaml_file_may_name_variables(spec, monkeypatch):
+    monkeypatch.setenv("SOME_BUCKET", "http://h/b")
+    spec.write_text("datasets: [{shards: [a.tar], buckets: [$SOME_BUCKET]}]")
+    assert urls(MultiShardSample(str(spec))) == ["http://h/b/a.tar"]
 
 
 def test_a_local_yaml_file_may_name_commands(spec):

@@ -53,6 +53,17 @@ MAGIC = (
 )
 
 
+def __getattr__(name: str) -> Any:
+    """What the environment says, under the old names of this module."""
+    if name == "default_cache_dir":
+        return settings.cache_dir or DEFAULT_FOLDER
+    if name == "default_cache_size":
+        return settings.cache_size if settings.cache_size > 0 else 1e18
+    if name == "verbose_cache":
+        return int(settings.cache_verbose)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 class NotATarError(ShardError, ValueError):
     """What was fetched is no tar archive, for example a page that says what went wrong."""
 

@@ -16,11 +16,20 @@ from itertools import islice
 from typing import Any
 
 from .errors import EmptyDatasetError
+from .reports import current_report
 from .settings import settings
 from .stages import pipelinefilter
-from .storage.directory import DirectoryShardList
+from .storage.directory import (
+    DirectoryShardList,
+    check_pid_is_running,
+    get_pid_from_filename,
+    without_last_extension,
+)
 from .storage.mixture import MSSource, MultiShardSample
 from .storage.urls import as_url, expanded
+from .storage.urls import shell_expanded as expand
+from .storage.urls import substituted as envsubst
+from .storage.urls import variable as envlookup
 from .workers import make_seed, pytorch_worker_info, pytorch_worker_seed
 
 __all__ = [
@@ -34,8 +43,13 @@ __all__ = [
     "ShardShuffle",
     "SimpleShardList",
     "all_urls",
+    "check_pid_is_running",
+    "envlookup",
+    "envsubst",
+    "expand",
     "expand_source",
     "expand_urls",
+    "get_pid_from_filename",
     "non_empty",
     "resampled",
     "resampled_",
@@ -44,6 +58,7 @@ __all__ = [
     "single_node_only",
     "split_by_node",
     "split_by_worker",
+    "without_last_extension",
     "worker_urls",
 ]
 
@@ -129,7 +144,7 @@ class ResampledShards:
         self.epoch = -1
 
     def __iter__(self) -> Iterator[Shard]:
-        self.epoch += 1
+        self.epoch = _pass_in_pipeline(self.epoch + 1)
         return self._draw(random.Random(self._pass_seed()))
 
     def _draw(self, rng: random.Random) -> Iterator[Shard]:
@@ -306,6 +321,13 @@ def _shuffled(src: Iterable[Any], seed: Any, epoch: int) -> Iterator[Any]:
     items = list(src)
     random.Random(make_seed("shards", seed, epoch)).shuffle(items)
     yield from items
+
+
+def _pass_in_pipeline(own: int) -> int:
+    """The pipeline's number of this pass, which also counts what earlier worker processes read; else our own."""
+    report = current_report()
+    in_force = report is current_report()
+    return report.epoch if in_force else own
 
 
 def _url_of(item: Any) -> str:

@@ -12,7 +12,6 @@ import contextlib
 import fcntl
 import glob
 import os
-import secrets
 import stat
 import time
 from collections.abc import Callable, Iterator
@@ -99,7 +98,7 @@ def make_room(
 
 def write_whole(stream: Any, path: str, check: Check | None = None, chunk_size: int = CHUNK_BYTES) -> None:
     """Copy a stream into a file that appears under its name only when it is complete and passes the check."""
-    temporary = _beside(path, f"{secrets.token_hex(8)}.temp")
+    temporary = _beside(path, f"{os.urandom(8).hex()}.temp")
     try:
         _copy(stream, temporary, chunk_size)
         stream.close()  # a command that failed says so here

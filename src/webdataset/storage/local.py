@@ -46,7 +46,7 @@ def allowed_path(path: str, url: str | None = None) -> str:
 
 
 def standard_stream(mode: str) -> BinaryIO:
-    """Standard input or output as bytes; closing it leaves the process's own stream open."""
+    """Standard input or output as bytes: the process's own stream, so closing it is for good."""
     import sys
 
     source = sys.stdin if mode.startswith("r") else sys.stdout

@@ -23,7 +23,7 @@ from webdataset.settings import settings
 from webdataset.workers import make_seed
 
 from .registry import open_url
-from .urls import as_url, braceexpand, check_url_from_data, expanded, is_local
+from .urls import as_url, braceexpand, check_url_from_data, expanded, is_local, shell_expanded
 
 KEYS = frozenset({"name", "shards", "buckets", "resample", "choose", "perepoch"})
 MAX_SPEC_BYTES = 64 << 20
@@ -121,7 +121,7 @@ def _source(entry: Any, spec: dict[str, Any], origin: str) -> MSSource:
 def _expanded(pattern: str, origin: str) -> list[str]:
     """The urls of a pattern; one that came from elsewhere names no command, no file and no variable of ours."""
     if not origin or is_local(origin):
-        return expanded(pattern)
+        return expanded(shell_expanded(pattern))
     return [check_url_from_data(url, origin) for url in braceexpand(pattern)]
 
 

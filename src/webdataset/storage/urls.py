@@ -28,7 +28,9 @@ __all__ = [
     "is_local",
     "local_path",
     "scheme_of",
+    "shell_expanded",
     "substituted",
+    "variable",
 ]
 
 # What data fetched from elsewhere may name: stores that are read over the network, and nothing that runs or is local.
@@ -116,11 +118,29 @@ def expanded(spec: str | os.PathLike[str]) -> list[str]:
 def substituted(text: str) -> str:
     """Replace every `${NAME}` by the variable `WDS_NAME`, also inside the values."""
     for _ in range(MAX_ROUNDS):
-        replaced = _VARIABLE.sub(_variable, text)
+        replaced = _VARIABLE.sub(variable, text)
         if replaced == text:
             return text
         text = replaced
     raise ValueError(f"the variables in {text[:80]!r} refer to each other without end")
+
+
+def shell_expanded(text: str) -> str:
+    """The text with `~` and `$VARIABLES` filled in, for what the user wrote on this machine.
+
+    >>> shell_expanded("a/b.tar")
+    'a/b.tar'
+    """
+    return os.path.expanduser(os.path.expandvars(text))
+
+
+def variable(match: re.Match[str]) -> str:
+    """The value of the `${NAME}` a pattern found."""
+    name = match.group(1)
+    value = settings.url_variable(name)
+    if value is None:
+        raise UnsetVariableError(f"${{{name}}} in a url needs the environment variable WDS_{name}, which is not set")
+    return value
 
 
 def check_url_from_data(url: str, origin: str) -> str:
@@ -142,14 +162,6 @@ def check_url_from_data(url: str, origin: str) -> str:
         url=url,
         hint="save the list as a local file if you trust it",
     )
-
-
-def _variable(match: re.Match[str]) -> str:
-    name = match.group(1)
-    value = settings.url_variable(name)
-    if value is None:
-        raise UnsetVariableError(f"${{{name}}} in a url needs the environment variable WDS_{name}, which is not set")
-    return value
 
 
 def _globbed(url: str) -> list[str]:
