@@ -6,11 +6,13 @@ from collections.abc import Iterable, Iterator
 from itertools import count, islice, repeat
 from typing import Any
 
-from .filters.closing import close, closing
+from .filters.closing import closing
+from .handlers import close
+from .iterables import TorchIterable
 from .stages import PipelineStage
 
 
-class MockDataset:
+class MockDataset(TorchIterable):
     """The same sample, again and again.
 
     >>> list(MockDataset({"cls": 7}, 2))
@@ -25,7 +27,7 @@ class MockDataset:
         return (_copied(sample) for sample in repeat(self.sample, self.length))
 
 
-class repeatedly(PipelineStage):  # noqa: N801 - named like the function it stands for
+class repeatedly(TorchIterable, PipelineStage):  # noqa: N801 - named like the function it stands for
     """A dataset repeated: a number of times, or up to a number of items, or without end.
 
     >>> list(repeatedly([1, 2, 3], nepochs=2)), list(repeatedly([1, 2, 3], nbatches=4))
@@ -56,7 +58,7 @@ class repeatedly(PipelineStage):  # noqa: N801 - named like the function it stan
         return _repeated(src, self.nepochs, self.nbatches)
 
 
-class with_epoch(PipelineStage):  # noqa: N801 - named like the method it stands for
+class with_epoch(TorchIterable, PipelineStage):  # noqa: N801 - named like the method it stands for
     """Epochs of exactly `length` items: the dataset is repeated and cut as needed, each epoch from its beginning.
 
     >>> list(with_epoch([1, 2, 3], 5))
@@ -77,7 +79,7 @@ class with_epoch(PipelineStage):  # noqa: N801 - named like the method it stands
         return _repeated(src, None, self.length)
 
 
-class with_length(PipelineStage):  # noqa: N801 - named like the method it stands for
+class with_length(TorchIterable, PipelineStage):  # noqa: N801 - named like the method it stands for
     """A dataset with a declared `len()`, its data unchanged.
 
     >>> dataset = with_length([1, 2, 3], 5)

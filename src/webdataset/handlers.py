@@ -87,7 +87,8 @@ def handled(
 ) -> Iterator[T]:
     """Apply a function to every item and ask the handler about errors; a result of None drops the item.
 
-    This is the one loop in which stages meet errors. The report is taken when the stage is built.
+    This is the one loop in which stages meet errors. The report is taken when the stage is built, and the source is
+    closed at the end, also when the consumer stops early.
     """
     return _handled(data, function, handler, counted_as, current_report())
 
@@ -95,18 +96,29 @@ def handled(
 def _handled(
     data: Iterable[Any], function: Callable[[Any], T | None], handler: Handler, counted_as: str, report: Report
 ) -> Iterator[T]:
+    source = iter(data)
     succeeded = getattr(handler, "succeeded", None)
-    for item in data:
-        try:
-            result = function(item)
-        except Exception as exn:
-            if ask(handler, placed(exn, item), report, counted_as):
-                continue
-            return
-        if succeeded is not None:
-            succeeded()
-        if result is not None:
-            yield result
+    try:
+        for item in source:
+            try:
+                result = function(item)
+            except Exception as exn:
+                if ask(handler, placed(exn, item), report, counted_as):
+                    continue
+                return
+            if succeeded is not None:
+                succeeded()
+            if result is not None:
+                yield result
+    finally:
+        close(source)
+
+
+def close(source: Any) -> None:
+    """Close an iterator that can be closed, for example a generator that holds a shard open."""
+    closer = getattr(source, "close", None)
+    if callable(closer):
+        closer()
 
 
 def ask(handler: Handler, exn: Exception, report: Report, counted_as: str) -> bool:

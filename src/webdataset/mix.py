@@ -9,13 +9,14 @@ from itertools import accumulate
 from math import inf
 from typing import Any
 
-from .filters.closing import close
+from .handlers import close
+from .iterables import TorchIterable
 from .workers import make_seed, pytorch_worker_info
 
 END = object()
 
 
-class RoundRobin:
+class RoundRobin(TorchIterable):
     """One sample of each dataset in turn, until the first ends, or with `longest` until all have.
 
     >>> list(RoundRobin([[1, 2, 3], "ab"]))
@@ -30,7 +31,7 @@ class RoundRobin:
         return round_robin_longest(*self.datasets) if self.longest else round_robin_shortest(*self.datasets)
 
 
-class RandomMix:
+class RandomMix(TorchIterable):
     """Samples of several datasets, each drawn with its weight, until one ends, or with `longest` until all have.
 
     The weights need not add up to one; a dataset that ended no longer counts. The same seed gives each

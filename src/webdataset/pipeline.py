@@ -18,6 +18,7 @@ from contextlib import ExitStack
 from itertools import islice
 from typing import Any, Self
 
+from .iterables import TorchIterable, real_class
 from .passes import PassCounter
 from .reports import Report
 from .stages import PipelineStage
@@ -25,10 +26,9 @@ from .workers import pytorch_worker_info
 
 ENDLESS = sys.maxsize
 _NOTHING: Any = object()
-_REAL_CLASS = object.__dict__["__class__"]
 
 
-class DataPipeline(PipelineStage):
+class DataPipeline(TorchIterable, PipelineStage):
     """A dataset made of a source and stages; a stage is a function from iterator to iterator.
 
     `with_epoch`, `repeat`, `with_length` and `append` change the pipeline and return it; `compose` and the fluent
@@ -160,7 +160,7 @@ class DataPipeline(PipelineStage):
             message = "with_length() only sets what len() says; with_epoch() changes how many items there are"
             warnings.warn(message, stacklevel=2)
         self.length = n
-        _REAL_CLASS.__set__(self, _with_len(type(self)))
+        real_class.__set__(self, _with_len(type(self)))
         return self
 
     def set_epoch(self, epoch: int) -> Self:
@@ -177,17 +177,6 @@ class DataPipeline(PipelineStage):
         self.pipeline = []
 
     # -- helpers ---------------------------------------------------------------------------------
-
-    @property
-    def __class__(self) -> type[Self]:
-        """The class itself; asking for it is how isinstance() comes by, so torch learns of it in time."""
-        kind = type(self)
-        register_iterable(kind)
-        return kind
-
-    @__class__.setter
-    def __class__(self, kind: type) -> None:
-        _REAL_CLASS.__set__(self, kind)
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         kind = type(self)
@@ -226,22 +215,12 @@ class DataPipeline(PipelineStage):
             return
 
 
-def register_iterable(kind: type) -> None:
-    """Let torch, if the program has it, see this class as an IterableDataset; we never import torch for that."""
-    data = sys.modules.get("torch.utils.data")
-    dataset = getattr(data, "IterableDataset", None)
-    if dataset is not None and dataset not in _registered.setdefault(kind, set()):
-        _registered[kind].add(dataset)
-        dataset.register(kind)
-
-
 def add_length_method(pipeline: Any) -> Any:
     """Give an object a `len()` that is its `length` attribute."""
-    _REAL_CLASS.__set__(pipeline, _with_len(type(pipeline)))
+    real_class.__set__(pipeline, _with_len(type(pipeline)))
     return pipeline
 
 
-_registered: dict[type, set[type]] = {}
 _length_classes: dict[type, type] = {}
 
 
@@ -263,5 +242,5 @@ def _rebuilt(kind: type, state: dict[str, Any], length: int) -> Any:
     result: Any = object.__new__(kind)
     result.__dict__.update(state)
     if length >= 0:
-        _REAL_CLASS.__set__(result, _with_len(kind))
+        real_class.__set__(result, _with_len(kind))
     return result

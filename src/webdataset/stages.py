@@ -54,7 +54,7 @@ class Stage:
         return result
 
     def __repr__(self) -> str:
-        return f"<_{self.filter.__name__.lstrip('_')} {self.args} {self.kw}>"
+        return f"<{self.f.__name__} {self.args} {self.kw}>"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Stage, (self.filter, self.args, self.kw)
@@ -69,6 +69,11 @@ class Filter(Generic[P]):
     def __init__(self, function: Callable[Concatenate[Any, P], Any]) -> None:
         self.function = function
         update_wrapper(self, function)
+
+    @property
+    def f(self) -> Callable[..., Any]:
+        """The function, under its old name."""
+        return self.function
 
     def __call__(self, *args: P.args, **kw: P.kwargs) -> Stage:
         return Stage(self, args, kw)
@@ -114,7 +119,7 @@ class FluentMethod(Generic[P]):
         def method(*args: P.args, **kw: P.kwargs) -> Any:
             return instance.compose(self.filter(*args, **kw))
 
-        return update_wrapper(method, self.filter.function)
+        return update_wrapper(method, self.filter)
 
 
 def fluent(filter: Filter[P]) -> FluentMethod[P]:

@@ -8,11 +8,11 @@ from itertools import islice
 from typing import Any
 
 from webdataset.errors import SampleError
-from webdataset.handlers import Handler, reraise_exception
+from webdataset.handlers import Handler, close, handled, reraise_exception
 from webdataset.reports import Report, current_report
 from webdataset.stages import pipelinefilter
 
-from .closing import applied, close, plain
+from .closing import plain
 
 Collation = Callable[[list[Any]], Any]
 
@@ -66,7 +66,7 @@ def batched(
     lists = _lists(iter(data), _checked_size(batchsize), partial)
     if collation_fn is None:
         return lists
-    return applied(lists, _counting(collation_fn, current_report()), handler)
+    return handled(lists, _counting(collation_fn, current_report()), handler)
 
 
 _batched = plain(batched)
@@ -79,7 +79,7 @@ def unbatched(data: Iterable[Any], *, handler: Handler = reraise_exception) -> I
     >>> list(unbatched()([([1, 2], ["a", "b"])]))
     [(1, 'a'), (2, 'b')]
     """
-    return _each(applied(data, _samples_of, handler))
+    return _each(handled(data, _samples_of, handler))
 
 
 _unbatched = plain(unbatched)
@@ -105,7 +105,7 @@ def unlisted(data: Iterable[list[Any]]) -> Iterator[Any]:
     >>> list(unlisted()([["a", "b"], ["c"]]))
     ['a', 'b', 'c']
     """
-    return _each(applied(data, _checked_list))
+    return _each(handled(data, _checked_list))
 
 
 _unlisted = plain(unlisted)

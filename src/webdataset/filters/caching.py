@@ -17,10 +17,10 @@ from types import ModuleType
 from typing import Any
 
 from webdataset.errors import MissingPackageError, StorageError
+from webdataset.handlers import close
 from webdataset.stages import PipelineStage
 from webdataset.workers import pytorch_worker_info
 
-from .closing import close
 from .locks import locked
 
 

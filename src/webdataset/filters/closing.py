@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from webdataset.handlers import Handler, handled, reraise_exception
+from webdataset.handlers import close
 from webdataset.stages import Filter
 
 R = TypeVar("R")
-
-
-def close(source: Any) -> None:
-    """Close an iterator that can be closed, for example a generator that holds a shard open."""
-    closer = getattr(source, "close", None)
-    if callable(closer):
-        closer()
 
 
 def closing(source: Any, results: Iterator[R]) -> Iterator[R]:
@@ -25,14 +18,6 @@ def closing(source: Any, results: Iterator[R]) -> Iterator[R]:
     finally:
         close(results)
         close(source)
-
-
-def applied(
-    data: Iterable[Any], function: Callable[[Any], R | None], handler: Handler = reraise_exception
-) -> Iterator[R]:
-    """`handlers.handled`, closing the source at the end."""
-    source = iter(data)
-    return closing(source, handled(source, function, handler))
 
 
 def plain(filter: Filter[Any]) -> Callable[..., Any]:

@@ -11,10 +11,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from webdataset.errors import StorageError
+from webdataset.handlers import close
+from webdataset.iterables import TorchIterable
 from webdataset.stages import PipelineStage
 
 from .caching import SampleBytes, part_name
-from .closing import close
 
 if TYPE_CHECKING:
     import sqlite3
@@ -23,7 +24,7 @@ LAYOUT = "webdataset-samples-2"
 log = logging.getLogger(__name__)
 
 
-class DBCache(PipelineStage):
+class DBCache(TorchIterable, PipelineStage):
     """Keep the first `size` samples in a SQLite file, and serve them from there once they are complete.
 
     It is a stage of a pipeline, or a dataset of its own when it has a source.

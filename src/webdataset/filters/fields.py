@@ -8,10 +8,10 @@ from operator import itemgetter
 from typing import Any
 
 from webdataset.errors import SampleError
-from webdataset.handlers import Handler, reraise_exception
+from webdataset.handlers import Handler, handled, reraise_exception
 from webdataset.stages import pipelinefilter
 
-from .closing import applied, plain
+from .closing import plain
 from .mistakes import OptionError
 
 Sample = dict[str, Any]
@@ -37,8 +37,8 @@ def to_tuple(
     slowly = _tuple_maker(specs, missing_is_error, none_is_error)
     names = [alternatives[0] for alternatives in specs if len(alternatives) == 1]
     if len(names) < 2 or len(names) != len(specs):
-        return applied(data, slowly, handler)
-    return applied(data, _quick_tuple_maker(names, slowly, none_is_error), handler)
+        return handled(data, slowly, handler)
+    return handled(data, _quick_tuple_maker(names, slowly, none_is_error), handler)
 
 
 _to_tuple = plain(to_tuple)
@@ -60,7 +60,7 @@ def rename(
         kept = {name: value for name, value in sample.items() if name not in gone} if keep else {}
         return kept | {new: getfirst(sample, names) for new, names in specs.items()}
 
-    return applied(data, renamed, handler)
+    return handled(data, renamed, handler)
 
 
 _rename = plain(rename)
@@ -105,7 +105,7 @@ def rename_keys(
             raise SampleError(f"no field matches {_listed(unmatched)}; {_there(sample)}", hint=hint)
         return result
 
-    return applied(data, renamed, handler)
+    return handled(data, renamed, handler)
 
 
 _rename_keys = plain(rename_keys)
@@ -139,7 +139,7 @@ def extract_keys(
                 raise SampleError(f"no field matches {_listed(globs)}; {_there(sample)}")
         return tuple(values)
 
-    return applied(data, extracted, handler)
+    return handled(data, extracted, handler)
 
 
 _extract_keys = plain(extract_keys)
@@ -167,7 +167,7 @@ def associate(
         extra = find(sample["__key__"])
         return {**sample, **extra} if extra else sample
 
-    return applied(data, associated, handler)
+    return handled(data, associated, handler)
 
 
 _associate = plain(associate)

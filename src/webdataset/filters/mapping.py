@@ -9,10 +9,10 @@ from fnmatch import fnmatch
 from typing import Any
 
 from webdataset.errors import DecodingError
-from webdataset.handlers import Handler, reraise_exception
+from webdataset.handlers import Handler, handled, reraise_exception
 from webdataset.stages import pipelinefilter
 
-from .closing import applied, closing, plain
+from .closing import closing, plain
 from .mistakes import OptionError
 
 Decode = Callable[[Any], Any]
@@ -33,7 +33,7 @@ def map(data: Iterable[Any], f: Callable[[Any], Any], handler: Handler = reraise
             return result
         return _with_key_of(sample, result)
 
-    return applied(data, mapped, handler)
+    return handled(data, mapped, handler)
 
 
 _map = plain(map)
@@ -59,7 +59,7 @@ def map_dict(
             changed[field] = f(sample[field])
         return changed
 
-    return applied(data, mapped, handler)
+    return handled(data, mapped, handler)
 
 
 _map_dict = plain(map_dict)
@@ -87,7 +87,7 @@ def map_tuple(
                 values[n] = f(values[n])
         return tuple(values)
 
-    return applied(data, mapped, handler)
+    return handled(data, mapped, handler)
 
 
 _map_tuple = plain(map_tuple)
@@ -103,7 +103,7 @@ def select(
     ['1', '3']
     """
     _check_callable("select", predicate)
-    return applied(data, lambda sample: sample if predicate(sample) else None, handler)
+    return handled(data, lambda sample: sample if predicate(sample) else None, handler)
 
 
 _select = plain(select)
@@ -160,7 +160,7 @@ def decode(
             raise TypeError(f"decode takes samples that are dicts, got {_type(sample)}; it comes before to_tuple")
         return decoder.decode(sample)
 
-    return applied(data, decoded, handler)
+    return handled(data, decoded, handler)
 
 
 _decode = plain(decode)
@@ -210,7 +210,7 @@ def xdecode(
             for field, value in sample.items()
         }
 
-    return applied(data, decoded, handler)
+    return handled(data, decoded, handler)
 
 
 _xdecode = plain(xdecode)

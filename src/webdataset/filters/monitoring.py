@@ -6,9 +6,10 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
 
+from webdataset.handlers import close
 from webdataset.stages import pipelinefilter
 
-from .closing import close, closing, plain
+from .closing import closing, plain
 from .locks import locked
 
 

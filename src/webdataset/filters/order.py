@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from webdataset.handlers import Handler
+from webdataset.handlers import Handler, close
 from webdataset.stages import PipelineStage, pipelinefilter
 
-from .closing import close, closing, plain
+from .closing import closing, plain
 from .mistakes import OptionError
 
 
