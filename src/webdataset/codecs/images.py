@@ -201,10 +201,10 @@ def _as_pixels(pixels: Array) -> Array:
     if pixels.ndim != 2 and not (pixels.ndim == 3 and pixels.shape[2] in (3, 4)):
         raise EncodingError(f"an image array has the shape (H, W), (H, W, 1 | 3 | 4), got {pixels.shape}")
     if pixels.dtype.kind == "f" and pixels.size:
-        low, high = np.min(pixels), np.max(pixels)
+        wide = pixels if pixels.dtype.itemsize >= 4 else pixels.astype(np.float32)
+        low, high = np.min(wide), np.max(wide)
         if not (low > -0.001 and high < 1.001):
             raise EncodingError(f"float pixels must lie in 0..1, these in {low}..{high}")
-        wide = pixels if pixels.dtype.itemsize >= 4 else pixels.astype(np.float32)
         pixels = (np.clip(wide, 0.0, 1.0) * 255.0).astype(np.uint8)
     return np.ascontiguousarray(pixels)
 

@@ -27,7 +27,7 @@ def decode_video(data: bytes) -> tuple[Any, Any, dict[str, Any]]:
     av = package("av", extra="video", purpose="for video fields")
     with av.open(io.BytesIO(data), options=OPTIONS, metadata_errors="replace") as container:
         info = _rates(container)
-        frames, sounds = _decoded(av, container)
+        frames, sounds = _decoded(torch, av, container)
     video = torch.stack(frames) if frames else torch.empty((0, 1, 1, 3), dtype=torch.uint8)
     audio = torch.cat(sounds, 1) if sounds else torch.empty((1, 0), dtype=torch.float32)
     return video, audio, info
@@ -69,7 +69,7 @@ def _rates(container: Any) -> dict[str, Any]:
     return info
 
 
-def _decoded(av: Any, container: Any) -> tuple[list[Any], list[Any]]:
+def _decoded(torch: Any, av: Any, container: Any) -> tuple[list[Any], list[Any]]:
     streams = [*container.streams.video[:1], *container.streams.audio[:1]]
     frames: list[Any] = []
     sounds: list[Any] = []
@@ -79,17 +79,14 @@ def _decoded(av: Any, container: Any) -> tuple[list[Any], list[Any]]:
     resampler = av.AudioResampler(format="fltp") if container.streams.audio else None
     for frame in container.decode(*streams):
         if isinstance(frame, av.VideoFrame):
-            frames.append(_tensor(frame.to_ndarray(format="rgb24"), budget))
+            budget.spend(3 * frame.width * frame.height)
+            frames.append(torch.from_numpy(frame.to_ndarray(format="rgb24")))
         elif resampler is not None:
-            sounds += [_tensor(part.to_ndarray(), budget) for part in resampler.resample(frame)]
+            budget.spend(8 * frame.samples)
+            sounds += [torch.from_numpy(part.to_ndarray()) for part in resampler.resample(frame)]
     if resampler is not None and sounds:
-        sounds += [_tensor(part.to_ndarray(), budget) for part in resampler.resample(None)]
+        sounds += [torch.from_numpy(part.to_ndarray()) for part in resampler.resample(None)]
     return frames, sounds
-
-
-def _tensor(values: Any, budget: _Budget) -> Any:
-    budget.spend(values.nbytes)
-    return torch_package().from_numpy(values)
 
 
 class _Budget:

@@ -69,7 +69,7 @@ class DtypeDraft(Draft):
 
         kind = self.letters[:1]
         if kind in "SUV":
-            _check(type(size) is int and size >= 0, "a dtype", "of such a size")
+            _check(type(size) is int and 0 <= size <= MAX_ITEM_BYTES, "a dtype", "of such a size")
             return np.dtype(f"{kind}{size // 4 if kind == 'U' else size}")
         if kind in "Mm":
             return np.dtype(f"{self.letters}{_time_unit(metadata)}")

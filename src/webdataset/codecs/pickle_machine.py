@@ -145,9 +145,7 @@ class Machine:
         elif is_registered(type(thing)):
             set_state(thing, state)
         else:
-            raise UnsafePickleError(
-                f"the pickle changes the state of {named(thing)}, which is not plain data", hint=SWITCHES
-            )
+            raise UnsafePickleError(f"the pickle sets the state of {named(thing)}, not plain data", hint=SWITCHES)
 
 
 def instruction(code: bytes) -> Callable[[Instruction], Instruction]:

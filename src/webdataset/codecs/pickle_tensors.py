@@ -42,6 +42,7 @@ def _rebuild_tensor(machine: Machine, args: tuple[Any, ...]) -> Any:  # noqa: AR
     _check(isinstance(storage, torch.storage.TypedStorage), "a tensor", "without its bytes")
     _check(type(offset) is int and offset >= 0, "a tensor", "at such an offset")
     _check(_is_shape(size) and _is_shape(stride) and len(size) == len(stride), "a tensor", "of such a shape")
+    _check(_lies_inside(storage, offset, size, stride), "a tensor", "that reaches outside its bytes")
     _check(type(hooks) in (OrderedDict, type(None)) and not hooks, "a tensor", "with hooks")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
@@ -74,6 +75,14 @@ BUILDERS: dict[str, Builder] = {
     "torch.Size": _size,
     "torch.device": _device,
 }
+
+
+def _lies_inside(storage: Any, offset: int, size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+    """torch itself would enlarge the storage instead."""
+    if 0 in size:
+        return True
+    last = offset + sum((count - 1) * step for count, step in zip(size, stride, strict=True))
+    return bool((last + 1) * storage.dtype.itemsize <= storage.nbytes())
 
 
 def _is_shape(shape: Any) -> bool:

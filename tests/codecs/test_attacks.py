@@ -1,0 +1,489 @@
+"""Attacks by data: whatever a field holds, no code of its choice runs and memory stays bounded."""
+
+from __future__ import annotations
+
+import builtins
+import copyreg
+import functools
+import gzip
+import io
+import operator
+import os
+import pickle
+import resource
+import struct
+import subprocess
+import sys
+import types
+import zipfile
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from webdataset.autodecode import Decoder
+from webdataset.codecs import pickles
+from webdataset.errors import DecodingError, UnsafePickleError
+
+
+class Call:
+    """Pickles as the call of a function."""
+
+    def __init__(self, function: Any, *args: Any, state: Any = None) -> None:
+        self.parts = (function, args) if state is None else (function, args, state)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return self.parts
+
+
+@pytest.fixture
+def canary(tmp_path, monkeypatch):
+    """A file that an attack that succeeds creates; nothing may ever create it."""
+    path = tmp_path / "canary"
+    monkeypatch.chdir(tmp_path)
+    yield path
+    assert not path.exists()
+
+
+def code(path: Any) -> str:
+    return f"open({str(path)!r}, 'w').close()"
+
+
+def raw_call(module: str, name: str, *args: str) -> bytes:
+    """A call in protocol 0, of things that this process could not pickle itself."""
+    return f"c{module}\n{name}\n(".encode() + b"".join(f"S{arg!r}\n".encode() for arg in args) + b"tR."
+
+
+CALLS: dict[str, Callable[[Any], Any]] = {
+    "os.system": lambda path: Call(os.system, f"touch {path}"),
+    "os.popen": lambda path: Call(os.popen, f"touch {path}"),
+    "os.open": lambda path: Call(os.open, str(path), os.O_CREAT),
+    "os.mkdir": lambda path: Call(os.mkdir, str(path)),
+    "subprocess": lambda path: Call(subprocess.check_output, ["touch", str(path)]),
+    "eval": lambda path: Call(eval, code(path)),
+    "exec": lambda path: Call(exec, code(path)),
+    "open": lambda path: Call(open, str(path), "w"),
+    "compile": lambda path: Call(compile, code(path), "x", "exec"),
+    "import": lambda path: Call(builtins.__import__, "antigravity"),
+    "getattr": lambda path: Call(Call(getattr, os, "system") if False else getattr, Counter, "__init__"),
+    "partial": lambda path: functools.partial(os.system, f"touch {path}"),
+    "partial called": lambda path: Call(functools.partial(os.system, f"touch {path}")),
+    "attrgetter": lambda path: operator.attrgetter("system"),
+    "methodcaller": lambda path: operator.methodcaller("system", f"touch {path}"),
+    "map": lambda path: Call(map, os.system, [f"touch {path}"]),
+    "reduce": lambda path: Call(functools.reduce, os.system, [f"touch {path}"]),
+    "type": lambda path: Call(type, "X", (object,), {}),
+    "pickle.loads": lambda path: Call(pickle.loads, pickle.dumps(Call(os.system, f"touch {path}"))),
+    "torch.load": lambda path: Call(torch.load, str(path)),
+    "numpy.load": lambda path: Call(np.load, str(path)),
+    "numpy.save": lambda path: Call(np.save, str(path), [1]),
+    "numpy.fromfile": lambda path: Call(np.fromfile, "/etc/passwd"),
+    "storage": lambda path: Call(
+        torch.storage._load_from_bytes, pickle.dumps(Call(os.system, f"touch {path}"), protocol=2)
+    ),
+    "storage, in torch's format": lambda path: Call(
+        torch.storage._load_from_bytes, saved(Call(os.system, f"touch {path}"), zipped=False)
+    ),
+    "storage, in torch's zip format": lambda path: Call(
+        torch.storage._load_from_bytes, saved(Call(os.system, f"touch {path}"), zipped=True)
+    ),
+    "defaultdict": lambda path: defaultdict(os.getcwd, {}),
+    "in a list": lambda path: [1, {"a": (Call(os.system, f"touch {path}"),)}],
+    "as a key": lambda path: {(1, (2, Call(os.system, f"touch {path}"))): 1},
+    "in an object array": lambda path: np.array([Call(os.system, f"touch {path}"), None], dtype=object),
+    "in an array in an array": lambda path: np.array([np.array([Call(os.system, "x")], dtype=object)], dtype=object),
+    "in an OrderedDict": lambda path: OrderedDict(a=Call(os.system, f"touch {path}")),
+    "as state": lambda path: Call(Counter, state={"x": Call(os.system, f"touch {path}")}),
+    "a class": lambda path: subprocess.Popen,
+    "a module's function": lambda path: os.system,
+    "an exception": lambda path: OSError("x"),
+    "SimpleNamespace": lambda path: types.SimpleNamespace(a=1),
+}
+
+
+def saved(value: Any, *, zipped: bool) -> bytes:
+    stream = io.BytesIO()
+    torch.save(value, stream, _use_new_zipfile_serialization=zipped)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("protocol", range(6))
+def test_a_call_in_a_pickle_is_refused(canary, name, protocol):
+    data = pickle.dumps(CALLS[name](canary), protocol=protocol)
+    with pytest.raises((UnsafePickleError, pickle.UnpicklingError, RuntimeError)):
+        pickles.loads(data)
+
+
+@pytest.mark.parametrize("field", ["pyd", "pkl", "pickle", "pyd.gz", "a.b.pickle"])
+def test_a_call_in_any_pickled_field_is_refused(canary, field):
+    data = pickle.dumps(Call(os.system, f"touch {canary}"))
+    data = gzip.compress(data) if field.endswith("gz") else data
+    with pytest.raises(DecodingError, match=r"posix\.system") as caught:
+        Decoder([])({"__key__": "k", "__url__": "u", field: data})
+    assert isinstance(caught.value, UnsafePickleError)
+    assert isinstance(caught.value.__cause__, UnsafePickleError)
+    assert (caught.value.key, caught.value.field, caught.value.url) == ("k", field, "u")
+    assert "allow_pickle=True" in str(caught.value)
+
+
+NAMED = [
+    ("os", "system"),
+    ("posix", "system"),
+    ("nt", "system"),
+    ("__builtin__", "eval"),
+    ("builtins", "exec"),
+    ("builtins", "breakpoint"),
+    ("numpy.testing._private.utils", "runstring"),
+    ("numpy", "os.system"),
+    ("numpy", "load"),
+    ("numpy", "lib.npyio.DataSource"),
+    ("numpy.f2py", "compile"),
+    ("numpy.core.multiarray", "fromfile"),
+    ("torch", "load"),
+    ("torch", "os.system"),
+    ("torch", "hub.load"),
+    ("torch.hub", "load"),
+    ("torch.jit.unsupported_tensor_ops", "execWrapper"),
+    ("torch.utils._config_module", "load_config"),
+    ("torch._utils", "_rebuild_wrapper_subclass"),
+    ("collections", "_sys.modules"),
+    ("collections", "namedtuple"),
+    ("collections", "OrderedDict.__reduce__"),
+    ("datetime", "sys.exit"),
+    ("uuid", "os.system"),
+    ("uuid", "_get_command_stdout"),
+    ("copyreg", "_reduce_ex"),
+    ("copyreg", "add_extension"),
+    ("pydoc", "pipepager"),
+    ("runpy", "run_path"),
+    ("timeit", "timeit"),
+    ("cProfile", "run"),
+    ("code", "interact"),
+    ("ctypes", "CDLL"),
+    ("webbrowser", "open"),
+    ("importlib", "import_module"),
+    ("shutil", "rmtree"),
+    ("socket", "socket"),
+    ("webdataset.codecs.pickles", "loads_trusted"),
+    ("webdataset.codecs.pickles", "register_safe_global"),
+    ("webdataset.gopen", "gopen"),
+    ("builtins", "object.__subclasses__"),
+    ("types", "FunctionType"),
+    ("types", "CodeType"),
+    ("marshal", "loads"),
+    ("asyncio.unix_events", "_UnixSubprocessTransport._start"),
+]
+
+
+@pytest.mark.parametrize(("module", "name"), NAMED)
+def test_a_name_outside_the_list_is_refused_before_anything_is_imported(canary, module, name):
+    imported = set(sys.modules)
+    stacked = b"\x80\x04\x8c" + bytes([len(module)]) + module.encode()
+    stacked += b"\x8c" + bytes([len(name)]) + name.encode() + b"\x93."
+    for data in (raw_call(module, name, f"touch {canary}"), f"(i{module}\n{name}\n.".encode(), stacked):
+        with pytest.raises(UnsafePickleError, match="asks for"):
+            pickles.loads(data)
+    assert set(sys.modules) - imported == set()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"cbuiltins\nlist\n)R.",
+        b"cbuiltins\nint\n(S'7'\ntR.",
+        b"cbuiltins\nobject\n)R.",
+        b"cbuiltins\nobject\n)\x81.",
+        b"cnumpy\nndarray\n(I5\ntR.",
+        b"cnumpy\nfloat32\n(I5\ntR.",
+        b"(I1\nI2\no.",
+        b"I1\n)R.",
+        b"]}R.",
+    ],
+)
+def test_only_what_is_on_the_list_can_be_called(data):
+    with pytest.raises(UnsafePickleError, match="calls"):
+        pickles.loads(data)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"ccollections\nCounter\n}S'update'\nNsb.",
+        b"ccollections\nOrderedDict\nN}S'__init__'\nNs\x86b.",
+        b"ccollections\nOrderedDict\n)R}S'__class__'\nNsb.",
+        b"ccollections\nOrderedDict\n)RN}S'__class__'\nNs\x86b.",
+        b"cuuid\nUUID\n}S'__init__'\nNsb.",
+        b"cnumpy._core.multiarray\n_reconstruct\n}S'x'\nNsb.",
+        b"}}S'x'\nNsb.",
+        b"]}S'x'\nNsb.",
+        b"cbuiltins\nset\n]\x85R}S'x'\nNsb.",
+        b"I1\nNb.",
+    ],
+)
+def test_no_object_or_class_gets_attributes(data):
+    with pytest.raises(UnsafePickleError, match="sets the state"):
+        pickles.loads(data)
+    assert Counter("aa").update is not None
+
+
+def test_the_extension_registry_is_not_a_way_around(canary):
+    copyreg.add_extension("posix", "system", 0xEE)
+    try:
+        copyreg._extension_cache[0xEE] = os.system
+        for opcode in (b"\x82\xee", b"\x83\xee\x00", b"\x84\xee\x00\x00\x00"):
+            with pytest.raises(UnsafePickleError, match="extension"):
+                pickles.loads(b"\x80\x02" + opcode + f"(S'touch {canary}'\ntR.".encode())
+    finally:
+        copyreg.remove_extension("posix", "system", 0xEE)
+
+
+@pytest.mark.parametrize("data", [b"Pfile\n.", b"S'x'\nQ.", b"\x80\x05\x97.", b"\x80\x05\x97\x98."])
+def test_persistent_ids_and_foreign_buffers_are_refused(data):
+    with pytest.raises(UnsafePickleError):
+        pickles.loads(data)
+
+
+# -- numpy, whose own unpickling believes everything ----------------------------------------------
+
+
+def dtype_state(*state: Any, letters: str = "V8") -> Any:
+    return Call(np.dtype, letters, False, True, state=state)
+
+
+def array_of(dtype: Any, shape: tuple[int, ...], data: Any, cls: Any = np.ndarray) -> Any:
+    return Call(np._core.multiarray._reconstruct, cls, (0,), b"b", state=(1, shape, dtype, False, data))
+
+
+F8 = np.dtype("f8")
+OBJECT = np.dtype("O")
+LYING_ARRAYS = {
+    "a field outside the item": lambda: array_of(
+        dtype_state(3, "|", None, ("a",), {"a": (F8, 100_000)}, 8, 1, 0), (1,), bytes(8)
+    ),
+    "a field before the item": lambda: array_of(
+        dtype_state(3, "|", None, ("a",), {"a": (F8, -8)}, 8, 1, 0), (1,), bytes(8)
+    ),
+    "pointers in bytes": lambda: array_of(
+        dtype_state(3, "|", None, ("a",), {"a": (OBJECT, 0)}, 8, 1, 0), (1,), struct.pack("Q", 0x4141414141414141)
+    ),
+    "pointers in bytes of a subarray": lambda: array_of(
+        dtype_state(3, "|", (OBJECT, (1,)), None, None, 8, 1, 0), (1,), struct.pack("Q", 0x4141414141414141)
+    ),
+    "an object array of bytes": lambda: array_of(OBJECT, (1,), struct.pack("Q", 0x4141414141414141)),
+    "an object scalar": lambda: Call(np._core.multiarray.scalar, OBJECT, struct.pack("Q", 0x4141414141414141)),
+    "fewer bytes than the shape": lambda: array_of(F8, (1000,), bytes(8)),
+    "more bytes than the shape": lambda: array_of(F8, (1,), bytes(800)),
+    "a negative shape": lambda: array_of(F8, (-1,), b""),
+    "an overflowing shape": lambda: array_of(F8, (1 << 62, 1 << 62), b""),
+    "a huge item": lambda: array_of(dtype_state(3, "|", None, None, None, 1 << 40, 1, 0, letters="S"), (0,), b""),
+    "a huge subarray": lambda: array_of(dtype_state(3, "|", (F8, (1 << 30, 1 << 30)), None, None, 8, 1, 0), (0,), b""),
+    "a class of its own": lambda: array_of(F8, (1,), bytes(8), np.matrix),
+    "a class that is none": lambda: array_of(F8, (1,), bytes(8), Counter),
+    "a state that is none": lambda: Call(np._core.multiarray._reconstruct, np.ndarray, (0,), b"b", state={"a": 1}),
+    "a dtype of nothing": lambda: Call(np.dtype, ("f8", (1 << 40,)), False, True),
+    "a dtype that is a list": lambda: Call(np.dtype, [("a", "O")], False, True),
+    "a dtype without state": lambda: Call(np.dtype, "f8", False, True),
+    "a buffer of another thing": lambda: Call(np._core.numeric._frombuffer, [1, 2], F8, (2,), "C"),
+    "object fields in a list": lambda: array_of(
+        dtype_state(3, "|", None, ("a",), {"a": (OBJECT, 0)}, 8, 1, 63), (1,), [(1,)]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LYING_ARRAYS)
+def test_arrays_and_dtypes_that_lie_are_refused(name):
+    with pytest.raises((UnsafePickleError, pickle.UnpicklingError, ValueError)):
+        pickles.loads(pickle.dumps(LYING_ARRAYS[name](), protocol=4))
+
+
+def test_an_array_cannot_be_used_before_it_is_complete():
+    start = b"cnumpy._core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntS'b'\ntR"
+    for data in (start + b".", start + b"p1\n0g1\n.", start + b"2.", start + b"\x85."):
+        with pytest.raises(pickle.UnpicklingError):
+            pickles.loads(data)
+
+
+def tensor_of(*args: Any) -> Any:
+    storage = torch.zeros(4).storage()
+    return Call(torch._utils._rebuild_tensor_v2, storage, *args)
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage")
+@pytest.mark.parametrize(
+    "args",
+    [
+        (0, (1000,), (1,), False, OrderedDict()),
+        (1 << 40, (1,), (1,), False, OrderedDict()),
+        (-1, (1,), (1,), False, OrderedDict()),
+        (0, (-1,), (1,), False, OrderedDict()),
+        (0, (2,), (-1,), False, OrderedDict()),
+        (0, (2,), (1 << 62,), False, OrderedDict()),
+        (0, (2,), (1, 1), False, OrderedDict()),
+        (0, (2,), (1,), False, OrderedDict(a=1)),
+    ],
+)
+def test_tensors_that_reach_outside_their_bytes_are_refused(args):
+    with pytest.raises((UnsafePickleError, RuntimeError)):
+        pickles.loads(pickle.dumps(tensor_of(*args)))
+
+
+# -- the other containers of pickles --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_a_call_in_a_pth_field_is_refused(canary, zipped, protocol):
+    stream = io.BytesIO()
+    attack = {"weights": torch.zeros(2), "x": Call(os.system, f"touch {canary}")}
+    torch.save(attack, stream, _use_new_zipfile_serialization=zipped, pickle_protocol=protocol)
+    for data, field in ((stream.getvalue(), "pth"), (gzip.compress(stream.getvalue()), "pth.gz")):
+        with pytest.raises(DecodingError):
+            Decoder([])({"__key__": "k", field: data})
+
+
+def test_a_plain_pickle_in_a_pth_field_is_refused(canary):
+    for protocol in range(6):
+        with pytest.raises(DecodingError):
+            Decoder([])({"__key__": "k", "pth": pickle.dumps(Call(os.system, f"touch {canary}"), protocol=protocol)})
+
+
+def npy(value: Any) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, np.array([value], dtype=object), allow_pickle=True)
+    return stream.getvalue()
+
+
+def zipped(**members: bytes) -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return stream.getvalue()
+
+
+def test_a_call_in_an_array_file_is_refused(canary):
+    attack = npy(Call(os.system, f"touch {canary}"))
+    plain = pickle.dumps(Call(os.system, f"touch {canary}"))
+    for field, data in (("npy", attack), ("npy", plain), ("npz", attack), ("npz", plain)):
+        with pytest.raises(DecodingError):
+            Decoder([])({"__key__": "k", field: data})
+    with pytest.raises(DecodingError, match="Python objects"):
+        Decoder([])({"__key__": "k", "npz": zipped(**{"a.npy": attack})})
+    with pytest.raises(DecodingError):
+        Decoder([])({"__key__": "k", "npz": zipped(**{"a.npy": plain})})
+
+
+def test_secure_mode_refuses_pickles_and_torch_files(monkeypatch):
+    monkeypatch.setenv("WDS_SECURE", "1")
+    for field, data in (("pyd", pickle.dumps(1)), ("pth", saved(1, zipped=True))):
+        for decoder in (Decoder([]), Decoder([], allow_pickle=True)):
+            with pytest.raises(DecodingError, match="secure mode"):
+                decoder({"__key__": "k", field: data})
+
+
+# -- memory and time ------------------------------------------------------------------------------
+
+
+def nested_tuple(depth: int, *, copies: bytes) -> bytes:
+    return b"\x80\x02)" + copies * depth
+
+
+BOMBS = {
+    "bytes8 claim": b"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\x7f.",
+    "bytearray8 claim": b"\x80\x05\x96\xff\xff\xff\xff\xff\xff\xff\x7f.",
+    "unicode8 claim": b"\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\x7f.",
+    "bytes4 claim": b"\x80\x03B\xff\xff\xff\x7f.",
+    "long4 claim": b"\x80\x02\x8b\xff\xff\xff\x7f.",
+    "huge decimal": b"L" + b"9" * 1_000_000 + b"L\n.",
+    "bytearray of a number": b"cbuiltins\nbytearray\n(I1000000000000\ntR.",
+    "bytes of a number": b"cbuiltins\nbytes\n(I1000000000000\ntR.",
+    "set of a range": b"cbuiltins\nset\n(cbuiltins\nrange\n(I1000000000000\ntRtR.",
+    "deque of a range": b"ccollections\ndeque\n(cbuiltins\nrange\n(I1000000000000\ntRtR.",
+    "exponential key": b"}" + nested_tuple(80, copies=b"2\x86") + b"Ns.",
+    "exponential key in a set": b"\x80\x04\x8f(" + nested_tuple(80, copies=b"2\x86") + b"\x90.",
+    "exponential key in a frozenset": b"\x80\x04(" + nested_tuple(80, copies=b"2\x86") + b"\x91.",
+    "exponential key by set()": b"cbuiltins\nset\n]" + nested_tuple(80, copies=b"2\x86") + b"a\x85R.",
+    "deep key": b"}" + nested_tuple(1_000_000, copies=b"\x85") + b"Ns.",
+    "many copies of a set": b"]q\0(" + b"N" * 10_000 + b"e0(cbuiltins\nset\nq\1" + b"h\1h\0\x85R0" * 100_000 + b"t.",
+    "many copies of an array": (
+        b"C" + b"\xff" + bytes(255) + b"q\0" + b"B" + struct.pack("<I", 100_000) + bytes(100_000) + b"q\0"
+        b"cnumpy\ndtype\n(S'u1'\ntR(I3\nS'|'\nNNNI-1\nI-1\nI0\ntbq\1cnumpy._core.numeric\n_frombuffer\nq\2("
+        + b"h\2(h\0h\1(I100000\ntS'C'\ntR" * 10_000
+        + b"t."
+    ),
+}
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_small_pickle_cannot_take_much_memory_or_time(name):
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises((pickle.UnpicklingError, ValueError)) as caught:
+        pickles.loads(BOMBS[name])
+    assert len(str(caught.value)) < 500
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10
+
+
+def test_references_may_be_nested_without_end():
+    value = pickles.loads(b"]" + b"q\0" + b"]h\0ah\0aq\0" * 100 + b".")
+    assert len(value) == 2
+    deep = pickles.loads(b"]" + b"\x85" * 200_000 + b".")
+    assert len(deep) == 1
+
+
+def test_a_message_never_shows_the_endless_value():
+    shared = nested_tuple(80, copies=b"2\x86")
+    with pytest.raises(UnsafePickleError) as caught:
+        pickles.loads(shared + b")R.")
+    assert len(str(caught.value)) < 500
+
+
+ARRAY_BOMBS = {
+    "npy of terabytes": b"\x93NUMPY\x01\x00v\x00"
+    + b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,), }".ljust(117)
+    + b"\n"
+    + bytes(64),
+    "npy of negative size": b"\x93NUMPY\x01\x00v\x00"
+    + b"{'descr': '<f8', 'fortran_order': False, 'shape': (-1, -8), }".ljust(117)
+    + b"\n"
+    + bytes(64),
+    "npy with a huge item": b"\x93NUMPY\x01\x00v\x00"
+    + b"{'descr': ('<f8', (100000, 100000)), 'fortran_order': False, 'shape': (1,), }".ljust(117)
+    + b"\n"
+    + bytes(64),
+    "npy with a huge header": b"\x93NUMPY\x02\x00\xff\xff\xff\x7f" + b"{" * 100_000,
+    "npy with a nested header": b"\x93NUMPY\x01\x00\x00\x20" + b"(" * 0x2000,
+    "npy 3 with a huge header": b"\x93NUMPY\x03\x00\xff\xff\xff\x7f" + b"{" * 100_000,
+    "npy of an unknown version": b"\x93NUMPY\x09\x00v\x00" + bytes(200),
+}
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("name", ARRAY_BOMBS)
+def test_an_array_file_cannot_take_much_memory(name):
+    data = ARRAY_BOMBS[name]
+    for field, content in (("npy", data), ("npz", zipped(**{"a.npy": data}))):
+        with pytest.raises(DecodingError):
+            Decoder([])({"__key__": "k", field: content})
+
+
+def test_a_zip_bomb_is_refused():
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for index in range(4):
+            archive.writestr(f"{index}.npy", bytes(40 << 20))
+    with pytest.raises(DecodingError, match="expand"):
+        Decoder([])({"__key__": "k", "npz": stream.getvalue()})
+
+
+def test_a_large_but_allowed_array_file_needs_the_limit_raised(monkeypatch):
+    stream = io.BytesIO()
+    np.savez(stream, a=np.zeros(100_000, np.uint8))
+    assert len(Decoder([])({"npz": stream.getvalue()})["npz"]["a"]) == 100_000
+    monkeypatch.setenv("WDS_MAX_DECODED_BYTES", "50000")
+    with pytest.raises(DecodingError, match="WDS_MAX_DECODED_BYTES"):
+        Decoder([])({"npz": stream.getvalue()})
