@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
+
+CERTIFICATE = str(Path(__file__).parent / "localhost.pem")
 
 
 class Server:
     """Routes are functions of the request handler; every request's path and headers are kept."""
+
+    scheme = "http"
 
     def __init__(self) -> None:
         self.routes: dict[str, Callable[[BaseHTTPRequestHandler], None]] = {}
@@ -50,7 +56,7 @@ class Server:
         self.thread.start()
 
     def url(self, path: str, host: str = "127.0.0.1") -> str:
-        return f"http://{host}:{self.port}{path}"
+        return f"{self.scheme}://{host}:{self.port}{path}"
 
     def close(self) -> None:
         self.release.set()
@@ -119,6 +125,25 @@ def answer(
     request.end_headers()
     request.wfile.write(data if sent is None else data[:sent])
     request.wfile.flush()
+
+
+class TlsServer(Server):
+    """The same behind a certificate that nobody has signed, for localhost and 127.0.0.1."""
+
+    scheme = "https"
+
+    def __init__(self) -> None:
+        super().__init__()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(CERTIFICATE)
+        self.http.socket = context.wrap_socket(self.http.socket, server_side=True)
+
+
+@pytest.fixture
+def tls_server() -> Iterator[TlsServer]:
+    found = TlsServer()
+    yield found
+    found.close()
 
 
 @pytest.fixture

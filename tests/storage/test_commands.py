@@ -129,7 +129,7 @@ def test_closing_early_ends_the_command_at_once(command):
     stream = CommandStream(command)
     if "sleep 1000 " not in command and command != "sleep 1000":
         stream.read1(1)
-    assert elapsed(stream.close) < 0.1
+    assert elapsed(stream.close) < 0.5
     assert wait_until(lambda: is_gone(stream.proc.pid))
     assert stream.proc.returncode is not None
 
@@ -137,7 +137,7 @@ def test_closing_early_ends_the_command_at_once(command):
 def test_everything_the_command_started_ends_with_it():
     stream = CommandStream("(trap '' TERM PIPE; echo $BASHPID $$ > /dev/null; exec sleep 1000) & echo $!; yes")
     child = int(stream.readline())
-    assert elapsed(stream.close) < 0.1
+    assert elapsed(stream.close) < 0.5
     assert wait_until(lambda: is_gone(child))
 
 
@@ -150,7 +150,7 @@ def test_a_forgotten_stream_does_not_hold_up_the_collector():
         del stream
         gc.collect()
 
-    assert elapsed(forget) < 0.2
+    assert elapsed(forget) < 0.5
     assert wait_until(lambda: is_gone(pid))
 
 

