@@ -21,10 +21,9 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import count as count_from
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .codecs import encoders as default_handlers
 from .codecs.arrays import encode_npy as numpy_dumps
@@ -48,6 +47,9 @@ from .outputs import Output, abandoned, local_target
 from .redact import redacted
 from .storage.publish import checked_target
 from .tar.writer import Headers, Members
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 __all__ = [
     "ShardWriter",
@@ -197,7 +199,7 @@ class ShardWriter:
         self._shared, self._used, self._closed = shared, False, False
         self._check()
         self._name_next()
-        self._pool = ThreadPoolExecutor(workers, "webdataset-writer") if workers else None
+        self._pool = _thread_pool(workers) if workers else None
         self._queue: deque[Future[Members]] = deque()
         self._most = workers * QUEUED_PER_WORKER
 
@@ -334,3 +336,9 @@ def shard_name(pattern: str, shard: int) -> str:
     except (TypeError, ValueError) as error:
         hint = "write it once as %06d or {shard:06d}, and any other % as %%"
         raise ValueError(f"the pattern {pattern!r} does not take a shard's number ({error}); {hint}") from None
+
+
+def _thread_pool(workers: int) -> ThreadPoolExecutor:
+    from concurrent.futures import ThreadPoolExecutor
+
+    return ThreadPoolExecutor(workers, "webdataset-writer")
