@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import math
+import pickle
+import re
 import zipfile
 from typing import TYPE_CHECKING, Any
 
-from webdataset.errors import DecodingError, EncodingError, SecurityError
+from webdataset.errors import DecodingError, EncodingError, SecurityError, UnsafePickleError, WebDatasetError
 from webdataset.settings import settings
 
 from .basic import kind_of
@@ -121,7 +123,10 @@ def decode_pth(data: bytes, *, weights_only: bool | None = None) -> Any:
         raise SecurityError("torch.load is refused in secure mode (WDS_SECURE, enforce_security)")
     if weights_only is None:
         weights_only = settings.pytorch_weights_only
-    return torch_package().load(io.BytesIO(data), map_location="cpu", weights_only=weights_only)
+    try:
+        return torch_package().load(io.BytesIO(data), map_location="cpu", weights_only=weights_only)
+    except pickle.UnpicklingError as exn:
+        raise _torch_refusal(exn) from exn
 
 
 def decode_pth_trusted(data: bytes) -> Any:
@@ -152,6 +157,18 @@ def check_expansion(size: int, stored: int) -> None:
         )
     if size > FREE_BYTES and size > MAX_RATIO * stored:
         raise DecodingError(f"{stored} bytes would expand to {size}, more than {MAX_RATIO} times as many")
+
+
+def _torch_refusal(exn: Exception) -> WebDatasetError:
+    """torch's page of advice as one line: what was refused and how to allow it here."""
+    named = re.search(r"GLOBAL (\S+)", str(exn))
+    if named is None:
+        return DecodingError("it is not a file of tensors and plain data that torch.save wrote")
+    return UnsafePickleError(
+        f"the file asks for {named[1]}, which is not plain data",
+        hint="allow it with torch.serialization.add_safe_globals, or, if you trust the data to run code, "
+        "decode(allow_pickle=True), WDS_ALLOW_PICKLE=1 or WDS_PYTORCH_WEIGHTS_ONLY=0",
+    )
 
 
 def _npy_header(stream: io.BytesIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

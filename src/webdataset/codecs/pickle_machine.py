@@ -31,8 +31,11 @@ SPARE_BUDGET = 1 << 20
 class Machine:
     """One pickle being read."""
 
+    __slots__ = ("budget", "builders", "data", "drafts", "marks", "memo", "position", "size", "stack")
+
     def __init__(self, data: bytes) -> None:
         self.data = bytes(data)
+        self.size = len(self.data)
         self.position = 0
         self.stack: list[Any] = []
         self.marks: list[list[Any]] = []
@@ -84,7 +87,7 @@ class Machine:
     def take(self, size: int) -> bytes:
         start = self.position
         self.position = end = start + size
-        if size < 0 or end > len(self.data):
+        if size < 0 or end > self.size:
             raise IndexError
         return self.data[start:end]
 
@@ -229,7 +232,11 @@ def _binfloat(machine: Machine) -> None:
 
 @instruction(pickle.SHORT_BINUNICODE)
 def _short_binunicode(machine: Machine) -> None:
-    machine.stack.append(str(machine.take(machine.number(1)), "utf-8", "surrogatepass"))
+    start = machine.position + 1  # the most frequent instruction, so without calls
+    machine.position = end = start + machine.data[start - 1]
+    if end > machine.size:
+        raise IndexError
+    machine.stack.append(str(machine.data[start:end], "utf-8", "surrogatepass"))
 
 
 @instruction(pickle.BINUNICODE)
@@ -403,9 +410,10 @@ def _set_items(machine: Machine, items: list[Any]) -> None:
         raise UnpicklingError(f"items for a {type(target).__name__}, which is no dict")
     if len(items) % 2:
         raise UnpicklingError("a key without a value")
-    for index in range(0, len(items), 2):
-        machine.check_key(items[index])
-        target[items[index]] = items[index + 1]
+    for key, value in zip(items[0::2], items[1::2], strict=True):
+        if type(key) is tuple:
+            machine.check_key(key)
+        target[key] = value
 
 
 # -- memo ----------------------------------------------------------------------------------------
@@ -413,7 +421,10 @@ def _set_items(machine: Machine, items: list[Any]) -> None:
 
 @instruction(pickle.MEMOIZE)
 def _memoize(machine: Machine) -> None:
-    machine.put(len(machine.memo))
+    memo = machine.memo
+    memo[len(memo)] = value = machine.stack[-1]
+    if isinstance(value, Draft):
+        value.memo.append(len(memo) - 1)
 
 
 @instruction(pickle.PUT)
