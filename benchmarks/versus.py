@@ -107,7 +107,7 @@ def main() -> int:
     missed = [name for name in options.names or QUESTIONS if not QUESTIONS[name].reached(figure(name, old, new))]
     print(f"\ntargets missed: {', '.join(missed)}" if missed else "\nall targets reached")
     if options.save or not (options.quick or options.names):
-        save(table(rows), new)
+        save(rows, new)
     return 1 if missed and not options.quick else 0
 
 
@@ -197,13 +197,14 @@ def table(rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) + " |" for line in lines)
 
 
-def save(text: str, new: Side) -> None:
+def save(rows: list[list[str]], new: Side) -> None:
+    """Write the page with the figures, and the short table of the README."""
     question = "import numpy, PIL, webdataset as w; print(w.__version__, numpy.__version__, PIL.__version__)"
     versions = subprocess.run(
         [new.python, "-c", question], stdout=subprocess.PIPE, text=True, check=True
     ).stdout.split()
     page = PAGE.format(
-        table=text,
+        table=table(rows),
         date=datetime.datetime.now(datetime.UTC).date(),
         machine=machine(),
         python=platform.python_version(),
@@ -214,7 +215,22 @@ def save(text: str, new: Side) -> None:
     )
     with open(os.path.join(ROOT, "docs", "benchmarks.md"), "w") as stream:
         stream.write(page)
-    say("wrote docs/benchmarks.md")
+    into_readme(rows)
+    say("wrote docs/benchmarks.md and the table in README.md")
+
+
+def into_readme(rows: list[list[str]]) -> None:
+    """Put the short form of the table between the marks in README.md."""
+    lines = ["| what | webdataset 1.0.2 | WebLoader 2.0 | ratio |", "|---|--:|--:|--:|"]
+    for _, what, old, new, ratio, *_ in rows:
+        short = [side.partition("/s")[0].strip() + "/s" if "/s" in side else side for side in (old, new)]
+        lines.append(f"| {what} | {short[0]} | {short[1]} | {ratio} |")
+    path = os.path.join(ROOT, "README.md")
+    with open(path) as stream:
+        before, mark, rest = stream.read().partition("<!-- speed -->\n")
+    _, end, after = rest.partition("<!-- /speed -->")
+    with open(path, "w") as stream:
+        stream.write(before + mark + "\n".join(lines) + "\n" + end + after)
 
 
 def machine() -> str:

@@ -43,7 +43,7 @@ def headings(page: Path) -> set[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_every_snippet_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The snippets of a page are one program: `python` blocks are executed, `pycon` blocks must print what they show."""
+    """The snippets of a page are one program; `pycon` blocks must print what they show."""
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "__main__"}
     for language, text in FENCE.findall(page.read_text()):
