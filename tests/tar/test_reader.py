@@ -102,6 +102,8 @@ EXTENDED = {
     "global replaced": lambda k: (
         k.pax((b"path", b"x"), type=b"g") + k.pax((b"comment", b"x"), type=b"g") + k.member(b"a", b"1")
     ),
+    "global path twice": lambda k: k.pax((b"path", b"x"), (b"path", b"y"), type=b"g") + k.member(b"a", b"1"),
+    "path twice": lambda k: k.pax((b"path", b"x"), (b"path", b"y")) + k.member(b"a", b"1"),
     "global and own": lambda k: k.pax((b"path", b"x"), type=b"g") + k.pax((b"path", b"own")) + k.member(b"a", b"1"),
     "own, then global": lambda k: k.pax((b"path", b"own")) + k.pax((b"path", b"x"), type=b"g") + k.member(b"a", b"1"),
     "long name": lambda k: k.long(b"n" * 200) + k.member(b"old", b"1", magic=k.GNU),
@@ -151,6 +153,11 @@ def test_a_link_with_data_after_all_is_an_error(kit):
     archive = kit.member(b"x", b"data", type=b"2") + kit.member(b"a", b"1") + kit.END
     with pytest.raises(ShardError, match="checksum"):
         kit.read(archive)
+
+
+def test_a_directory_by_its_name_with_data_is_an_error(kit):
+    with pytest.raises(ShardError, match=r"a directory by its name, but with 4 bytes.*member x/"):
+        kit.read(kit.member(b"x/", b"data") + kit.END)
 
 
 def test_a_continued_member_is_an_error(kit):

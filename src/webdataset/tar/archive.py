@@ -6,7 +6,7 @@ What decides in doubt is GNU tar. Where it lists and extracts differently, or co
 - Bytes after two zero blocks that are no header are passed over. After a lone zero block GNU tar warns and stops;
   we warn (strict mode: raise), since a header that was zeroed out looks the same.
 - Hard and symbolic links, devices, FIFOs and directories have no data, whatever their size field says.
-- A regular name that ends in a slash is a directory; a type that nobody knows is a regular file.
+- A regular name that ends in a slash is a directory, which must be empty; a type that nobody knows is a regular file.
 - An extended header replaces one before it; a global one holds until the next or until the archive ends.
 """
 
@@ -73,42 +73,36 @@ class Archive:
         self.globals: Records = []
         self.plain = True
         """Whether no global header has a say in the members' names and sizes."""
-        self._zeros = 0
-        self._headers = 0
+        self.zeros = 0
+        """How many zero blocks there were since the last header."""
 
     def step(self) -> Member | None:
         """Read the next member's headers; None if there was something else, such as an end marker."""
         start = self.cursor.offset
         block = self.cursor.take(BLOCK)
         if not block.strip(b"\0"):
-            self._zero_block(block)
+            self._zero_block(block, start)
             return None
         try:
             header = self._header(block, start)
         except ShardError:
-            if not self._zeros:
+            if not self.zeros:
                 raise
             self._pass_over_garbage(start, block)
             return None
-        if self._zeros:
-            self.globals, self.plain, self._zeros = [], True, 0
-        self._headers += 1
+        if self.zeros:
+            self.globals, self.plain, self.zeros = [], True, 0
         if header.type == GLOBAL:
             self._global(header, start)
             return None
         return self._member(header, start)
-
-    def seen(self) -> None:
-        """Note that members were read past this object, so that no end marker stands."""
-        self._zeros = 0
-        self._headers += 1
 
     def finish(self) -> None:
         """Say what there is to say where the stream has ended."""
         offset = self.cursor.offset
         if not offset:
             raise ShardError("the shard is empty: it has 0 bytes", url=self.url)
-        if not self._zeros:
+        if not self.zeros:
             self.report.warn(
                 "the archive has no end marker: it may have been cut between two members", url=self.url, offset=offset
             )
@@ -170,7 +164,8 @@ class Archive:
             raise ShardError(str(error), offset=offset) from None
 
     def _global(self, header: Header, offset: int) -> None:
-        self.globals = self._records(header, offset)
+        # Of two records with one keyword in a global header GNU tar takes the first; in others, the last.
+        self.globals = self._records(header, offset)[::-1]
         self.plain = not is_telling(self.globals)
 
     def _header_data(self, header: Header, offset: int, limit: int) -> bytes:
@@ -271,11 +266,11 @@ class Archive:
 
     # -- the end ---------------------------------------------------------------------------------
 
-    def _zero_block(self, block: bytes) -> None:
+    def _zero_block(self, block: bytes, start: int) -> None:
         if len(block) == BLOCK:
-            self._zeros += 1
+            self.zeros += 1
             self._skip_zero_blocks()
-        elif not self._headers and not self._zeros:
+        elif start == 0:
             raise ends_early("a header", len(block), BLOCK).at(offset=0)
 
     def _skip_zero_blocks(self) -> None:
@@ -283,12 +278,12 @@ class Archive:
         cursor = self.cursor
         ahead = cursor.buffer[cursor.place :]
         blocks = (len(ahead) - len(ahead.lstrip(b"\0"))) // BLOCK
-        self._zeros += blocks
+        self.zeros += blocks
         cursor.place += blocks * BLOCK
 
     def _pass_over_garbage(self, start: int, block: bytes) -> None:
         """Read the stream to its end, and say so if more than harmless garbage may be lost."""
-        if self._zeros == 1:
+        if self.zeros == 1:
             self.report.warn(
                 "a lone zero block, and after it no header: the rest of the archive is not read",
                 url=self.url,
@@ -296,7 +291,7 @@ class Archive:
             )
         cursor = self.cursor
         window, offset = block, start
-        warned = self._zeros == 1
+        warned = self.zeros == 1
         while window:
             if not warned and (found := _header_in(window)) is not None:
                 warned = True
@@ -319,6 +314,8 @@ def _settle_type(member: Member) -> None:
     kind = member.type
     if kind in REGULAR:
         member.type = DIRECTORY if member.name.endswith("/") else "0"
+        if member.type == DIRECTORY and member.stored:
+            raise ValueError(f"a directory by its name, but with {member.stored} bytes of data")
     elif kind in NO_DATA:
         member.stored = 0
     elif kind == DUMP_DIRECTORY:

@@ -50,21 +50,16 @@ class Cursor:
 
     def fill(self, size: int) -> bool:
         """Make the next bytes of the stream the window, padding passed over; False at the end."""
-        assert self.place == len(self.buffer)
-        pad, self.pad = self.pad, 0
+        pad = self.pad
         data = self.read(size + pad)
         self.base += len(self.buffer)
         self.buffer = data
-        self.place = min(pad, len(data))
-        if pad and len(data) <= pad:
-            missing = pad - len(data)
-            if missing and (got := len(self.take(missing))) < missing:
-                raise ShardError(
-                    f"the archive ends early: {pad - missing + got} of {pad} bytes of padding after a member are there",
-                    offset=self.offset,
-                )
-            return self.fill(size)
-        return bool(data)
+        if len(data) > pad:
+            self.place = pad
+            self.pad = 0
+            return True
+        self.place = len(data)
+        return self._pass_padding(len(data)) and self.fill(size)
 
     def take(self, size: int) -> bytes:
         """The next `size` bytes, fewer only where the stream ends."""
@@ -103,6 +98,16 @@ class Cursor:
         if data is None:
             raise ShardError("the stream gave no data: it must be a blocking one")
         return bytes(data)
+
+    def _pass_padding(self, got: int) -> bool:
+        """Read the rest of the padding, of which some bytes were got; False if there was none to read."""
+        pad, self.pad = self.pad, 0
+        got += len(self.take(pad - got))
+        if got < pad:
+            raise ShardError(
+                f"the archive ends early: {pad - got} bytes of padding after a member are missing", offset=self.offset
+            )
+        return pad > 0
 
     def _from_stream(self, rest: bytes, size: int) -> bytes:
         """`rest` and what follows it in the stream, `size` bytes in all if there are so many."""

@@ -16,6 +16,8 @@ SIZE = slice(124, 136)
 MODE = slice(100, 108)
 MTIME = slice(136, 148)
 
+_OCTAL = re.compile(rb"([0-7]+)(?:[\0 \t\n\v\f\r]|\Z)", re.DOTALL)
+
 
 class Header(NamedTuple):
     """What a header block says, before any extended header changes it."""
@@ -66,7 +68,7 @@ def parse_header(block: bytes) -> Header:
 def check_checksum(block: bytes) -> None:
     """Raise ValueError unless the sum of the bytes, unsigned or signed, is the one the header states."""
     try:
-        stated = _octal(block[CHECKSUM])
+        stated = octal(block[CHECKSUM])
     except ValueError:
         raise ValueError("the header's checksum is not a number") from None
     unsigned = sum(block) - sum(block[CHECKSUM]) + 8 * 32
@@ -104,7 +106,24 @@ def number(field: bytes) -> int:
         if not -MAX_NUMBER <= value <= MAX_NUMBER:
             raise ValueError("a number out of range")
         return value
-    return _octal(field)
+    return octal(field)
+
+
+def octal(field: bytes) -> int:
+    """The value of a field of octal digits.
+
+    >>> octal(b"0000644\\0")
+    420
+    """
+    text = field.removeprefix(b"\0").lstrip(BLANKS)
+    if not text:
+        raise ValueError("blanks instead of a number")
+    if text[0] == 0:
+        return 0
+    match = _OCTAL.match(text)
+    if match is None:
+        raise ValueError(f"{field!r} instead of a number")
+    return int(match[1], 8)
 
 
 def until_nul(field: bytes) -> bytes:
@@ -132,21 +151,6 @@ def padding(size: int) -> int:
     (0, 511, 0)
     """
     return -size % BLOCK
-
-
-_OCTAL = re.compile(rb"([0-7]+)(?:[\0 \t\n\v\f\r]|\Z)", re.DOTALL)
-
-
-def _octal(field: bytes) -> int:
-    text = field.removeprefix(b"\0").lstrip(BLANKS)
-    if not text:
-        raise ValueError("blanks instead of a number")
-    if text[0] == 0:
-        return 0
-    match = _OCTAL.match(text)
-    if match is None:
-        raise ValueError(f"{field!r} instead of a number")
-    return int(match[1], 8)
 
 
 def _number_or_zero(field: bytes) -> int:

@@ -3,33 +3,39 @@
 from __future__ import annotations
 
 import re
+from struct import Struct
 from zlib import adler32
 
 from .cursor import Cursor
-from .header import BLOCK, number
+from .header import BLOCK, number, octal, until_nul
+from .limits import Limits
 from .pax import is_telling, parse_records
 
 MemberTuple = tuple[str, int, bytes]
 """A regular member: its name, the offset of its first header, its data."""
 
-REGULAR, OLD_REGULAR, EXTENDED = ord("0"), 0, ord("x")
+REGULAR, OLD_REGULAR, EXTENDED, LONG_NAME = ord("0"), 0, ord("x"), ord("L")
+POSIX = b"ustar\0"
+MAGICS = frozenset({POSIX, b"ustar "})
 SLASH = ord("/")
 CACHE = 10_000
 
+# Name, size, checksum, type, magic, and the first byte of the prefix.
+_FIELDS = Struct("100s24x12s12x8sB100x6s82xB166x").unpack_from
 _MTIME = re.compile(rb"(?:[0-9][0-9] mtime=[0-9]+(?:\.[0-9]+)?\n)+")
 
 
 class PlainMembers:
     """Reads plain members out of windows.
 
-    Plain is a regular file in the ustar or GNU format with a name of up to 100 bytes, perhaps behind an
-    extended header that only tells times. Each header's checksum is checked.
+    Plain is a regular file in the ustar or GNU format, perhaps behind one extended header that tells its name
+    or its times. Every header's checksum is checked.
     """
 
-    def __init__(self, max_member_bytes: int) -> None:
-        self._limit = max_member_bytes
+    def __init__(self, limits: Limits) -> None:
         self._sums = _Sums()
-        self._sizes = _Sizes(max_member_bytes)
+        self._sizes = _Sizes(limits.max_member_bytes)
+        self._max_name = limits.max_name_bytes
 
     def one_by_one(self, cursor: Cursor, out: list[MemberTuple]) -> tuple[str, int, int] | None:
         """Read members until the window ends or one is not plain.
@@ -38,32 +44,35 @@ class PlainMembers:
         its size, with the cursor at its data.
         """
         buffer, base, place = cursor.buffer, cursor.base, cursor.place
-        sums, sizes = self._sums, self._sizes
-        begin = place
-        last = len(buffer) - BLOCK
+        sums, sizes, fields, checksum = self._sums, self._sizes, _FIELDS, adler32
+        begin, last, path = place, len(buffer) - BLOCK, b""
         while place <= last:
-            header = buffer[place : place + BLOCK]
+            name, size_field, sum_field, kind, magic, prefix = fields(buffer, place)
             # adler32's low half is 1 + the sum of the bytes modulo 65521: the cheapest sum there is.
-            if adler32(header) & 0xFFFF != sums[header[148:156]]:
+            if checksum(buffer[place : place + BLOCK]) & 0xFFFF != sums[sum_field]:
                 break
-            magic = header[257:263]
-            if magic == b"ustar\0":
-                if header[345]:
-                    break
-            elif magic != b"ustar ":
+            if magic not in MAGICS:
                 break
-            size = sizes[header[124:136]]
+            size = sizes[size_field]
             stop = place + BLOCK + size
             following = stop + (-size & 511)
-            kind = header[156]
-            if kind == EXTENDED and begin == place and following <= last:
-                if size <= 0 or not _only_tells_times(buffer[place + BLOCK : stop]):
+            if kind and kind != REGULAR:
+                if place != begin or following > last or size <= 0:
                     break
-                place = following
+                told = _told(kind, buffer[place + BLOCK : following], size)
+                if told is None or len(told) > self._max_name:
+                    break
+                path, place = told, following
                 continue
-            end = header.find(b"\0", 0, 100)
-            name = header[:end] if end >= 0 else header[:100]
-            if (kind not in (REGULAR, OLD_REGULAR)) or size < 0 or not name or name[-1] == SLASH:
+            if path:
+                name, path = path, b""
+            else:
+                end = name.find(b"\0")
+                if end >= 0:
+                    name = name[:end]
+                if prefix and magic == POSIX:
+                    name = until_nul(buffer[place + 345 : place + 500]) + b"/" + name
+            if size < 0 or not name or name[-1] == SLASH:
                 break
             text = name.decode("utf-8", "surrogateescape")
             if following > len(buffer):
@@ -80,7 +89,7 @@ class _Sums(dict[bytes, int]):
 
     def __missing__(self, field: bytes) -> int:
         try:
-            low_half = number(field) - 8 * 32 + sum(field) + 1
+            low_half = octal(field) - 8 * 32 + sum(field) + 1
         except ValueError:
             low_half = -1
         return _remember(self, field, low_half if 0 < low_half < 65521 else -1)
@@ -109,10 +118,25 @@ def _remember(cache: dict[bytes, int], field: bytes, value: int) -> int:
     return value
 
 
-def _only_tells_times(data: bytes) -> bool:
-    if len(data) < 100 and data[:2] == b"%d" % len(data) and _MTIME.fullmatch(data) and data.count(b"\n") == 1:
-        return True
+def _told(kind: int, data: bytes, size: int) -> bytes | None:
+    """The name that an extended header tells, empty if it tells none; None if it tells something else."""
+    if kind == LONG_NAME:
+        return until_nul(data) or None
+    if kind != EXTENDED:
+        return None
+    data = data[:size]
+    if size < 100 and data[:2] == b"%d" % size and data.count(b"\n") == 1 and _MTIME.fullmatch(data):
+        return b""
     try:
-        return not is_telling(parse_records(data))
+        records = parse_records(data)
     except ValueError:
-        return False
+        return None
+    told = b""
+    for keyword, value in records:
+        if keyword == b"path":
+            told = until_nul(value)
+            if not told:
+                return None
+        elif is_telling([(keyword, value)]):
+            return None
+    return told

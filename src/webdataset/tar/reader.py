@@ -23,6 +23,7 @@ __all__ = ["Entry", "Limits", "MemberTuple", "read_members", "scan_members"]
 WINDOW = 1 << 20
 SMALL = 16 << 10
 """Up to this mean size of members, headers and all, it pays to read many at once."""
+MAX_PAUSE = 1023
 BIG = 32 << 10
 """From this size on a member is read straight into its own bytes, if a window does not already hold it."""
 
@@ -80,7 +81,7 @@ class _Reader:
         self.cursor = Cursor(stream)
         self.archive = Archive(self.cursor, limits, report, url)
         self._limits = limits
-        self._plain = PlainMembers(limits.max_member_bytes)
+        self._plain = PlainMembers(limits)
         self._window = WINDOW
         self._numpy: ModuleType | None = None
         self._pause = self._pauses = 0
@@ -89,39 +90,46 @@ class _Reader:
         """Where the last big member's padding ended."""
 
     def window(self, out: list[MemberTuple]) -> bool:
-        """Read one window and the member that it cuts; False at the end of the stream."""
-        cursor, archive = self.cursor, self.archive
-        if not cursor.fill(self._window):
-            return False
-        self._window = min(4 * self._window, WINDOW)
-        while cursor.left:
-            if archive.plain:
-                cut = self._plain_members(out)
-                if cut is not None:
-                    self._take(*cut, out)
-                    continue
-                if not cursor.left:
-                    break
-            member = archive.step()
-            if member is not None:
-                self._data(member, out)
-        return True
+        """Read one window and the member that it cuts, more if windows are small; False at the end."""
+        cursor = self.cursor
+        enough = cursor.offset + WINDOW
+        while cursor.fill(self._window):
+            self._window = min(4 * self._window, WINDOW)
+            while cursor.place < len(cursor.buffer):
+                self._members(out)
+            if self._window == WINDOW or cursor.offset > enough:
+                return True
+        return False
 
-    def _plain_members(self, out: list[MemberTuple]) -> tuple[str, int, int] | None:
-        """Read plain members the fastest way; return one that goes beyond the window."""
-        cursor, before = self.cursor, len(out)
-        if cursor.left >= ENOUGH and self._try_at_once():
-            ahead = cursor.left
-            read_at_once(self._numpy, cursor, out, self._limits.max_member_bytes)
-            if cursor.left > ahead // 2 or (len(out) - before) * SMALL < ahead:
-                self._pauses = min(2 * self._pauses + 1, 63)
-                self._pause = self._pauses
-            else:
-                self._pauses = 0
-        cut = self._plain.one_by_one(cursor, out)
-        if cut is not None or len(out) > before:
-            self.archive.seen()
-        return cut
+    def _members(self, out: list[MemberTuple]) -> None:
+        """Read members off the window, until it is used up or after one that is not plain."""
+        cursor, archive = self.cursor, self.archive
+        if archive.plain:
+            before = len(out)
+            if len(cursor.buffer) - cursor.place >= ENOUGH and self._try_at_once():
+                self._read_at_once(out)
+            cut = self._plain.one_by_one(cursor, out)
+            if cut is not None:
+                archive.zeros = 0
+                self._take(*cut, out)
+                return
+            if len(out) > before:
+                archive.zeros = 0
+            if cursor.place == len(cursor.buffer):
+                return
+        member = archive.step()
+        if member is not None:
+            self._data(member, out)
+
+    def _read_at_once(self, out: list[MemberTuple]) -> None:
+        """Try many members at once; if that did not pay, pause for a while, and longer each time."""
+        ahead, before = self.cursor.left, len(out)
+        read_at_once(self._numpy, self.cursor, out, self._limits.max_member_bytes)
+        if self.cursor.left > ahead // 2 or (len(out) - before) * SMALL < ahead:
+            self._pauses = min(2 * self._pauses + 1, MAX_PAUSE)
+            self._pause = self._pauses
+        else:
+            self._pauses = 0
 
     def _try_at_once(self) -> bool:
         """Whether to look for many small members; after a failure, not for a growing number of windows."""
@@ -156,21 +164,25 @@ class _Reader:
         """Take a regular member's data at the cursor."""
         cursor = self.cursor
         data_offset = cursor.offset
-        if size >= BIG and size > cursor.left:
-            # Shards repeat themselves: read next what stood between the last two big members, so that the
-            # data of the following one begin with a read of their own and need no second copy.
-            gap = data_offset - self._big_end
-            self._window = gap if gap < BIG else BLOCK
         data = cursor.take(size)
         if len(data) < size:
             raise ends_early("the member", len(data), size).at(offset=offset, member=name)
         out.append((name, offset, data))
-        pad = padding(size)
-        self._big_end = data_offset + size + pad if size >= BIG else self._big_end
-        self._skip_padding(pad)
+        pad = -size % BLOCK
+        if size >= BIG:
+            if not cursor.buffer:
+                # Shards repeat themselves: read next what stood between the last two big members, so that
+                # the data of the following one begin with a read of their own and need no second copy.
+                gap = data_offset - self._big_end
+                self._window = gap if gap < BIG else BLOCK
+            self._big_end = data_offset + size + pad
+        self._pass_over_padding(pad)
 
-    def _skip_padding(self, pad: int) -> None:
+    def _pass_over_padding(self, pad: int) -> None:
         cursor = self.cursor
+        if not cursor.buffer:
+            cursor.pad = pad
+            return
         passed = min(pad, cursor.left)
         cursor.place += passed
         cursor.pad = pad - passed
@@ -179,4 +191,4 @@ class _Reader:
         passed = self.cursor.skip(member.stored)
         if passed < member.stored:
             raise ends_early("the member", passed, member.stored).at(offset=member.offset, member=member.name)
-        self._skip_padding(padding(member.stored))
+        self._pass_over_padding(padding(member.stored))
