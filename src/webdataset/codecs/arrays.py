@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 FREE_BYTES = 64 << 20
 MAX_RATIO = 1000
+TORCH_SWITCHES = (
+    "allow it with torch.serialization.add_safe_globals, or, if you trust the data to run code, "
+    "decode(allow_pickle=True), WDS_ALLOW_PICKLE=1 or WDS_PYTORCH_WEIGHTS_ONLY=0"
+)
 
 
 def encode_npy(value: Any) -> bytes:
@@ -161,13 +165,12 @@ def check_expansion(size: int, stored: int) -> None:
 
 def _torch_refusal(exn: Exception) -> WebDatasetError:
     """torch's page of advice as one line: what was refused and how to allow it here."""
-    named = re.search(r"GLOBAL (\S+)", str(exn))
-    if named is None:
-        return DecodingError("it is not a file of tensors and plain data that torch.save wrote")
-    return UnsafePickleError(
-        f"the file asks for {named[1]}, which is not plain data",
-        hint="allow it with torch.serialization.add_safe_globals, or, if you trust the data to run code, "
-        "decode(allow_pickle=True), WDS_ALLOW_PICKLE=1 or WDS_PYTORCH_WEIGHTS_ONLY=0",
+    if named := re.search(r"GLOBAL (\S+)", str(exn)):
+        return UnsafePickleError(f"the file asks for {named[1]}, which is not plain data", hint=TORCH_SWITCHES)
+    reason = re.search(r"Unsupported [^.\n]*", str(exn))
+    return DecodingError(
+        f"torch does not read it as tensors and plain data ({reason[0] if reason else 'not written by torch.save'})",
+        hint=TORCH_SWITCHES,
     )
 
 
