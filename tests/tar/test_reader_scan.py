@@ -44,13 +44,13 @@ def test_a_stream_that_cannot_seek_is_read_through(kit):
     archive = kit.member(b"a", b"x" * 200_000) + kit.member(b"b", b"y") + kit.END
     entries = kit.scan(kit.stream(archive, [1000]))
     assert entries == kit.scan(archive)
-    assert [(entry.name, entry.offset) for entry in entries] == [("a", 0), ("b", 200_704 + 512)]
+    assert [(entry.name, entry.offset) for entry in entries] == [("a", 0), ("b", 200_704)]
 
 
 def test_scanning_starts_where_the_file_stands(kit):
     file = io.BytesIO(b"before" + kit.member(b"a", b"x" * 200_000) + kit.member(b"b", b"y") + kit.END)
     file.seek(6)
-    assert [entry.offset for entry in kit.scan(file)] == [0, 200_704 + 512]
+    assert [entry.offset for entry in kit.scan(file)] == [0, 200_704]
 
 
 @pytest.mark.parametrize("seekable", [True, False])
