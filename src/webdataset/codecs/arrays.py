@@ -6,7 +6,6 @@ import io
 import math
 import pickle
 import re
-import zipfile
 from typing import TYPE_CHECKING, Any
 
 from webdataset.errors import DecodingError, EncodingError, SecurityError, UnsafePickleError, WebDatasetError
@@ -17,6 +16,8 @@ from .packages import is_array, is_tensor, package, torch_package
 from .tenbin import decode_buffer, encode_buffer
 
 if TYPE_CHECKING:
+    import zipfile
+
     import numpy as np
 
     Array = np.ndarray[Any, Any]
@@ -58,6 +59,8 @@ def decode_npy(data: bytes) -> Array:
 
 def encode_npz(value: Any) -> bytes:
     """A dict of arrays as a compressed zip archive, byte for byte as numpy.savez_compressed makes it."""
+    import zipfile
+
     import numpy as np
 
     if not isinstance(value, dict):
@@ -72,6 +75,8 @@ def encode_npz(value: Any) -> bytes:
 
 def decode_npz(data: bytes) -> dict[str, Any]:
     """The arrays of a zip archive, by name."""
+    import zipfile
+
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         members = archive.infolist()
         check_expansion(sum(member.file_size for member in members), len(data))

@@ -15,9 +15,6 @@ from typing import Any, TypeVar
 from webdataset.errors import UnsafePickleError
 from webdataset.settings import settings
 
-from .pickle_machine import Machine
-from .pickle_objects import registered
-
 T = TypeVar("T")
 
 
@@ -35,6 +32,8 @@ def loads(data: bytes, *, allow_pickle: bool | None = None) -> Any:
         raise UnsafePickleError("pickles are refused in secure mode (WDS_SECURE, enforce_security)")
     if settings.allow_pickle if allow_pickle is None else allow_pickle:
         return pickle.loads(data)  # noqa: S301 the user's word
+    from .pickle_machine import Machine
+
     return Machine(data).run()
 
 
@@ -55,6 +54,8 @@ def register_safe_global(cls: T, name: str | None = None) -> T:
     >>> loads(dumps(fractions.Fraction(1, 3)))
     Fraction(1, 3)
     """
+    from .pickle_objects import registered
+
     named: Any = cls
     registered[name or f"{named.__module__}.{named.__qualname__}"] = cls
     return cls
