@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
-import tempfile
 import weakref
 from collections.abc import Iterator
 from typing import Any
@@ -55,6 +53,9 @@ class _Reports:
     """A folder in which workers leave their reports; it goes when the last loader that shares it goes."""
 
     def __init__(self) -> None:
+        import shutil
+        import tempfile
+
         self.folder = tempfile.mkdtemp(prefix="webdataset-reports-")
         weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
 

@@ -18,9 +18,8 @@ import contextlib
 import mmap
 import os
 import struct
-import tempfile
+import sys
 import weakref
-from multiprocessing.context import get_spawning_popen
 from typing import Any
 
 from .workers import pytorch_worker_info
@@ -50,18 +49,26 @@ class PassCounter:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """To a worker being started goes the shared memory, to any other copy the counts as they are."""
-        if get_spawning_popen() is None:
+        if not _starting_a_process():
             return _restored, (bytes(self._memory),)
         if self._path is None:
             self._move_to_file()
         return PassCounter, (self._path,)
 
     def _move_to_file(self) -> None:
+        import tempfile
+
         handle, path = tempfile.mkstemp(prefix="webdataset-passes-")
         os.write(handle, bytes(self._memory))
         os.close(handle)
         weakref.finalize(self, _remove, path, os.getpid())
         self._path, self._memory = path, _shared_memory(path)
+
+
+def _starting_a_process() -> bool:
+    """Is this thread pickling for a worker process that is being spawned?"""
+    context = sys.modules.get("multiprocessing.context")
+    return context is not None and context.get_spawning_popen() is not None
 
 
 def _slot() -> int:

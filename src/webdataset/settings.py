@@ -10,6 +10,7 @@ import os
 GIB = 1 << 30
 DEFAULT_MEMBER_BYTES = 8 * GIB
 DEFAULT_DECODED_BYTES = 4 * GIB
+DEFAULT_RATIO = 1000
 
 
 class Settings:
@@ -20,18 +21,18 @@ class Settings:
     """
 
     def __init__(self) -> None:
-        self._enforce_security: bool | None = None
+        self._enforce_security = False
 
     # -- safety ----------------------------------------------------------------------------------
 
     @property
     def secure(self) -> bool:
         """`WDS_SECURE=1` or `wds.utils.enforce_security = True`: no commands, pickles, rewriting, local files."""
-        return _flag("WDS_SECURE") if self._enforce_security is None else self._enforce_security
+        return self._enforce_security or _flag("WDS_SECURE")
 
     @secure.setter
-    def secure(self, value: bool | None) -> None:
-        self._enforce_security = None if value is None else bool(value)
+    def secure(self, value: bool) -> None:
+        self._enforce_security = bool(value)
 
     @property
     def secure_roots(self) -> list[str]:
@@ -83,6 +84,11 @@ class Settings:
         """The most bytes that one compressed field or shard member may expand to (`WDS_MAX_DECODED_BYTES`)."""
         return _size("WDS_MAX_DECODED_BYTES") or DEFAULT_DECODED_BYTES
 
+    @property
+    def max_ratio(self) -> int:
+        """How many times its size compressed data may expand to, above 64 MiB (`WDS_MAX_RATIO`)."""
+        return _size("WDS_MAX_RATIO") or DEFAULT_RATIO
+
     # -- urls and storage ------------------------------------------------------------------------
 
     def url_variable(self, name: str) -> str | None:
@@ -110,6 +116,14 @@ class Settings:
     @property
     def ais_endpoint(self) -> str | None:
         return os.environ.get("AIS_ENDPOINT")
+
+    @property
+    def hf_token(self) -> str | None:
+        return os.environ.get("HF_TOKEN")
+
+    @property
+    def hf_endpoint(self) -> str | None:
+        return os.environ.get("HF_ENDPOINT")
 
     @property
     def cache_dir(self) -> str | None:

@@ -19,6 +19,7 @@ from .gopen import gopen
 from .handlers import Handler, ask, reraise_exception
 from .reports import Report, current_report
 from .stages import pipelinefilter
+from .storage.streams import arriving
 from .storage.urls import local_path
 from .tar.reader import read_members
 
@@ -396,7 +397,7 @@ def _files(
 def _members(
     stream: Any, url: str | None, report: Report, select: SelectFile | None, rename: RenameFile | None
 ) -> Iterator[list[Member]]:
-    plain = decompressed(stream, url=url)
+    plain = decompressed(arriving(stream), url=url)
     windows = read_members(plain, url=url, report=report)
     try:
         for window in windows:

@@ -172,7 +172,7 @@ class _Utils(types.ModuleType):
         return settings.secure
 
     @enforce_security.setter
-    def enforce_security(self, value: bool | None) -> None:
+    def enforce_security(self, value: bool) -> None:
         settings.secure = value
 
 

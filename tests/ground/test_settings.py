@@ -32,6 +32,12 @@ def test_setting_enforce_security_reaches_everything(monkeypatch):
     assert not settings.secure
 
 
+def test_a_program_cannot_undo_the_environments_security(monkeypatch):
+    monkeypatch.setenv("WDS_SECURE", "1")
+    monkeypatch.setattr(wds.utils, "enforce_security", False)
+    assert settings.secure
+
+
 def test_rank_and_worker_come_from_the_environment(monkeypatch):
     for name, value in (("RANK", "2"), ("WORLD_SIZE", "4"), ("WORKER", "1"), ("NUM_WORKERS", "3")):
         monkeypatch.setenv(name, value)

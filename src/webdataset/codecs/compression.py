@@ -23,7 +23,6 @@ from .methods import KINDS
 READ_BYTES = 256 << 10
 WRITE_BYTES = 256 << 10  # the smallest piece that is decompressed at once
 HEAD_BYTES = 512
-MAX_RATIO = 1000
 RATIO_FLOOR = 64 << 20  # small data may be mostly zeros; above this size a bomb is worth looking for
 
 
@@ -178,7 +177,7 @@ class _Expanded:
         self._stream = stream
         self._kind = KINDS[kind]
         self._url = url
-        self._max_ratio = getattr(settings, "max_ratio", MAX_RATIO) if max_ratio is None else max_ratio
+        self._max_ratio = settings.max_ratio if max_ratio is None else max_ratio
         self._decompressor = self._kind.decompressor()
         self._waiting = head
         self._piece = b""

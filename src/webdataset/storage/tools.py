@@ -68,9 +68,9 @@ def open_hf(url: str, mode: str = "rb", **options: Any) -> Any:
         raise StorageError("hf: urls can only be read", url=url)
     from .http import open_http
 
-    token = options.pop("token", None) or _hf_token()
+    token = options.pop("token", None) or settings.hf_token or _hf_token()
     headers = {"Authorization": f"Bearer {token}"} if token else {}
-    return open_http(hf_address(url), mode, headers=headers, **options)
+    return open_http(hf_address(url, settings.hf_endpoint or HF_ENDPOINT), mode, headers=headers, **options)
 
 
 def hf_address(url: str, endpoint: str = HF_ENDPOINT) -> str:

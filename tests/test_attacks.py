@@ -1,0 +1,444 @@
+"""Foreign data must not run code, reach files, fill memory or pass for something else.
+
+The attacks on pickles are in tests/codecs/test_attacks.py; here are those on the whole way from a shard to a sample.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import logging
+import os
+import pickle
+import resource
+import subprocess
+import sys
+import tarfile
+import threading
+import warnings
+import zlib
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import numpy as np
+import pytest
+import torch
+
+import webdataset as wds
+from tests_support import numbered, tar_bytes
+from webdataset.errors import DecodingError, LimitError, SecurityError, ShardError, UnsafePickleError, WebDatasetError
+
+
+class Evil:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, canary):
+        self.canary = str(canary)
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.canary}",)
+
+
+@pytest.fixture
+def canary(tmp_path):
+    """A file that must not be there at the end of the test."""
+    path = tmp_path / "canary"
+    yield path
+    assert not path.exists()
+
+
+@pytest.fixture
+def serve():
+    """Serve answers by path on loopback: `serve({"/a.tar": (200, {}, b"...")})` returns the address."""
+    servers = []
+
+    def start(answers, seen=None):
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                if seen is not None:
+                    seen.append((self.path, dict(self.headers)))
+                status, headers, body = answers[self.path]
+                self.send_response(status)
+                for name, value in {"Content-Length": str(len(body)), **headers}.items():
+                    self.send_header(name, value)
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *args):
+                """Keep quiet."""
+
+        server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        servers.append((server, thread))
+        return f"http://127.0.0.1:{server.server_port}"
+
+    yield start
+    for server, thread in servers:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def read(url, *stages, **kw):
+    dataset = wds.WebDataset(url, **kw)
+    return list(dataset.compose(*stages))
+
+
+def evil_fields(canary):
+    evil = Evil(canary)
+    legacy = io.BytesIO()
+    torch.save({"x": evil}, legacy, _use_new_zipfile_serialization=False)
+    modern = io.BytesIO()
+    torch.save({"x": evil}, modern)
+    objects = io.BytesIO()
+    np.save(objects, np.array([evil], dtype=object), allow_pickle=True)
+    packed = io.BytesIO()
+    np.savez(packed, x=np.array([evil], dtype=object))
+    plain = pickle.dumps(evil)
+    return {
+        "pyd": plain,
+        "pkl": plain,
+        "pickle": plain,
+        "x.pyd": plain,
+        "pyd.gz": gzip.compress(plain),
+        "pth": modern.getvalue(),
+        "old.pth": legacy.getvalue(),
+        "npy": objects.getvalue(),
+        "npz": packed.getvalue(),
+    }
+
+
+FIELDS = ["pyd", "pkl", "pickle", "x.pyd", "pyd.gz", "pth", "old.pth", "npy", "npz"]
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_a_field_that_would_run_code_is_refused(make_shard, canary, field):
+    shard = make_shard(files=[(f"a.{field}", evil_fields(canary)[field])])
+    with pytest.raises(DecodingError, match=r"key a, field "):
+        read(shard, wds.decode())
+
+
+@pytest.mark.parametrize("field", ["pyd", "pth"])
+def test_the_refusal_names_the_object_and_the_switch(make_shard, canary, field):
+    shard = make_shard(files=[(f"a.{field}", evil_fields(canary)[field])])
+    with pytest.raises(DecodingError, match=r"(posix|os|nt)\.system.*allow_pickle"):
+        read(shard, wds.decode())
+
+
+def test_the_users_word_allows_pickles(make_shard, tmp_path):
+    proof = tmp_path / "proof"
+    shard = make_shard(files=[("a.pyd", pickle.dumps(Evil(proof)))])
+    read(shard, wds.decode(allow_pickle=True))
+    assert proof.exists()
+
+
+def test_xdecode_refuses_pickles_too(make_shard, canary):
+    shard = make_shard(files=[("a.pyd", pickle.dumps(Evil(canary)))])
+    with pytest.raises((DecodingError, UnsafePickleError)):
+        read(shard, wds.xdecode())
+
+
+def test_a_samples_cache_poisoned_with_a_pickle_runs_nothing(make_shard, canary, tmp_path):
+    import sqlite3
+
+    path = str(tmp_path / "cache.db")
+    dataset = wds.WebDataset(make_shard(samples=2)).dbcache(path, 2)
+    list(dataset)
+    for name in os.listdir(tmp_path):
+        if name.startswith("cache.db"):
+            with sqlite3.connect(tmp_path / name) as db:
+                db.execute("update cache set data = ?", (pickle.dumps(Evil(canary)),))
+            db.close()
+    with pytest.raises(WebDatasetError):
+        list(dataset)
+
+
+# -- secure mode -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def secure(monkeypatch):
+    monkeypatch.setenv("WDS_SECURE", "1")
+
+
+def test_secure_mode_refuses_pipes(secure, canary):
+    with pytest.raises(SecurityError):
+        read(f"pipe:touch {canary}")
+
+
+def test_secure_mode_refuses_pipes_for_writing(secure, canary):
+    with pytest.raises(SecurityError), wds.TarWriter(f"pipe:touch {canary}; cat") as sink:
+        sink.write({"__key__": "a", "txt": "x"})
+
+
+@pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}", "file://localhost{}", "/proc/self/root{}"])
+def test_secure_mode_refuses_local_files_whatever_they_are_called(make_shard, monkeypatch, form):
+    shard = make_shard()
+    monkeypatch.setenv("WDS_SECURE", "1")
+    with pytest.raises(SecurityError):
+        read(form.format(shard))
+    with pytest.raises(SecurityError):
+        wds.gopen(form.format(shard))
+
+
+def test_secure_mode_refuses_local_files_through_the_cache(make_shard, monkeypatch, tmp_path):
+    shard = make_shard()
+    monkeypatch.setenv("WDS_SECURE", "1")
+    with pytest.raises(SecurityError):
+        read(shard, cache_dir=str(tmp_path / "cache"))
+
+
+def test_secure_mode_allows_the_roots_it_is_given_and_not_what_only_looks_like_them(make_shard, monkeypatch, tmp_path):
+    inside = make_shard("data/a.tar")
+    outside = make_shard("other/b.tar")
+    os.symlink(outside, tmp_path / "data" / "link.tar")
+    monkeypatch.setenv("WDS_SECURE", "1")
+    monkeypatch.setenv("WDS_SECURE_ROOTS", str(tmp_path / "data"))
+    assert len(read(inside)) == 10
+    for evil in (outside, f"{tmp_path}/data/../other/b.tar", f"{tmp_path}/data/link.tar", f"{tmp_path}/data-x/a.tar"):
+        with pytest.raises(SecurityError):
+            read(evil)
+
+
+def test_secure_mode_refuses_all_pickles(make_shard, monkeypatch, tmp_path):
+    shard = make_shard(files=[("a.pyd", pickle.dumps({"plain": 1}))])
+    monkeypatch.setenv("WDS_SECURE_ROOTS", str(tmp_path))
+    monkeypatch.setattr(wds.utils, "enforce_security", True)
+    with pytest.raises(DecodingError):
+        read(shard, wds.decode(allow_pickle=True))
+
+
+def test_secure_mode_refuses_rewriting(serve, monkeypatch, make_shard):
+    address = serve({"/a.tar": (200, {}, tar_bytes(numbered(2)))})
+    monkeypatch.setenv("GOPEN_REWRITE", f"{address}=file:{make_shard()}")
+    monkeypatch.setenv("WDS_SECURE", "1")
+    assert len(read(f"{address}/a.tar")) == 2
+
+
+def test_pipes_can_be_refused_alone(monkeypatch, canary):
+    monkeypatch.setenv("WDS_ALLOW_PIPE", "0")
+    with pytest.raises(SecurityError):
+        read(f"pipe:touch {canary}")
+
+
+# -- urls that come out of data --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", ["pipe:touch CANARY", "file:///etc/passwd", "/etc/passwd", "gopher://x/"])
+def test_a_redirect_reaches_only_web_servers(serve, canary, target):
+    address = serve({"/a.tar": (302, {"Location": target.replace("CANARY", str(canary))}, b"")})
+    with pytest.raises((OSError, ValueError)):
+        read(f"{address}/a.tar")
+
+
+def test_redirects_come_to_an_end(serve):
+    address = serve({"/a.tar": (302, {"Location": "/a.tar"}, b"")})
+    with pytest.raises(OSError, match="redirect"):
+        read(f"{address}/a.tar")
+
+
+def test_a_password_stays_with_its_host(serve):
+    seen: list = []
+    other = serve({"/b.tar": (200, {}, tar_bytes(numbered(1)))}, seen)
+    address = serve({"/a.tar": (302, {"Location": f"{other}/b.tar"}, b"")})
+    assert len(read(f"{address}/a.tar".replace("//", "//me:secret@"))) == 1
+    assert "Authorization" not in seen[0][1]
+
+
+def test_a_shard_list_from_a_server_cannot_name_commands(serve, canary, monkeypatch):
+    monkeypatch.setenv("ALLOW_OBSOLETE", "1")
+    spec = f"datasets:\n- name: x\n  shards: ['pipe:touch {canary}']\n".encode()
+    address = serve({"/spec.yaml": (200, {}, spec)})
+    with pytest.raises(ValueError, match="pipe"):
+        read(f"{address}/spec.yaml")
+
+
+@pytest.mark.parametrize("url", ["gs://b/a;touch CANARY", "gs://b/$(touch CANARY)", "gs://b/`touch CANARY`"])
+def test_a_url_is_never_part_of_a_shell_command(url, canary, tmp_path, monkeypatch):
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "gsutil").write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/words; exit 1\n')
+    (tools / "gsutil").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    url = url.replace("CANARY", str(canary))
+    with pytest.raises(OSError, match="gsutil"):
+        read([url])
+    assert url in (tmp_path / "words").read_text().split("\n")
+
+
+# -- names -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["__key__", "__url__", "__bad__", "__local_path__", "__worker__", "__anything"])
+def test_a_member_cannot_pass_for_a_samples_own_entry(make_shard, name):
+    shard = make_shard(files=[("a.txt", b"x"), (f"a.{name}", b"evil")])
+    with pytest.warns(wds.ShardWarning, match="reserved"):
+        (sample,) = read(shard)
+    assert sample["__key__"] == "a"
+    assert b"evil" not in sample.values()
+
+
+def test_members_called_bad_do_not_drop_samples(make_shard):
+    shard = make_shard(files=[("a.__bad__", b"1"), ("a.txt", b"x"), ("b.txt", b"y")])
+    with pytest.warns(wds.ShardWarning, match="reserved"):
+        assert [s["__key__"] for s in read(shard)] == ["a", "b"]
+
+
+def test_links_and_devices_are_not_followed(tmp_path):
+    path = tmp_path / "a.tar"
+    with tarfile.open(path, "w") as archive:
+        for kind, name in ((tarfile.SYMTYPE, "a.txt"), (tarfile.LNKTYPE, "b.txt"), (tarfile.CHRTYPE, "c.txt")):
+            member = tarfile.TarInfo(name)
+            member.type, member.linkname = kind, "/etc/passwd"
+            archive.addfile(member)
+        archive.addfile(tarfile.TarInfo("d.txt"), io.BytesIO())
+    assert [s["__key__"] for s in read(str(path))] == ["d"]
+
+
+def test_names_that_would_garble_a_terminal_are_escaped_in_errors(make_shard):
+    shard = make_shard(files=[("\x1b[2J\x07.cls", b"x")])
+    with pytest.raises(DecodingError) as caught:
+        read(shard, wds.decode())
+    assert "\x1b" not in str(caught.value)
+    assert "\x07" not in str(caught.value)
+
+
+def test_names_made_to_be_slow_to_split_are_not(make_shard):
+    names = ["/".join(["a" * 20] * 4) + "." * 10, "." * 99, "__" + "_" * 90, "a" * 90 + "./b.c"]
+    shard = make_shard(files=[(name, b"") for name in names * 200])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        read(shard, empty_check=False, handler=wds.ignore_and_continue)
+
+
+# -- sizes -----------------------------------------------------------------------------------------
+
+
+def header(name: str, size: int) -> bytes:
+    member = tarfile.TarInfo(name)
+    member.size = size
+    return member.tobuf(tarfile.GNU_FORMAT)
+
+
+def within(megabytes: int, program: str, *args: str) -> subprocess.CompletedProcess:
+    """Run a program that cannot have more memory than that."""
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_AS, (megabytes << 20, megabytes << 20))
+
+    return subprocess.run([sys.executable, "-c", program, *args], preexec_fn=limit, capture_output=True, text=True)
+
+
+READ = """
+import sys, webdataset as wds
+try:
+    print(len(list(wds.WebDataset(sys.argv[1]).decode())))
+except Exception as exn:
+    print(type(exn).__name__, exn)
+"""
+
+
+def test_a_size_that_lies_takes_no_memory(tmp_path):
+    path = tmp_path / "a.tar"
+    path.write_bytes(header("a.txt", 7 << 30) + b"short")
+    out = within(1024, READ, str(path))
+    assert out.stdout.startswith("ShardError") or out.stdout.startswith("LimitError"), out
+
+
+def test_a_member_beyond_the_limit_is_refused_with_the_cure(tmp_path, monkeypatch):
+    path = tmp_path / "a.tar"
+    path.write_bytes(tar_bytes([("a.txt", b"x" * 2000)]))
+    monkeypatch.setenv("WDS_MAX_MEMBER_BYTES", "1000")
+    with pytest.raises(LimitError, match="WDS_MAX_MEMBER_BYTES"):
+        read(str(path))
+
+
+@pytest.mark.parametrize("kind", [b"x", b"g", b"L", b"K"])
+def test_a_header_of_gigabytes_is_refused(tmp_path, kind):
+    path = tmp_path / "a.tar"
+    member = tarfile.TarInfo("a.txt")
+    member.type, member.size = kind, 5 << 30
+    with open(path, "wb") as file:
+        file.write(member.tobuf(tarfile.GNU_FORMAT))
+        file.truncate(3 << 30)
+    out = within(1024, READ, str(path))
+    assert out.stdout.startswith("LimitError"), out
+
+
+def test_a_shard_that_expands_without_end_takes_no_memory(tmp_path):
+    path = tmp_path / "bomb.tar.gz"
+    with gzip.open(path, "wb", compresslevel=9) as file:
+        file.write(header("a.txt", 6 << 30))
+        for _ in range(300):
+            file.write(bytes(1 << 20))
+    out = within(1400, READ, str(path))
+    assert out.stdout.startswith(("LimitError", "ShardError")), out
+
+
+def test_a_field_that_expands_without_end_is_refused(make_shard, monkeypatch):
+    packer = zlib.compressobj(9, wbits=31)
+    bomb = b"".join(packer.compress(bytes(1 << 20)) for _ in range(200)) + packer.flush()
+    shard = make_shard(files=[("a.txt.gz", bomb)])
+    with pytest.raises(DecodingError, match="WDS_MAX_RATIO"):
+        read(shard, wds.decode())
+
+
+def test_a_chain_of_extended_headers_comes_to_an_end(tmp_path):
+    member = tarfile.TarInfo("x" * 200)
+    long_name = member.tobuf(tarfile.GNU_FORMAT)[:1024]
+    path = tmp_path / "a.tar"
+    path.write_bytes(long_name * 100 + tar_bytes([("a.txt", b"")]))
+    with pytest.raises(ShardError):
+        read(str(path))
+
+
+@pytest.mark.parametrize(
+    "field", ["json", "npy", "npz", "ten", "mp", "cbor", "png", "jpg", "cls", "pyd", "pth", "txt.gz"]
+)
+def test_garbage_under_any_extension_is_one_error_that_names_it(make_shard, field):
+    shard = make_shard(files=[(f"a.{field}", b"\xff\x00garbage\x80" * 9)])
+    with pytest.raises(DecodingError, match=rf"key a, field {field}"):
+        read(shard, wds.decode("rgb"))
+
+
+def test_json_deeper_than_the_stack_is_an_error(make_shard):
+    shard = make_shard(files=[("a.json", b"[" * 200_000)])
+    with pytest.raises(DecodingError):
+        read(shard, wds.decode())
+
+
+def test_an_array_that_claims_terabytes_is_an_error(make_shard):
+    claim = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1099511627776,), }".ljust(117) + b"\n"
+    shard = make_shard(files=[("a.npy", b"\x93NUMPY\x01\x00" + len(claim).to_bytes(2, "little") + claim)])
+    with pytest.raises(DecodingError):
+        read(shard, wds.decode())
+
+
+def test_braces_that_stand_for_billions_are_refused():
+    with pytest.raises(ValueError, match=r"brace|too many|limit"):
+        wds.WebDataset("a-{0..9999999999}.tar")
+
+
+# -- secrets ---------------------------------------------------------------------------------------
+
+
+def test_secrets_reach_no_error_warning_or_log(serve, caplog, monkeypatch):
+    address = serve({"/a.tar?token=hunter2": (404, {}, b"")})
+    monkeypatch.setenv("GOPEN_VERBOSE", "1")
+    url = f"{address}/a.tar?token=hunter2".replace("//", "//me:hunter2@")
+    with caplog.at_level(logging.DEBUG), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        dataset = wds.WebDataset(url, handler=wds.warn_and_continue, empty_check=False)
+        assert list(dataset) == []
+        with pytest.raises(OSError, match="404") as error:
+            read(url)
+    told = [str(error.value), repr(error.value), caplog.text, str(dataset.stats()), *(str(w.message) for w in caught)]
+    assert len(caught) == 1
+    assert not any("hunter2" in text for text in told)
+    assert "127.0.0.1" in str(error.value)
+
+
+def test_secrets_in_commands_reach_no_error(make_shard):
+    with pytest.raises(OSError, match="status 1") as error:
+        read("pipe:echo 'Authorization: Bearer hunter2' > /dev/null; false")
+    assert "hunter2" not in str(error.value)
