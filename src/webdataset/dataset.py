@@ -17,17 +17,16 @@ from typing import Any, Self
 from . import shardlists
 from .cache import FileCache
 from .errors import EmptyDatasetError
-from .filters import _shuffle, reraise_exception
+from .filters import reraise_exception
 from .fluid import FluidInterface, FluidWrapper, Processor
 from .handlers import Handler
 from .loader import WebLoader
 from .pipeline import DataPipeline
-from .reports import current_report
 from .settings import settings
 from .stages import PipelineStage
 from .tariterators import SplitName, base_plus_ext, group_by_keys, tar_file_expander, tarfile_samples
 from .version1 import Version1
-from .workers import make_seed, pytorch_worker_info
+from .workers import pytorch_worker_info
 
 __all__ = [
     "Dataset",
@@ -94,10 +93,11 @@ class WebDataset(DataPipeline, FluidInterface):
             warnings.warn("resampled=True draws shards at random: shardshuffle has no effect with it", stacklevel=2)
         endless = resampled or isinstance(source, shardlists.DirectoryShardList)
         splitters = [] if endless else [nodesplitter, version1.worker_splitter(workersplitter)]
-        order = _ShardOrder(_shard_buffer(version1.shard_shuffle(shardshuffle)), self.seed)
+        buffer = _shard_buffer(version1.shard_shuffle(shardshuffle))
+        order = [] if endless or buffer < 1 else [shardlists.ShardShuffle(self.seed, bufsize=buffer)]
         opener = _opener(cache_dir, cache_size, url_to_name, verbose, handler)
         reader = _Reader(handler, select_files, rename_files, keys, version1.opener(opener))
-        self.pipeline = [source, *filter(None, splitters), *([] if endless else [order]), reader]
+        self.pipeline = [source, *filter(None, splitters), *order, reader]
         if empty_check:
             self.pipeline.append(_checked)
         self.pipeline.extend(version1.stages())
@@ -132,21 +132,6 @@ def check_empty(source: Iterable[Any]) -> Iterator[Any]:
 def _checked(source: Iterator[Any]) -> Iterator[Any]:
     """check_empty as it is now: programs replace it in this module."""
     return check_empty(source)
-
-
-class _ShardOrder(PipelineStage):
-    """Shards in the order of the epoch: a function of the shards, the seed and the epoch, and of nothing else."""
-
-    def __init__(self, buffer: int, seed: int) -> None:
-        self.buffer = buffer
-        self.seed = seed
-
-    def run(self, src: Iterable[Any]) -> Iterator[Any]:
-        if self.buffer < 1:
-            return iter(src)
-        rng = random.Random(make_seed("shards", self.seed, current_report().epoch))
-        shuffled: Iterator[Any] = _shuffle(iter(src), self.buffer, self.buffer, rng=rng)
-        return shuffled
 
 
 class _Reader(PipelineStage):

@@ -16,6 +16,8 @@ from itertools import islice
 from typing import Any
 
 from .errors import EmptyDatasetError
+from .filters.order import shuffle
+from .iterables import TorchIterable
 from .reports import current_report
 from .settings import settings
 from .stages import pipelinefilter
@@ -94,7 +96,7 @@ def expand_source(source: Any, max_urls: int = MAX_URLS) -> list[Any]:
     raise ValueError(f"cannot handle {type(source)} as a list of shards; give a string, a path or a list")
 
 
-class SimpleShardList:
+class SimpleShardList(TorchIterable):
     """Shards in the order given, or shuffled the same way every time when there is a seed.
 
     >>> list(SimpleShardList(["a.tar", "b.tar"]))
@@ -118,7 +120,7 @@ class SimpleShardList:
             yield {"url": url}
 
 
-class ResampledShards:
+class ResampledShards(TorchIterable):
     """Shards drawn at random with replacement, endlessly; every pass draws anew.
 
     With `deterministic=True` a pass is a function of the worker, the pass and the seed alone.
@@ -179,24 +181,32 @@ def resampled(data: Iterable[Any], n: int = sys.maxsize) -> Iterator[Any]:
 
 
 class ShardShuffle:
-    """A stage that puts all shards into an order which is a function of seed and pass alone.
+    """A stage that puts shards into an order which is a function of seed and pass alone.
+
+    With `bufsize` they are shuffled in a buffer of that size, so that the list may be endless.
 
     >>> stage = ShardShuffle(seed=1)
     >>> [*stage("abcd")], [*stage("abcd")]
     (['a', 'c', 'b', 'd'], ['c', 'b', 'd', 'a'])
     """
 
-    def __init__(self, seed: Any = 0, epoch: int = -1) -> None:
+    def __init__(self, seed: Any = 0, epoch: int = -1, *, bufsize: int | None = None) -> None:
         self.seed = seed
         self.epoch = epoch
+        self.bufsize = bufsize
 
     def set_epoch(self, epoch: int) -> None:
         """The next pass is pass number `epoch`."""
         self.epoch = epoch - 1
 
     def __call__(self, src: Iterable[Any]) -> Iterator[Any]:
-        self.epoch += 1
-        return _shuffled(src, self.seed, self.epoch)
+        self.epoch = _pass_in_pipeline(self.epoch + 1)
+        rng = random.Random(make_seed("shards", self.seed, self.epoch))
+        if self.bufsize is not None:
+            return shuffle.function(src, self.bufsize, self.bufsize, rng=rng)  # type: ignore[no-any-return]
+        items = list(src)
+        rng.shuffle(items)
+        return iter(items)
 
 
 def shard_shuffle(seed: Any = 0, epoch: int = -1) -> ShardShuffle:
@@ -254,7 +264,7 @@ def worker_urls(urls: Any) -> list[str]:
     return list(split_by_worker(expand_urls(urls)))
 
 
-class ShardList:
+class ShardList(TorchIterable):
     """The shard list of version 0.1: split by node and worker, then shuffled anew in every pass."""
 
     def __init__(  # noqa: PLR0917 - the order is the API's
@@ -315,12 +325,6 @@ class PytorchShardList(ShardList):
         for splitter in (self.nodesplitter, self.splitter):
             urls = splitter(urls) if callable(splitter) else urls
         return ({"url": url} for url in urls)
-
-
-def _shuffled(src: Iterable[Any], seed: Any, epoch: int) -> Iterator[Any]:
-    items = list(src)
-    random.Random(make_seed("shards", seed, epoch)).shuffle(items)
-    yield from items
 
 
 def _pass_in_pipeline(own: int) -> int:

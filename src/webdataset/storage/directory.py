@@ -15,6 +15,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from webdataset.iterables import TorchIterable
+
 from .braces import braceexpand
 from .local import allowed_path
 
@@ -22,7 +24,7 @@ MODES = ("resample", "unlink", "keep")
 _CLAIMED = re.compile(r"\._(\d+)_$")
 
 
-class DirectoryShardList:
+class DirectoryShardList(TorchIterable):
     """Shards of a folder as they come in, each used by one process at a time.
 
     `poll` is the number of seconds between two looks at an empty folder, None to stop there; `timeout` is how long to

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from webdataset.errors import MissingPackageError, ObsoleteError, SampleError
+from webdataset.iterables import TorchIterable
 from webdataset.settings import settings
 from webdataset.workers import make_seed
 
@@ -39,7 +40,7 @@ class MSSource:
     urls: list[str] = field(default_factory=list)
 
 
-class MultiShardSample:
+class MultiShardSample(TorchIterable):
     """Shards drawn from several datasets in every epoch; a call kept for programs written for version 0.2."""
 
     def __init__(self, fname: Any) -> None:
