@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import logging
 import os
 import re
 import time
@@ -24,6 +23,7 @@ from . import tariterators
 from .errors import MissingPackageError, ShardError
 from .gopen import gopen
 from .handlers import Handler, handled, reraise_exception
+from .logs import Log
 from .redact import redacted
 from .settings import settings
 from .stages import pipelinefilter
@@ -31,7 +31,7 @@ from .storage.folder import CannotStoreError, Folder, make_room, open_in_use, wr
 from .storage.local import allowed_path
 from .storage.urls import as_url, is_local, local_path
 
-log = logging.getLogger("webdataset.cache")
+log = Log("webdataset.cache")
 
 DEFAULT_FOLDER = "./_cache"
 NAME_CHARACTERS = 80

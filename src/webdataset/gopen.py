@@ -7,12 +7,12 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable, Iterable
 from typing import Any, BinaryIO
 
 from .errors import SecurityError
+from .logs import Log
 from .redact import redacted
 from .settings import settings
 from .storage.commands import DEFAULT_TIMEOUT, CommandStream
@@ -20,7 +20,7 @@ from .storage.local import open_local, standard_stream
 from .storage.registry import OPENERS, check_mode, unknown_scheme
 from .storage.urls import as_url, is_local, scheme_of
 
-log = logging.getLogger("webdataset.gopen")
+log = Log("webdataset.gopen")
 
 # Programs put words for their messages here; a failing command shows them.
 info: dict[str, Any] = {}

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import random
 import sys
@@ -18,6 +17,7 @@ from typing import Any
 from .errors import EmptyDatasetError
 from .filters.order import shuffle
 from .iterables import TorchIterable
+from .logs import Log
 from .reports import current_report
 from .settings import settings
 from .stages import pipelinefilter
@@ -64,7 +64,7 @@ __all__ = [
     "worker_urls",
 ]
 
-log = logging.getLogger("webdataset.shardlists")
+log = Log("webdataset.shardlists")
 MAX_URLS = 1_000_000_000
 
 Shard = dict[str, Any]

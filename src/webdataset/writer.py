@@ -14,7 +14,6 @@ A local shard appears under its name when it is complete, and only then: until t
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import threading
@@ -43,6 +42,7 @@ from .encoding import (
 )
 from .errors import StorageError
 from .gopen import rewrite_url
+from .logs import Log
 from .outputs import Output, abandoned, local_target
 from .redact import redacted
 from .storage.publish import checked_target
@@ -71,7 +71,7 @@ QUEUED_PER_WORKER = 8
 _NUMBER = re.compile(r"%[-+ 0#]*\d*d")
 _SHARD = re.compile(r"\{shard(?::([^{}]*))?\}")
 
-logger = logging.getLogger("webdataset.writer")
+logger = Log("webdataset.writer")
 
 
 class TarWriter:

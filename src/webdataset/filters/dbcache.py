@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import random
 from collections.abc import Iterable, Iterator
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from webdataset.errors import StorageError
 from webdataset.handlers import close
 from webdataset.iterables import TorchIterable
+from webdataset.logs import Log
 from webdataset.stages import PipelineStage
 
 from .caching import SampleBytes, part_name
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import sqlite3
 
 LAYOUT = "webdataset-samples-2"
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 
 class DBCache(TorchIterable, PipelineStage):

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from string import ascii_lowercase, ascii_uppercase
 
 from webdataset.redact import redacted
 
@@ -21,7 +19,7 @@ MAX_DEPTH = 64
 _NUMBERS = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.-?(\d+))?")
 _LETTERS = re.compile(r"([A-Za-z])\.\.([A-Za-z])(?:\.\.-?(\d+))?")
 _PADDED = re.compile(r"-?0\d")
-_ALPHABET = ascii_uppercase + ascii_lowercase
+_ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 
 def braceexpand(pattern: str, *, escape: bool = True, limit: int = MAX_URLS) -> Iterator[str]:
@@ -46,13 +44,13 @@ class UnbalancedBracesError(ValueError):
     """A brace without its partner."""
 
 
-@dataclass(frozen=True)
 class _Range:
     """`{1..9}` or `{a..f}`: values first, first + step, ..."""
 
-    values: range
-    width: int = 0
-    letters: bool = False
+    def __init__(self, values: range, width: int = 0, letters: bool = False) -> None:
+        self.values = values
+        self.width = width
+        self.letters = letters
 
     def __iter__(self) -> Iterator[str]:
         for value in self.values:
@@ -63,11 +61,11 @@ class _Range:
         return span // abs(self.values.step) + 1
 
 
-@dataclass(frozen=True)
 class _Choice:
     """`{a,b}`: one of several sequences of parts."""
 
-    options: tuple[tuple[_Part, ...], ...]
+    def __init__(self, options: tuple[tuple[_Part, ...], ...]) -> None:
+        self.options = options
 
     def __iter__(self) -> Iterator[str]:
         for option in self.options:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 from webdataset.errors import MissingPackageError, ObsoleteError, SampleError
@@ -30,14 +29,14 @@ KEYS = frozenset({"name", "shards", "buckets", "resample", "choose", "perepoch"}
 MAX_SPEC_BYTES = 64 << 20
 
 
-@dataclass
 class MSSource:
     """One of the datasets."""
 
-    name: str = ""
-    perepoch: int = -1
-    resample: int = -1
-    urls: list[str] = field(default_factory=list)
+    def __init__(self, name: str = "", perepoch: int = -1, resample: int = -1, urls: list[str] | None = None) -> None:
+        self.name = name
+        self.perepoch = perepoch
+        self.resample = resample
+        self.urls = [] if urls is None else urls
 
 
 class MultiShardSample(TorchIterable):
