@@ -85,6 +85,23 @@ def test_the_exif_orientation_is_not_applied():
     assert imagehandler("pil")(".jpg", data).getexif()[0x0112] == 6
 
 
+def test_a_pil_image_is_what_pillow_itself_gives():
+    exif = Image.Exif()
+    exif[0x0112] = 3
+    for image in (Image.fromarray(picture()), Image.fromarray(picture()).convert("L")):
+        data = stored(image, exif=exif, dpi=(72, 72), icc_profile=b"profile", comment=b"hello")
+        for spec, mode in (("pil", "RGB"), ("pill", "L"), ("pilrgba", "RGBA")):
+            found = imagehandler(spec)(".jpg", data)
+            with Image.open(io.BytesIO(data)) as opened:
+                expected = opened.convert(mode)
+            assert found.info == expected.info
+            assert dict(found.getexif()) == dict(expected.getexif()) == {0x0112: 3}
+            assert (found.mode, found.size, found.format) == (expected.mode, expected.size, expected.format)
+            assert np.array_equal(np.asarray(found), np.asarray(expected))
+            found.putpixel((0, 0), 0)
+            assert found.getpixel((0, 0)) in (0, (0, 0, 0), (0, 0, 0, 255), (0, 0, 0, 0))
+
+
 def test_an_image_is_known_by_its_content_not_its_name():
     data = stored(picture(), "PNG")
     assert np.array_equal(imagehandler("rgb8")(".jpg", data), picture())

@@ -73,8 +73,13 @@ def pillow_image(data: bytes, mode: str) -> Any:
     with _pillow().open(io.BytesIO(data)) as image:
         if image.format == "EPS":  # Pillow would hand the data to a PostScript interpreter
             raise DecodingError("PostScript is a program, which is not run; store a picture of it")
-        image.load()
-        return image.convert(mode.upper())
+        pixels = _jpeg_pixels(data, mode) if image.format == "JPEG" else None
+        if pixels is None:
+            image.load()
+            return image.convert(mode.upper())
+        picture = _pillow().fromarray(pixels)
+        picture.info = image.info.copy()  # exif, profile and so on, as `convert` hands them on
+        return picture
 
 
 def imageencoder(image: Any, format: str = "PNG") -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import warnings
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
@@ -29,10 +28,7 @@ def _load_from_bytes(machine: Machine, args: tuple[Any, ...]) -> Any:
     """A storage. torch would load these bytes with its unrestricted unpickler; weights_only is the safe one."""
     _check(len(args) == 1 and type(args[0]) is bytes, "a tensor", "of other things than bytes")
     machine.charge(len(args[0]))
-    torch = torch_package()
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # typed storages are deprecated, but that is what pickles hold
-        return torch.load(io.BytesIO(args[0]), map_location="cpu", weights_only=True)
+    return torch_package().load(io.BytesIO(args[0]), map_location="cpu", weights_only=True)
 
 
 def _rebuild_tensor(machine: Machine, args: tuple[Any, ...]) -> Any:  # noqa: ARG001
@@ -44,9 +40,8 @@ def _rebuild_tensor(machine: Machine, args: tuple[Any, ...]) -> Any:  # noqa: AR
     _check(_is_shape(size) and _is_shape(stride) and len(size) == len(stride), "a tensor", "of such a shape")
     _check(_lies_inside(storage, offset, size, stride), "a tensor", "that reaches outside its bytes")
     _check(type(hooks) in (OrderedDict, type(None)) and not hooks, "a tensor", "with hooks")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        tensor = torch.tensor([], dtype=storage.dtype).set_(storage._untyped_storage, offset, size, stride)
+    # the typed storage's own methods warn that it is deprecated, but it is what pickles hold
+    tensor = torch.tensor([], dtype=storage.dtype).set_(storage._untyped_storage, offset, size, stride)
     tensor.requires_grad = requires_grad is True
     return tensor
 
@@ -82,7 +77,7 @@ def _lies_inside(storage: Any, offset: int, size: tuple[int, ...], stride: tuple
     if 0 in size:
         return True
     last = offset + sum((count - 1) * step for count, step in zip(size, stride, strict=True))
-    return bool((last + 1) * storage.dtype.itemsize <= storage.nbytes())
+    return bool((last + 1) * storage.dtype.itemsize <= storage._untyped_storage.nbytes())
 
 
 def _is_shape(shape: Any) -> bool:
