@@ -10,6 +10,8 @@ import tracemalloc
 import zipfile
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from webdataset.errors import LimitError, ShardError
 from webdataset.reports import Report
@@ -371,3 +373,25 @@ def test_random_damage_never_gives_a_wrong_member_quietly(kit, seed):
         if error is None:
             assert members == whole
         assert {(name, content) for name, _, content in members} <= data
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.data())
+def test_any_fields_behind_a_right_checksum_give_members_or_a_shard_error(kit, data):
+    blocks = []
+    for _ in range(data.draw(st.integers(1, 4))):
+        size = data.draw(st.one_of(st.integers(0, 2000), st.binary(min_size=12, max_size=12)))
+        type = data.draw(st.sampled_from([bytes([byte]) for byte in b"\0" + b"0123457xgLKSDMVXA"]))
+        magic = data.draw(st.sampled_from([kit.POSIX, kit.GNU, kit.V7]))
+        put = {data.draw(st.integers(0, 500)): data.draw(st.binary(max_size=12)) for _ in range(2)}
+        blocks.append(kit.header(data.draw(st.binary(max_size=100)), size, type, magic=magic, put=put))
+        content = data.draw(st.one_of(st.binary(max_size=600), st.just(kit.records((b"GNU.sparse.map", b"0,1")))))
+        blocks.append(kit.padded(content))
+    kit.outcome(b"".join(blocks) + kit.END)
+
+
+@settings(max_examples=200, deadline=None)
+@given(data=st.binary(max_size=3000))
+def test_any_bytes_give_a_shard_error_or_nothing(kit, data):
+    members, _, _ = kit.outcome(data)
+    assert members == []
