@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 FREE_BYTES = 64 << 20
-MAX_RATIO = 1000
 TORCH_SWITCHES = (
     "allow it with torch.serialization.add_safe_globals, or, if you trust the data to run code, "
     "decode(allow_pickle=True), WDS_ALLOW_PICKLE=1 or WDS_PYTORCH_WEIGHTS_ONLY=0"
@@ -164,8 +163,8 @@ def check_expansion(size: int, stored: int) -> None:
             f"it would expand to {size} bytes, the limit is {settings.max_decoded_bytes}",
             hint="WDS_MAX_DECODED_BYTES raises it",
         )
-    if size > FREE_BYTES and size > MAX_RATIO * stored:
-        raise DecodingError(f"{stored} bytes would expand to {size}, more than {MAX_RATIO} times as many")
+    if size > FREE_BYTES and size > settings.max_ratio * stored:
+        raise DecodingError(f"{stored} bytes would expand to {size}, more than {settings.max_ratio} times as many")
 
 
 def _torch_refusal(exn: Exception) -> WebDatasetError:

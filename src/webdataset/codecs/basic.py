@@ -16,6 +16,8 @@ def encode_int(value: Any) -> bytes:
     >>> encode_int(7), encode_int(True), encode_int("7")
     (b'7', b'1', b'7')
     """
+    if type(value) is int:
+        return b"%d" % value
     if isinstance(value, str):
         return value.encode()
     number = scalar(value)
@@ -53,7 +55,7 @@ def encode_json(value: Any) -> bytes:
     >>> encode_json({"a": [1, None]})
     b'{"a": [1, null]}'
     """
-    return json.dumps(value, default=_plain).encode("utf-8")
+    return _to_json(value).encode("utf-8")
 
 
 def decode_json(data: bytes) -> Any:
@@ -122,6 +124,9 @@ def _plain(value: Any) -> Any:
     if is_array(value) or is_tensor(value):
         return value.tolist()
     raise EncodingError(f"{kind_of(value)} has no JSON form")
+
+
+_to_json = json.JSONEncoder(default=_plain).encode
 
 
 def _msgpack() -> Any:

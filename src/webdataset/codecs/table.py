@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from webdataset.errors import EncodingError
+from webdataset.errors import EncodingError, MissingPackageError
 
 from . import arrays, basic, images, pickles
 from .basic import kind_of
@@ -75,9 +75,11 @@ def encode(field: str, value: Any, table: dict[str, Callable[[Any], Any]] = enco
         return _gzipped(encode(field[:-3], value, table))
     if type(value) is bytes:
         return value
+    if type(value) is str:
+        return value.encode()
     try:
         return _encoded(field, value, table)
-    except EncodingError as exn:
+    except (EncodingError, MissingPackageError) as exn:
         raise exn.at(field=field) from exn.__cause__
     except Exception as exn:
         raise EncodingError(f"{kind_of(value)} cannot be encoded: {exn}", field=field) from exn
