@@ -363,7 +363,7 @@ def test_a_folder_without_permission_is_an_error():
     try:
         Path(folder).chmod(0o555)
         code = """
-import os, sys
+import logging, os, sys  # before the other user, who may not read the standard library
 from webdataset.writer import ShardWriter
 if os.getuid() == 0:
     os.setuid(65534)

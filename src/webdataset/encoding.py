@@ -49,6 +49,32 @@ def encode_based_on_extension1(data: Any, tname: str, handlers: Mapping[str, Cal
     return encode_based_on_extension({tname: data}, handlers)[tname]
 
 
+def bytestr(data: Any) -> bytes:
+    """Bytes as they are, anything else as its text.
+
+    >>> bytestr(b"a"), bytestr("a"), bytestr(3)
+    (b'a', b'a', b'3')
+    """
+    return data if isinstance(data, bytes) else str(data).encode()
+
+
+def make_handlers() -> dict[str, Callable[[Any], bytes]]:
+    """A copy of the encoders by extension, to change without changing them for everybody."""
+    return dict(encoders)
+
+
+def add_handlers(d: dict[str, Callable[[Any], bytes]], keys: str | list[str], value: Callable[[Any], bytes]) -> None:
+    """Use one encoder for several extensions.
+
+    >>> handlers = make_handlers()
+    >>> add_handlers(handlers, "hex heX", bytes.fromhex)
+    >>> handlers["hex"]("ff")
+    b'\\xff'
+    """
+    for extension in keys.split() if isinstance(keys, str) else keys:
+        d[extension] = value
+
+
 class SampleEncoder:
     """From a sample to the members that store it."""
 

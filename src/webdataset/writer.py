@@ -36,12 +36,15 @@ from .encoding import (
     Encoder,
     Sample,
     SampleEncoder,
+    add_handlers,
+    bytestr,
     encode_based_on_extension,
     encode_based_on_extension1,
     make_encoder,
+    make_handlers,
 )
 from .errors import StorageError
-from .gopen import rewrite_url
+from .gopen import gopen, rewrite_url
 from .logs import Log
 from .outputs import Output, abandoned, local_target
 from .redact import redacted
@@ -54,12 +57,16 @@ if TYPE_CHECKING:
 __all__ = [
     "ShardWriter",
     "TarWriter",
+    "add_handlers",
+    "bytestr",
     "cbor_dumps",
     "default_handlers",
     "encode_based_on_extension",
     "encode_based_on_extension1",
+    "gopen",
     "imageencoder",
     "make_encoder",
+    "make_handlers",
     "mp_dumps",
     "numpy_dumps",
     "numpy_npz_dumps",

@@ -34,7 +34,7 @@ def test_setting_enforce_security_reaches_everything(monkeypatch):
 
 def test_a_program_cannot_undo_the_environments_security(monkeypatch):
     monkeypatch.setenv("WDS_SECURE", "1")
-    monkeypatch.setattr(wds.utils, "enforce_security", False)
+    wds.utils.enforce_security = False
     assert settings.secure
 
 

@@ -75,8 +75,6 @@ def encode(field: str, value: Any, table: dict[str, Callable[[Any], Any]] = enco
         return _gzipped(encode(field[:-3], value, table))
     if type(value) is bytes:
         return value
-    if type(value) is str:
-        return value.encode()
     try:
         return _encoded(field, value, table)
     except (EncodingError, MissingPackageError) as exn:
@@ -87,7 +85,7 @@ def encode(field: str, value: Any, table: dict[str, Callable[[Any], Any]] = enco
 
 def _encoded(field: str, value: Any, table: dict[str, Callable[[Any], Any]]) -> bytes:
     if isinstance(value, str):
-        return value.encode("utf-8")
+        return value.encode()
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     extension = field.rpartition(".")[2].lower()
