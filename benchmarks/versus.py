@@ -1,6 +1,7 @@
 """How fast is it, compared with webdataset 1.0.2? `./run bench [names] [--quick]`.
 
-The old package lives in an environment of its own. For every scenario the two sides take turns in fresh processes; the
+The old package lives in an environment of its own, with the same PyTorch as this one, if there is one, because it makes
+use of it wherever it is installed. For every scenario the two sides take turns in fresh processes; the
 best round of each counts. Before that, one untimed round of each is hashed: both must have given the same bytes. A
 complete run (five rounds, about fifteen minutes) writes docs/benchmarks.md and the table in README.md.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import datetime
+import importlib.metadata
 import json
 import os
 import platform
@@ -107,7 +109,7 @@ def main() -> int:
     missed = [name for name in options.names or QUESTIONS if not QUESTIONS[name].reached(figure(name, old, new))]
     print(f"\ntargets missed: {', '.join(missed)}" if missed else "\nall targets reached")
     if options.save or not (options.quick or options.names):
-        save(rows, new)
+        save(rows)
     return 1 if missed and not options.quick else 0
 
 
@@ -127,11 +129,12 @@ def parse() -> argparse.Namespace:
 def old_python() -> str:
     """The Python of an environment that has the old package, and what it needs for these scenarios."""
     python = os.path.join(OLD_VENV, "bin", "python")
-    stamp = os.path.join(OLD_VENV, f"webdataset-{OLD_VERSION}")
+    torch = installed("torch")
+    stamp = os.path.join(OLD_VENV, f"webdataset-{OLD_VERSION}-torch-{torch}")
     if not os.path.exists(stamp):
         say(f"installing webdataset {OLD_VERSION} into an environment of its own")
         venv.create(OLD_VENV, with_pip=True, clear=True)
-        packages = [f"webdataset=={OLD_VERSION}", "pillow"]
+        packages = [f"webdataset=={OLD_VERSION}", "pillow", *([f"torch=={torch}"] if torch else [])]
         pip = [python, "-m", "pip", "install", "--no-input", "--disable-pip-version-check", *packages]
         done = subprocess.run(pip, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
         if done.returncode != 0:
@@ -139,6 +142,14 @@ def old_python() -> str:
         with open(stamp, "w"):
             pass
     return python
+
+
+def installed(package: str) -> str | None:
+    """The version of a package in this environment."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
 
 
 def ask(name: str, shards: list[str], old: Side, new: Side, rounds: int) -> None:
@@ -197,20 +208,17 @@ def table(rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) + " |" for line in lines)
 
 
-def save(rows: list[list[str]], new: Side) -> None:
+def save(rows: list[list[str]]) -> None:
     """Write the page with the figures, and the short table of the README."""
-    question = "import numpy, PIL, webdataset as w; print(w.__version__, numpy.__version__, PIL.__version__)"
-    versions = subprocess.run(
-        [new.python, "-c", question], stdout=subprocess.PIPE, text=True, check=True
-    ).stdout.split()
     page = PAGE.format(
         table=table(rows),
         date=datetime.datetime.now(datetime.UTC).date(),
         machine=machine(),
         python=platform.python_version(),
-        new=versions[0],
-        numpy=versions[1],
-        pillow=versions[2],
+        new=installed("webdataset"),
+        numpy=installed("numpy"),
+        pillow=installed("pillow"),
+        torch=installed("torch"),
         old=OLD_VERSION,
     )
     with open(os.path.join(ROOT, "docs", "benchmarks.md"), "w") as stream:
@@ -247,7 +255,8 @@ PAGE = """\
 # Speed
 
 Written by `./run bench` on {date}; do not edit. WebLoader {new} against webdataset {old}, on one machine, in one run,
-taking turns in fresh processes: {machine}; Python {python}, numpy {numpy}, Pillow {pillow}.
+taking turns in fresh processes: {machine}; Python {python}, numpy {numpy}, Pillow {pillow},
+PyTorch {torch} (installed in both environments; version 1.0.2 imports it, WebLoader does not).
 
 {table}
 
