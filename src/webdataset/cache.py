@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import os
 import re
@@ -101,6 +100,8 @@ def unique_cache_name(url: str) -> str:
     >>> unique_cache_name("https://host/a/train-000.tar.gz")
     'train-000-dc4df5273e7e024dcf58.tar.gz'
     """
+    import hashlib
+
     digest = hashlib.blake2b(_without_signature(url).encode("utf-8", "surrogateescape"), digest_size=10).hexdigest()
     source = pipe_cleaner(url)
     path = urlsplit(source).path if "://" in source else source

@@ -5,7 +5,6 @@ Nothing here imports torch: a process that never imported it is no worker of a t
 
 from __future__ import annotations
 
-import hashlib
 import sys
 from typing import Any
 
@@ -35,6 +34,8 @@ def make_seed(*args: Any) -> int:
     >>> make_seed("train", 3)
     2051683360
     """
+    import hashlib
+
     digest = hashlib.blake2b(repr(args).encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "big") & 0x7FFFFFFF
 

@@ -12,7 +12,7 @@ What decides in doubt is GNU tar. Where it lists and extracts differently, or co
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import TypeVar
 
 from webdataset.errors import LimitError, ShardError
@@ -38,8 +38,7 @@ DRAIN = 1 << 20
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class Member:
+class Member(SimpleNamespace):
     """A member whose headers were read and whose data come next."""
 
     name: str
@@ -52,9 +51,9 @@ class Member:
     size: int
     """How long the file is; more than stored for a sparse one."""
     header: Header
-    linkname: str = ""
+    linkname: str
+    records: Records
     pieces: list[Piece] | None = None
-    records: Records = field(default_factory=list)
 
     @property
     def is_regular(self) -> bool:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from webdataset.settings import settings
 
 MIB = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(NamedTuple):
     """Bounds on what a header may claim; a shard that asks for more is refused with a LimitError.
 
     >>> Limits(max_member_bytes=1000).max_chain

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 from .header import MAX_NUMBER, until_nul
 
@@ -15,8 +15,7 @@ _DIGITS = re.compile(rb"[0-9]{1,20}")
 _SPARSE = b"GNU.sparse."
 
 
-@dataclass(slots=True)
-class Extended:
+class Extended(SimpleNamespace):
     """What extended headers say about one member; None and empty where they say nothing."""
 
     path: bytes | None = None
@@ -26,7 +25,7 @@ class Extended:
     sparse_major: int = 0
     sparse_minor: int = 0
     sparse_blocks: int | None = None
-    sparse_map: list[int] = field(default_factory=list)
+    sparse_map: list[int]
     """Offsets and lengths of the pieces of a sparse file, by turns."""
 
     @property
@@ -69,7 +68,7 @@ def interpret(records: Iterable[tuple[bytes, bytes]]) -> Extended:
     >>> interpret([(b"size", b"1"), (b"path", b"x"), (b"size", b"2")]).size
     2
     """
-    extended = Extended()
+    extended = Extended(sparse_map=[])
     sparse_name: bytes | None = None
     for keyword, value in records:
         if keyword == b"path":
