@@ -188,7 +188,7 @@ class TorchNetwork:
         self.optimizer.step()
         return float(loss.detach())
 
-    def digits(self, images: Any) -> np.ndarray:
+    def digits(self, images: Any) -> Any:
         with self.torch.no_grad():
             return self.model(self.torch.as_tensor(images)[:, None]).argmax(1).numpy()
 
@@ -217,7 +217,7 @@ class NumpyNetwork:
             self.weights[i] += self.speeds[i]
         return float(loss)
 
-    def digits(self, images: np.ndarray) -> np.ndarray:
+    def digits(self, images: np.ndarray) -> Any:
         return self._forward(images)[2].argmax(1)
 
     def _forward(self, images: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
