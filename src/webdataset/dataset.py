@@ -14,12 +14,12 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self
 
-from . import shardlists
+from . import shardlists, tariterators
 from .cache import FileCache
 from .errors import EmptyDatasetError
 from .filters import reraise_exception
 from .fluid import FluidInterface, FluidWrapper, Processor
-from .handlers import Handler
+from .handlers import Handler, ignore_and_continue, ignore_and_stop, warn_and_continue, warn_and_stop
 from .loader import WebLoader
 from .pipeline import DataPipeline
 from .settings import settings
@@ -29,16 +29,26 @@ from .version1 import Version1
 from .workers import pytorch_worker_info
 
 __all__ = [
+    "Composable",
     "Dataset",
     "FluidInterface",
     "FluidWrapper",
     "Processor",
+    "Shorthands",
     "WebDataset",
     "WebLoader",
     "check_empty",
     "group_by_keys",
+    "ignore_and_continue",
+    "ignore_and_stop",
+    "reraise_exception",
     "tar_file_expander",
+    "warn_and_continue",
+    "warn_and_stop",
 ]
+
+Composable = DataPipeline
+Shorthands = FluidInterface
 
 DEFAULT_SHARD_BUFFER = 100
 Splitter = Callable[..., Iterable[Any]]
@@ -95,9 +105,9 @@ class WebDataset(DataPipeline, FluidInterface):
         splitters = [] if endless else [nodesplitter, version1.worker_splitter(workersplitter)]
         buffer = _shard_buffer(version1.shard_shuffle(shardshuffle))
         order = [] if endless or buffer < 1 else [shardlists.ShardShuffle(self.seed, bufsize=buffer)]
-        opener = _opener(cache_dir, cache_size, url_to_name, verbose, handler)
-        reader = _Reader(handler, select_files, rename_files, keys, version1.opener(opener))
-        self.pipeline = [source, *filter(None, splitters), *order, reader]
+        cache = _cache(cache_dir, cache_size, url_to_name, verbose, handler)
+        reader = _Reader(handler, select_files, rename_files, keys, version1.opener(_already_open if cache else None))
+        self.pipeline = [source, *filter(None, splitters), *order, *cache, reader]
         if empty_check:
             self.pipeline.append(_checked)
         self.pipeline.extend(version1.stages())
@@ -129,6 +139,14 @@ def check_empty(source: Iterable[Any]) -> Iterator[Any]:
     )
 
 
+def __getattr__(name: str) -> Any:
+    if name == "IterableDataset":  # programs for version 0.1 import torch's class from here
+        from torch.utils.data import IterableDataset
+
+        return IterableDataset
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def _checked(source: Iterator[Any]) -> Iterator[Any]:
     """check_empty as it is now: programs replace it in this module."""
     return check_empty(source)
@@ -152,31 +170,37 @@ class _Reader(PipelineStage):
         self.opener = opener
 
     def run(self, src: Iterable[Any]) -> Iterator[Any]:
+        if self.opener is None and tariterators.tarfile_to_samples is not _our_tarfile_to_samples:
+            return iter(self._replaced()(src))
         return tarfile_samples(
             src, self.handler, self.select_files, self.rename_files, keys=self.keys, opener=self.opener
         )
 
-
-class _CachedOpener:
-    """A file cache in the place of the url opener."""
-
-    def __init__(self, cache: FileCache) -> None:
-        self.cache = cache
-
-    def __call__(self, src: Iterable[Any], handler: Handler) -> Iterator[Any]:  # noqa: ARG002 - the cache has it
-        return iter(self.cache(src))
+    def _replaced(self) -> Any:
+        """The stage that a program has put in the place of ours, with the options that were given."""
+        chosen = {"select_files": self.select_files, "rename_files": self.rename_files}
+        options: Any = {name: function for name, function in chosen.items() if function is not None}
+        return tariterators.tarfile_to_samples(handler=self.handler, **options)
 
 
-def _opener(
+_our_tarfile_to_samples = tariterators.tarfile_to_samples
+
+
+def _already_open(src: Iterable[Any], handler: Handler) -> Iterator[Any]:  # noqa: ARG001 - stands in for url_opener
+    """The shards as the stage before has opened them."""
+    return iter(src)
+
+
+def _cache(
     cache_dir: Any, cache_size: int, url_to_name: Callable[[str], str] | None, verbose: bool, handler: Handler
-) -> _CachedOpener | None:
+) -> list[FileCache]:
+    """The stage that opens shards through files on this machine, if wanted; programs find it there and replace it."""
     folder = cache_dir or settings.cache_dir
     if not folder:
-        return None
+        return []
     size = cache_size if cache_size > 0 else settings.cache_size
     naming: dict[str, Any] = {} if url_to_name is None else {"url_to_name": url_to_name}
-    cache = FileCache(os.fspath(folder), cache_size=int(size), verbose=verbose, handler=handler, **naming)
-    return _CachedOpener(cache)
+    return [FileCache(os.fspath(folder), cache_size=int(size), verbose=verbose, handler=handler, **naming)]
 
 
 def _seed(seed: int | None, detshuffle: bool) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Self
 
 from . import filters
@@ -76,24 +76,20 @@ class FluidWrapper(DataPipeline, FluidInterface):
         super().__init__([initial])
 
 
-class Processor:
-    """A filter and its options, waiting for a dataset: `Processor(wds.map, f)(dataset)`; or, in older programs,
-    `Processor(dataset, stage_function, options...)`, which is a dataset itself.
+class Processor(FluidWrapper):
+    """A stage applied to a dataset, `Processor(dataset, wds.map, f)`, which is a dataset; or, without the dataset, a
+    function that waits for it, `Processor(wds.map, f)(dataset)`.
 
-    >>> list(Processor(filters.map, str)([1, 2]))
-    ['1', '2']
+    >>> list(Processor([1, 2], filters.map, str)), list(Processor(filters.map, str)([1, 2]))
+    (['1', '2'], ['1', '2'])
     """
 
     def __init__(self, first: Any, *args: Any, **kw: Any) -> None:
-        self.first = first
-        self.args = args
-        self.kw = kw
+        given = hasattr(first, "__iter__")
+        super().__init__(first if given else ())
+        function, *options = args if given else (first, *args)
+        self.processing = (function if isinstance(function, Filter) else Filter(function))(*options, **kw)
+        self.pipeline = [first, self.processing] if given else []
 
     def __call__(self, dataset: Any) -> FluidWrapper:
-        chosen = self.first if isinstance(self.first, Filter) else Filter(self.first)
-        return FluidWrapper(dataset).compose(chosen(*self.args, **self.kw))
-
-    def __iter__(self) -> Iterator[Any]:
-        function, *args = self.args
-        plain = function.function if isinstance(function, Filter) else function
-        return iter(plain(iter(self.first), *args, **self.kw))
+        return FluidWrapper(dataset).compose(self.processing)

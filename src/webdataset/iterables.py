@@ -1,33 +1,69 @@
 """Datasets that torch takes for its own IterableDataset, without our importing torch.
 
-torch asks with isinstance(), which looks at `__class__` when it does not know the type. So that is where a class
-is registered with torch, if the program has imported torch by then, before or after us.
+Programs ask with isinstance(), which looks at `__class__` when the type does not tell. So once the program has imported
+torch, before or after us, `__class__` is a class that is both: the dataset's own and torch's.
 """
 
 from __future__ import annotations
 
+import copyreg
+import functools
 import sys
+import types
 from typing import Any, Self
 
 real_class = object.__dict__["__class__"]
 
 
 class TorchIterable:
-    """Base class of our datasets: an iterable that a torch DataLoader accepts."""
+    """Base class of our datasets: an iterable that torch takes for an IterableDataset."""
 
     @property
     def __class__(self) -> type[Self]:
-        kind = type(self)
-        register_iterable(kind)
-        return kind
+        kind: Any = type(self)
+        dataset: Any = getattr(sys.modules.get("torch.utils.data"), "IterableDataset", None)
+        return kind if dataset is None else _also_torch(kind, dataset)  # type: ignore[no-any-return]
 
     @__class__.setter
     def __class__(self, kind: type) -> None:
         real_class.__set__(self, kind)
 
+    def __add__(self, other: Any) -> Any:
+        """One dataset after the other, as torch's ChainDataset."""
+        from torch.utils.data import ChainDataset
 
-def register_iterable(kind: type) -> None:
-    """Let torch, if the program has it, see this class as an IterableDataset."""
-    dataset: Any = getattr(sys.modules.get("torch.utils.data"), "IterableDataset", None)
-    if dataset is not None and not issubclass(kind, dataset):
-        dataset.register(kind)
+        return ChainDataset([self, other])
+
+    def __reduce_ex__(self, protocol: Any) -> str | tuple[Any, ...]:
+        """As usual, but remade by a function of ours: pickle's own insists on the class that `__class__` says."""
+        made = super().__reduce_ex__(max(int(protocol), 2))
+        newobj: Any = getattr(copyreg, "__newobj__")  # noqa: B009 - spelled out, it would be a private name of the class
+        return (_remade, *made[1:]) if isinstance(made, tuple) and made[0] is newobj else made
+
+
+@functools.cache
+def _also_torch(kind: type, dataset: Any) -> Any:
+    """The class as a subclass of torch's; the class itself where it is one, or where metaclasses do not go together."""
+    if dataset in kind.__mro__:
+        return kind
+    # issubclass() is asked about the class itself
+    dataset.register(kind)
+    body = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
+    try:
+        both = types.new_class(kind.__name__, (_Unannounced, kind, dataset), exec_body=lambda scope: scope.update(body))
+    except TypeError:
+        return kind
+    # whoever says `self.__class__(...)` means the class that has a name
+    both.__new__ = lambda _, *args, **kw: kind(*args, **kw)  # type: ignore[method-assign, assignment]
+    return both
+
+
+class _Unannounced:
+    """Spares a program's `__init_subclass__` a subclass that it did not define."""
+
+    def __init_subclass__(cls, **kw: Any) -> None:
+        pass
+
+
+def _remade(kind: type, *args: Any) -> Any:
+    return kind.__new__(kind, *args)

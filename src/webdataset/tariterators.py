@@ -124,8 +124,11 @@ def tarfile_samples(
     if tar_file_expander is _our_expander and group_by_keys is _our_grouping:
         grouping = Grouping(keys, True, None, handler, current_report())
         return _fused(streams, select_files, rename_files, grouping)
-    files = tar_file_expander(streams, handler=handler, select_files=select_files, rename_files=rename_files)
-    return group_by_keys(files, keys=keys, handler=handler)
+    # a replacement need not know the options that nobody uses
+    chosen = {"select_files": select_files, "rename_files": rename_files}
+    files = tar_file_expander(streams, handler=handler, **{name: f for name, f in chosen.items() if f is not None})
+    splitting: Any = {} if keys is base_plus_ext else {"keys": keys}
+    return group_by_keys(files, handler=handler, **splitting)
 
 
 tarfile_to_samples = pipelinefilter(tarfile_samples)
