@@ -65,6 +65,7 @@ NAMES = {
     "webdataset.extradatasets": "MockDataset with_epoch with_length repeatedly",
     "webdataset.handlers": """
         ignore_and_continue ignore_and_stop reraise_exception warn_and_continue warn_and_stop""",
+    "webdataset.iterators": "identity map unbatched",
     "webdataset.pytorch": "DataLoader IterableDataset TorchTensor",
     "webdataset.multi": "MultiLoader",
     "webdataset.tenbin": """
@@ -86,6 +87,8 @@ def test_gopen_is_a_function_and_a_module():
 
     assert function is gopen is wds.gopen is wds.gopen.gopen
     assert wds.gopen_schemes is gopen_schemes is wds.gopen.gopen_schemes
+    assert wds.gopen.Pipe
+    assert wds.gopen.info == function.info
 
 
 def test_compat_is_the_module_that_the_dataset_is_in():

@@ -195,5 +195,6 @@ gopen_schemes: dict[str, Callable[..., Any]] = {
 }
 
 # `webdataset.gopen` is the function, so that programs reach the rest of this module through it.
-gopen.gopen = gopen  # type: ignore[attr-defined]
-gopen.gopen_schemes = gopen_schemes  # type: ignore[attr-defined]
+for _name, _value in list(globals().items()):
+    if not _name.startswith("_"):
+        setattr(gopen, _name, _value)
