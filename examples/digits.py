@@ -53,9 +53,9 @@ def main() -> int:
         rate = input_rate(train_urls)
     print(f"\naccuracy   {accuracy:.1%} on {TEST_DIGITS} digits the network never saw")
     print(f"input rate {rate:,.0f} samples/s: fetched over HTTP, shuffled, decoded, batched")
-    loader = f"wds.WebLoader(dataset, batch_size=None, num_workers={options.workers})" if network.has_torch else "dataset"
+    loader = f"wds.WebLoader(dataset, batch_size=None, num_workers={options.workers})"
     print("\nThe three lines that did it:")
-    print(THREE_LINES.format(loader=loader))
+    print(THREE_LINES.format(loader=loader if network.has_torch else "dataset"), end="")
     return 0 if accuracy > 0.95 else 1
 
 
