@@ -111,7 +111,7 @@ def test_files_are_renamed_first_and_then_selected(make_shard):
 
 def test_a_field_that_comes_twice_is_an_error_that_names_its_place(make_shard):
     shard = make_shard(files=[("a.cls", b"1"), ("a.cls", b"2")])
-    with pytest.raises(SampleError, match=r"'cls' comes twice .*a\.tar, offset 1024, member a\.cls, key a"):
+    with pytest.raises(SampleError, match=r"'cls' comes twice .*a\.tar, shard 0, offset 1024, member a\.cls, key a"):
         read(shard)
 
 

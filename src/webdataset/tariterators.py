@@ -16,11 +16,11 @@ from typing import Any
 from .codecs.compression import decompressed
 from .errors import SampleError, WebDatasetError
 from .gopen import gopen
-from .handlers import Handler, ask, reraise_exception
+from .handlers import Handler, ask, close, reraise_exception
+from .opening import OpenedShards
 from .reports import Report, current_report
 from .stages import pipelinefilter
 from .storage.streams import arriving
-from .storage.urls import local_path
 from .tar.reader import read_members
 
 Sample = dict[str, Any]
@@ -62,7 +62,7 @@ def valid_sample(sample: Any) -> bool:
 
 def url_opener(data: Iterable[Sample], handler: Handler = reraise_exception, **kw: Any) -> Iterator[Sample]:
     """Open each shard: `{"url": ...}` becomes `{"url": ..., "stream": ...}`, with `local_path` for a local file."""
-    return _opened(data, handler, kw, current_report())
+    return OpenedShards(data, lambda url: gopen(url, **kw), handler, current_report())
 
 
 def tar_file_iterator(
@@ -74,7 +74,7 @@ def tar_file_iterator(
 ) -> Iterator[Sample]:
     """The regular members of one tar stream, compressed or not, as `{"fname": name, "data": bytes}`."""
     report = current_report()
-    members = _members(fileobj, None, report, select_files, rename_files)
+    members = _members({"stream": fileobj}, report, select_files, rename_files)
     return _files(members, skip_meta, handler, report)
 
 
@@ -264,39 +264,25 @@ class _Stopped(Exception):  # noqa: N818 - control flow, not an error
     """A handler ended the stream."""
 
 
-def _opened(data: Iterable[Sample], handler: Handler, kw: dict[str, Any], report: Report) -> Iterator[Sample]:
-    for item in data:
-        url = item["url"]
-        try:
-            opened = {**item, "stream": gopen(url, **kw)}
-        except Exception as exn:
-            if ask(handler, _at(exn, url), report, "shards_skipped"):
-                continue
-            return
-        path = local_path(url)
-        if path is not None:
-            opened.setdefault("local_path", path)
-        yield opened
-
-
 def _fused(
     streams: Iterable[Sample], select: SelectFile | None, rename: RenameFile | None, grouping: Grouping
 ) -> Iterator[Sample]:
     report, handler = grouping.report, grouping.handler
+    look_ahead = getattr(streams, "look_ahead", None)
     for source in streams:
-        url, stream = source["url"], source["stream"]
-        windows = _members(stream, url, report, select, rename)
+        stream = source["stream"]
+        windows = _members(source, report, select, rename, look_ahead)
         try:
             yield from grouping.samples(windows, _places(source))
             stream.close()
         except _Stopped:
             return
         except Exception as exn:
-            if ask(handler, _at(exn, url), report, "shards_skipped"):
+            if ask(handler, _at(exn, source), report, "shards_skipped"):
                 continue
             return
         finally:
-            _close(windows)
+            close(windows)
             _close_quietly(stream)
         report.count("shards_read")
 
@@ -311,10 +297,10 @@ def _expanded(
     report: Report,
 ) -> Iterator[Sample]:
     for source in data:
-        url, stream = source["url"], source["stream"]
+        stream = source["stream"]
         places = _places(source)
         item: Sample = {}
-        windows = _members(stream, url, report, select, rename)
+        windows = _members(source, report, select, rename)
         try:
             for window in windows:
                 for name, offset, content in window:
@@ -326,11 +312,11 @@ def _expanded(
         except Exception as exn:
             # the grouping still holds this item: it learns that the sample in progress may be half a sample
             item["__cut__"] = True
-            if ask(handler, _at(exn, url), report, "shards_skipped"):
+            if ask(handler, _at(exn, source), report, "shards_skipped"):
                 continue
             return
         finally:
-            _close(windows)
+            close(windows)
             _close_quietly(stream)
         report.count("shards_read")
         if eof_value is not None:
@@ -394,24 +380,31 @@ def _files(
     except Exception as exn:
         ask(handler, exn, report, "shards_skipped")
     finally:
-        _close(windows)
+        close(windows)
 
 
 def _members(
-    stream: Any, url: str | None, report: Report, select: SelectFile | None, rename: RenameFile | None
+    source: Sample,
+    report: Report,
+    select: SelectFile | None,
+    rename: RenameFile | None,
+    look_ahead: Callable[[], None] | None = None,
 ) -> Iterator[list[Member]]:
+    stream, url = source["stream"], source.get("url")
     plain = decompressed(arriving(stream), url=url)
     windows = read_members(plain, url=url, report=report)
     try:
         for window in windows:
             kept = window
+            if look_ahead is not None:
+                look_ahead()
             if rename is not None:
                 kept = [(rename(name), offset, data) for name, offset, data in kept]
             if select is not None:
                 kept = [member for member in kept if select(member[0])]
             yield kept
     finally:
-        _close(windows)
+        close(windows)
         if plain is not stream:
             _close_quietly(plain)
 
@@ -424,14 +417,9 @@ def _places(source: Sample) -> Sample:
     return places
 
 
-def _at(exn: Exception, url: Any) -> Exception:
-    return exn.at(url=str(url)) if isinstance(exn, WebDatasetError) else exn
-
-
-def _close(iterator: Any) -> None:
-    close = getattr(iterator, "close", None)
-    if close is not None:
-        close()
+def _at(exn: Exception, source: Sample) -> Exception:
+    places = {"url": str(source["url"]), "shard": source.get("__number__")}
+    return exn.at(**places) if isinstance(exn, WebDatasetError) else exn
 
 
 def _close_quietly(stream: Any) -> None:
