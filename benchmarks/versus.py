@@ -109,7 +109,7 @@ def main() -> int:
     missed = [name for name in options.names or QUESTIONS if not QUESTIONS[name].reached(figure(name, old, new))]
     print(f"\ntargets missed: {', '.join(missed)}" if missed else "\nall targets reached")
     if options.save or not (options.quick or options.names):
-        save(rows)
+        save(rows, options.rounds)
     return 1 if missed and not options.quick else 0
 
 
@@ -208,12 +208,13 @@ def table(rows: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) + " |" for line in lines)
 
 
-def save(rows: list[list[str]]) -> None:
+def save(rows: list[list[str]], rounds: int) -> None:
     """Write the page with the figures, and the short table of the README."""
     page = PAGE.format(
         table=table(rows),
         date=datetime.datetime.now(datetime.UTC).date(),
         machine=machine(),
+        rounds=rounds,
         python=platform.python_version(),
         new=installed("webdataset"),
         numpy=installed("numpy"),
@@ -255,7 +256,7 @@ PAGE = """\
 # Speed
 
 Written by `./run bench` on {date}; do not edit. WebLoader {new} against webdataset {old}, on one machine, in one run,
-taking turns in fresh processes: {machine}; Python {python}, numpy {numpy}, Pillow {pillow},
+taking turns in fresh processes, {rounds} rounds each: {machine}; Python {python}, numpy {numpy}, Pillow {pillow},
 PyTorch {torch} (installed in both environments; version 1.0.2 imports it, WebLoader does not).
 
 {table}
