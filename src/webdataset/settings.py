@@ -115,7 +115,42 @@ class Settings:
 
     @property
     def ais_endpoint(self) -> str | None:
+        """The address of an AIStore proxy, as in `AIS_ENDPOINT=http://host:51080`."""
         return os.environ.get("AIS_ENDPOINT")
+
+    @property
+    def ais_token(self) -> str | None:
+        """The token for AIStore: `AIS_AUTHN_TOKEN`, or what is in the file `AIS_AUTHN_TOKEN_FILE`."""
+        return os.environ.get("AIS_AUTHN_TOKEN") or None
+
+    @property
+    def ais_token_file(self) -> str | None:
+        return os.environ.get("AIS_AUTHN_TOKEN_FILE") or None
+
+    @property
+    def ais_patience(self) -> float:
+        """For how many seconds to wait for an AIStore cluster that lost a target (`WDS_AIS_PATIENCE`)."""
+        return _seconds("WDS_AIS_PATIENCE", 90.0)
+
+    @property
+    def ssh_command(self) -> str:
+        """The command behind ssh: urls, with options if need be (`WDS_SSH="ssh -F config"`)."""
+        return os.environ.get("WDS_SSH") or "ssh"
+
+    @property
+    def netrc(self) -> str:
+        """The file with users and passwords by host: `NETRC`, else `~/.netrc`."""
+        return os.environ.get("NETRC") or os.path.expanduser("~/.netrc")
+
+    @property
+    def ca_bundle(self) -> str | None:
+        """More trusted certificates, named as for curl and requests."""
+        return os.environ.get("CURL_CA_BUNDLE") or os.environ.get("REQUESTS_CA_BUNDLE") or None
+
+    @property
+    def ssl_cert_file(self) -> str | None:
+        """Read by OpenSSL itself; here to notice that it changed."""
+        return os.environ.get("SSL_CERT_FILE")
 
     @property
     def hf_token(self) -> str | None:
@@ -175,6 +210,14 @@ def _int(name: str, value: str) -> int:
 def _size(name: str) -> int:
     value = os.environ.get(name)
     return _int(name, value) if value else 0
+
+
+def _seconds(name: str, default: float) -> float:
+    value = os.environ.get(name)
+    try:
+        return float(value) if value else default
+    except ValueError:
+        raise ValueError(f"{name} must be a number of seconds, got {value!r}") from None
 
 
 def _pair(first: str, second: str) -> tuple[int | None, int | None]:

@@ -1,34 +1,41 @@
-"""One GET request: where it may go, what it carries there, and which redirects it follows.
+"""One request to a web server: connect, send, follow redirects, and hand over the answer.
 
 Credentials of the url go to its own host only: a redirect to another host, port or scheme loses them.
 """
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import functools
 import http.client
-import ipaddress
 import os
 import re
 import socket
 import ssl
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
+from urllib.parse import SplitResult
 
-from webdataset.errors import SecurityError, StorageError
+from webdataset.errors import StorageError
 from webdataset.settings import settings
+
+from . import addresses
+from .pool import POOL
 
 USER_AGENT = "webdataset/2"
 MAX_REDIRECTS = 10
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
-# A url is sent as it was given, because a signature may cover every character; only what cannot be sent is encoded.
-_UNSENDABLE = re.compile(r"[^\x21-\x7e]")
+SAME_METHOD = frozenset({307, 308})
+DRAINED_BYTES = 64 << 10
+CONNECT_SECONDS = 30.0
+STALL_SECONDS = 60.0
+
+Prepare = Callable[[str, str, dict[str, str]], dict[str, str]]
+"""`(method, url, headers) -> headers to send`: adds a signature or token, anew for every request."""
+
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
-_CONTROL = re.compile(r"[\x00-\x20\x7f]")
 
 
 @dataclass
@@ -38,238 +45,296 @@ class Reply:
     response: http.client.HTTPResponse
     connection: http.client.HTTPConnection
     socket: socket.socket
+    url: str
+    server: Any = None
+    waited: float = 0.0
+    """Seconds from the request to the first byte of the answer."""
     owner: int = field(default_factory=os.getpid)
 
     @property
     def status(self) -> int:
         return self.response.status
 
+    def header(self, name: str) -> str | None:
+        return self.response.getheader(name)
+
     @property
     def length(self) -> int | None:
         """The announced number of bytes; unknown for a chunked body."""
-        text = self.response.getheader("Content-Length")
-        chunked = "chunked" in (self.response.getheader("Transfer-Encoding") or "").lower()
+        text = self.header("Content-Length")
+        chunked = "chunked" in (self.header("Transfer-Encoding") or "").lower()
         return int(text) if text is not None and text.isdecimal() and not chunked else None
+
+    @property
+    def etag(self) -> str | None:
+        """A strong ETag, which stands for the very bytes."""
+        etag = self.header("ETag")
+        return etag if etag and not etag.startswith("W/") else None
 
     @property
     def validator(self) -> str | None:
         """What `If-Range` takes: a strong ETag, else the time of the last change."""
-        etag = self.response.getheader("ETag")
-        if etag and not etag.startswith("W/"):
-            return etag
-        return self.response.getheader("Last-Modified")
-
-    @property
-    def resumable(self) -> bool:
-        """Whether the rest of this body can be asked for and recognised."""
-        ranges = (self.response.getheader("Accept-Ranges") or "").lower()
-        return self.validator is not None and ranges != "none"
+        return self.etag or self.header("Last-Modified")
 
     @property
     def range_start_and_total(self) -> tuple[int | None, int | None]:
-        found = _CONTENT_RANGE.match(self.response.getheader("Content-Range") or "")
+        found = _CONTENT_RANGE.match(self.header("Content-Range") or "")
         if found is None:
             return None, None
         return int(found[1]), None if found[3] == "*" else int(found[3])
 
     @property
     def retry_after(self) -> float:
-        text = self.response.getheader("Retry-After") or ""
-        return float(text) if text.isdecimal() and len(text) < 6 else 0.0
+        """The seconds the server asks to wait, given as such or as a date."""
+        text = (self.header("Retry-After") or "").strip()
+        if text.isdecimal():
+            return float(text) if len(text) < 6 else 0.0
+        import email.utils
+
+        try:
+            return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
+        except (ValueError, TypeError, OverflowError):
+            return 0.0
+
+    def release(self) -> None:
+        """Keep the connection for the next request if the body was read to its end, else close it."""
+        whole = self.response.isclosed() or self.response.length == 0
+        if not whole or self.response.will_close or self.owner != os.getpid():
+            self.close()
+        else:
+            self.response.close()
+            POOL.give(self.server, self.connection)
+
+    def drain(self) -> None:
+        """Read over the rest of a short body, so that its connection can be kept."""
+        with contextlib.suppress(OSError, http.client.HTTPException):
+            if self.response.length is not None and self.response.length <= DRAINED_BYTES:
+                self.response.read()
+        self.release()
 
     def close(self) -> None:
         """Close the connection at once, also under a thread that waits for it; a forked copy leaves it open."""
         if self.owner == os.getpid():
-            with contextlib.suppress(OSError):
-                socket.socket.shutdown(self.socket, socket.SHUT_RDWR)
+            _shut(self.socket)
         self.response.close()
         self.connection.close()
 
 
 class Connector:
-    """Sends the GET requests for one url."""
+    """Sends the requests for one url; `abort` ends from another thread whatever is under way."""
 
     def __init__(
         self,
         url: str,
-        headers: Mapping[str, str] | None,
-        connect_timeout: float,
-        read_timeout: float,
+        *,
+        headers: Mapping[str, str] | None = None,
+        prepare: Prepare | None = None,
+        connect_timeout: float = CONNECT_SECONDS,
+        read_timeout: float = STALL_SECONDS,
         proxy: str | None = None,
+        cafile: str | None = None,
     ) -> None:
         self.url = url
-        self.headers = dict(headers or {})
-        self.connect_timeout = connect_timeout
         self.read_timeout = read_timeout
-        self.proxy = proxy
+        self._headers = dict(headers or {})
+        self._prepare = prepare
+        self._connect_timeout = connect_timeout
+        self._proxy = proxy
+        self._cafile = cafile
+        self._socket: socket.socket | None = None
+        self._aborted = False
 
-    def get(self, position: int, first: Reply | None) -> Reply:
-        """The answer to a request for the bytes from `position` on, redirects followed from the original url."""
-        parts = _split(self.url, self.url)
-        headers = self._headers(parts, position, first)
-        origin = parts
+    def send(
+        self,
+        method: str = "GET",
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        *,
+        follow: bool = True,
+        reuse: bool = True,
+    ) -> Reply:
+        """The answer to one request, redirects followed from the original url."""
+        parts = addresses.parts_of(self.url, self.url)
+        place = addresses.place_of(parts)
+        plain = {"User-Agent": USER_AGENT, "Accept": "*/*", "Accept-Encoding": "identity"} | self._headers
+        plain |= headers or {}
+        at_home = True  # a redirect elsewhere and back does not bring the credentials back
         for hop in range(MAX_REDIRECTS + 1):
-            reply = self._send(parts, headers, redirected=hop > 0)
-            location = reply.response.getheader("Location")
-            if reply.status not in REDIRECTS or location is None:
+            sent = self._with_credentials(method, parts, plain) if at_home else plain
+            reply = self._exchange(method, parts, sent, body, redirected=hop > 0, reuse=reuse)
+            location = reply.header("Location")
+            if not follow or not _is_followed(method, reply.status) or location is None:
                 return reply
-            reply.close()
-            target = _split(urljoin(_without_userinfo(parts), location), self.url)
-            _check_redirect(parts, target, self.url)
-            if _place(target) != _place(origin):
-                headers = _without_credentials(headers)
-            parts = target
+            reply.drain()
+            parts = addresses.redirected(parts, location, self.url)
+            if at_home and addresses.place_of(parts) != place:
+                at_home, plain = False, _without_credentials(plain)
         raise StorageError(f"more than {MAX_REDIRECTS} redirects", url=self.url)
 
-    def _headers(self, parts: SplitResult, position: int, first: Reply | None) -> dict[str, str]:
-        headers = {"User-Agent": USER_AGENT, "Accept": "*/*", "Accept-Encoding": "identity"} | self.headers
-        if parts.username is not None and "Authorization" not in self.headers:
-            headers["Authorization"] = basic(parts)
-        if position and first is not None:
-            headers["Range"] = f"bytes={position}-"
-            if first.validator is not None:
-                headers["If-Range"] = first.validator
-        return headers
+    def abort(self) -> None:
+        """End what is under way; what comes after is a closed connection."""
+        self._aborted = True
+        if self._socket is not None:
+            _shut(self._socket)
 
-    def _send(self, parts: SplitResult, headers: dict[str, str], *, redirected: bool) -> Reply:
-        proxy = _proxy_for(parts, self.proxy)
-        connection = _connection(parts, proxy, self.connect_timeout)
-        try:
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _with_credentials(self, method: str, parts: SplitResult, headers: dict[str, str]) -> dict[str, str]:
+        if self._prepare is not None:
+            return self._prepare(method, addresses.address_of(parts), dict(headers))
+        if any(name.lower() == "authorization" for name in headers):
+            return headers
+        own = addresses.parts_of(self.url, self.url)  # a redirect cannot name the user
+        return headers | addresses.password_header(own)
+
+    def _exchange(
+        self,
+        method: str,
+        parts: SplitResult,
+        headers: dict[str, str],
+        body: bytes | None,
+        *,
+        redirected: bool,
+        reuse: bool,
+    ) -> Reply:
+        proxy = addresses.proxy_for(parts, self._proxy)
+        server = (*addresses.place_of(parts), proxy, self._cafile)
+        target = addresses.target_of(parts)
+        if proxy is not None and parts.scheme == "http":
+            target = f"http://{addresses.netloc_of(parts)}{target}"
+            headers = headers | addresses.proxy_headers(proxy)
+        message = (method, target, body, headers)
+        checked = redirected and settings.secure
+        if reuse and not checked and (kept := POOL.take(server)) is not None:
+            # the server may have closed it a moment ago, which says nothing about the next one
+            with contextlib.suppress(ConnectionError, http.client.HTTPException):
+                return self._ask(kept, server, message)
+        connection = _connection(parts, proxy, self._connect_timeout, self._cafile, self._watch)
+        with _closed_on_error(connection, self.url):
             connection.connect()
-            if redirected and settings.secure:
-                _check_public(connection, parts, proxy is not None, self.url)
+            if checked:
+                addresses.check_public(connection, parts, proxy is not None, self.url)
+        return self._ask(connection, server, message)
+
+    def _ask(self, connection: http.client.HTTPConnection, server: Any, message: tuple[Any, ...]) -> Reply:
+        with _closed_on_error(connection, self.url):
             raw: socket.socket = connection.sock
+            self._watch(raw)
             raw.settimeout(self.read_timeout)
-            target = _sendable((parts.path or "/") + (f"?{parts.query}" if parts.query else ""))
-            if proxy is not None and parts.scheme == "http":
-                target = f"http://{_netloc(parts)}{target}"
-                headers = headers | _proxy_headers(proxy)
-            connection.request("GET", target, headers=headers)
-            return Reply(connection.getresponse(), connection, raw)
-        except (UnicodeError, http.client.InvalidURL):
-            connection.close()
-            raise StorageError("this url names no host that can be reached", url=self.url) from None
-        except BaseException:
-            connection.close()
-            raise
+            start = time.monotonic()
+            connection.request(*message)
+            response = connection.getresponse()
+            return Reply(response, connection, raw, self.url, server, time.monotonic() - start)
+
+    def _watch(self, sock: socket.socket) -> None:
+        """Know the socket in use, so that `abort` can end it."""
+        self._socket = sock
+        if self._aborted:
+            raise ConnectionAbortedError("the stream was closed")
 
 
-def basic(parts: SplitResult) -> str:
-    """The header value for the user and password of a url."""
-    pair = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
-    return "Basic " + base64.b64encode(pair.encode()).decode()
-
-
-def refused(line: str, url: str) -> StorageError:
-    """An answer that asks for other credentials."""
-    return StorageError(line, url=url, hint="check the credentials, and that they may read this object")
-
-
-def _split(url: str, shown: str) -> SplitResult:
-    """The parts of a url that may be asked for; others are errors."""
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError as exn:
-        raise StorageError(f"this is not a url: {exn}", url=shown) from None
-    if parts.scheme not in ("http", "https"):
-        raise SecurityError(f"a redirect to a {parts.scheme or 'relative'}: url is refused", url=shown)
-    if not parts.hostname or _CONTROL.search(parts.netloc) or port == 0:
-        raise StorageError("this url names no host", url=shown)
-    return parts
-
-
-def _check_redirect(source: SplitResult, target: SplitResult, shown: str) -> None:
-    if source.scheme == "https" and target.scheme == "http" and not settings.allow_downgrade:
-        raise SecurityError(
-            f"a redirect from https to http (host {target.hostname}) is refused",
-            url=shown,
-            hint="WDS_ALLOW_DOWNGRADE=1 allows it",
-        )
-
-
-def _place(parts: SplitResult) -> tuple[str, str | None, int]:
-    return parts.scheme, parts.hostname, _port(parts)
-
-
-def _port(parts: SplitResult) -> int:
-    return parts.port or (443 if parts.scheme == "https" else 80)
+def _is_followed(method: str, status: int) -> bool:
+    return status in (REDIRECTS if method in ("GET", "HEAD") else SAME_METHOD)
 
 
 def _without_credentials(headers: dict[str, str]) -> dict[str, str]:
     """Only what says nothing about the user goes to another host."""
-    kept = ("user-agent", "accept", "accept-encoding", "range", "if-range")
+    kept = ("user-agent", "accept", "accept-encoding", "range", "if-range", "if-match", "content-type")
     return {name: value for name, value in headers.items() if name.lower() in kept}
 
 
-def _without_userinfo(parts: SplitResult) -> str:
-    return parts._replace(netloc=_netloc(parts)).geturl()
+@contextlib.contextmanager
+def _closed_on_error(connection: http.client.HTTPConnection, url: str) -> Any:
+    try:
+        yield
+    except (UnicodeError, http.client.InvalidURL):
+        connection.close()
+        raise StorageError("this url names no host that can be reached", url=url) from None
+    except BaseException:
+        connection.close()
+        raise
 
 
-def _sendable(target: str) -> str:
-    """
-    >>> _sendable("/a b/%41?x={1}")
-    '/a%20b/%41?x={1}'
-    """
-    return _UNSENDABLE.sub(lambda found: quote(found[0].encode("utf-8", "surrogateescape"), safe=""), target)
+# -- connections -----------------------------------------------------------------------------------
+
+Watch = Callable[[socket.socket], None]
 
 
-def _netloc(parts: SplitResult) -> str:
-    return parts.netloc.rpartition("@")[2]
+class _Connection(http.client.HTTPConnection):
+    """A connection that tells of its socket before it waits for anything."""
+
+    def __init__(self, host: str, port: int, timeout: float, watch: Watch) -> None:
+        super().__init__(host, port, timeout=timeout)
+        self._watch = watch
+        self._create_connection = functools.partial(_dialled, watch)  # where http.client gets its socket
 
 
-def _connection(parts: SplitResult, proxy: SplitResult | None, timeout: float) -> http.client.HTTPConnection:
-    host, port = parts.hostname or "", _port(parts)
+class _TlsConnection(_Connection):
+    default_port = 443
+
+    def __init__(self, host: str, port: int, timeout: float, watch: Watch, *, name: str, tls: ssl.SSLContext) -> None:
+        super().__init__(host, port, timeout, watch)
+        self._name = name
+        self._tls = tls
+
+    def connect(self) -> None:
+        super().connect()
+        wrapped = self._tls.wrap_socket(self.sock, server_hostname=self._name, do_handshake_on_connect=False)
+        self.sock = wrapped
+        self._watch(wrapped)
+        wrapped.do_handshake()
+
+
+def _connection(
+    parts: SplitResult, proxy: SplitResult | None, timeout: float, cafile: str | None, watch: Watch
+) -> http.client.HTTPConnection:
+    host, port = parts.hostname or "", addresses.port_of(parts)
     via, via_port = (proxy.hostname or "", proxy.port or 8080) if proxy is not None else (host, port)
     if parts.scheme == "http":
-        return http.client.HTTPConnection(via, via_port, timeout=timeout)
-    connection = http.client.HTTPSConnection(via, via_port, timeout=timeout, context=_tls())
+        return _Connection(via, via_port, timeout, watch)
+    connection = _TlsConnection(via, via_port, timeout, watch, name=host, tls=_tls_for(cafile))
     if proxy is not None:
-        connection.set_tunnel(host, port, headers=_proxy_headers(proxy))
+        connection.set_tunnel(host, port, headers=addresses.proxy_headers(proxy))
     return connection
 
 
-@functools.lru_cache(maxsize=1)
-def _tls() -> ssl.SSLContext:
-    """Reading the certificate authorities takes 20 ms, so once per process."""
-    return ssl.create_default_context()
+def _dialled(watch: Watch, address: tuple[str, int], timeout: float, _source: Any = None) -> socket.socket:
+    """A socket connected to the first of the host's addresses that answers."""
+    failure: OSError = OSError("the host has no address")
+    for family, kind, protocol, _, place in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
+        sock = socket.socket(family, kind, protocol)
+        try:
+            watch(sock)
+            sock.settimeout(timeout)
+            sock.connect(place)
+        except OSError as exn:
+            sock.close()
+            failure = exn
+        else:
+            return sock
+    raise failure
 
 
-def _proxy_for(parts: SplitResult, proxy: str | None) -> SplitResult | None:
-    """The proxy to go through: the given one, else the one the system names (`http_proxy`, `no_proxy`, ...)."""
-    import urllib.request
-
-    if proxy is None:
-        if urllib.request.proxy_bypass(_netloc(parts)):
-            return None
-        proxies = urllib.request.getproxies()
-        proxy = proxies.get(parts.scheme) or proxies.get("all")
-    if not proxy:
-        return None
-    found = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-    if found.scheme not in ("http", "https") or not found.hostname:
-        raise StorageError(f"a proxy is an http: address, got {proxy}", hint="check http_proxy and https_proxy")
-    return found
+def _shut(sock: socket.socket) -> None:
+    # not SSLSocket's own shutdown, which takes away the object another thread is reading from
+    with contextlib.suppress(OSError):
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
 
-def _proxy_headers(proxy: SplitResult) -> dict[str, str]:
-    return {"Proxy-Authorization": basic(proxy)} if proxy.username is not None else {}
+def _tls_for(cafile: str | None) -> ssl.SSLContext:
+    return _tls(cafile, settings.ssl_cert_file, settings.ca_bundle)
 
 
-def _check_public(connection: Any, parts: SplitResult, proxied: bool, shown: str) -> None:
-    """In secure mode a redirect must not lead to this machine or its private network.
+@functools.lru_cache(maxsize=8)
+def _tls(cafile: str | None, _default: str | None = None, more: str | None = None) -> ssl.SSLContext:
+    """What is trusted: the given file, else the system's or SSL_CERT_FILE's certificates, and those in `more`.
 
-    The address of the open connection is what counts: a name may resolve to something else a moment later.
+    Reading them takes 20 ms, so once per process; OpenSSL looks at SSL_CERT_FILE itself.
     """
-    if proxied:
-        found = socket.getaddrinfo(parts.hostname, _port(parts), type=socket.SOCK_STREAM)
-        addresses = [info[4][0] for info in found]
-    else:
-        addresses = [connection.sock.getpeername()[0]]
-    for text in addresses:
-        address: Any = ipaddress.ip_address(str(text).partition("%")[0])
-        address = getattr(address, "ipv4_mapped", None) or address
-        if not address.is_global or address.is_multicast:
-            raise SecurityError(
-                f"a redirect to the private address of {parts.hostname} is refused in secure mode", url=shown
-            )
+    try:
+        context = ssl.create_default_context(cafile=cafile)
+        if more and not cafile:
+            context.load_verify_locations(more)
+    except OSError as exn:
+        raise StorageError(f"cannot read certificates from {cafile or more}: {exn.strerror or exn}") from None
+    return context

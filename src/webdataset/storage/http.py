@@ -7,31 +7,18 @@ that cannot do that gives an error that says so.
 
 from __future__ import annotations
 
-import http.client
 import io
-import random
-import ssl
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from webdataset.errors import MissingShardError, StorageError
-from webdataset.redact import redacted
-from webdataset.reports import current_report
+from webdataset.errors import StorageError
+from webdataset.reports import Report, current_report
 
-from .connect import Connector, Reply, refused
+from .connect import CONNECT_SECONDS, STALL_SECONDS, Connector, Prepare, Reply
+from .faults import BROKEN, FIRST_PAUSE, RETRIED_STATUS, RETRIES, GaveUpError, Retries, described, status_error
 
-CONNECT_SECONDS = 30.0
-STALL_SECONDS = 60.0
-RETRIES = 4
-FIRST_PAUSE = 0.1
-LONGEST_PAUSE = 15.0
-LONGEST_RETRY_AFTER = 120.0
 CHUNK_BYTES = 1 << 20
-RETRIED_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
-
-# What breaks a connection and may be gone the next time; a wrong certificate is not among them.
-_BROKEN = (OSError, http.client.HTTPException)
 
 
 def open_http(url: str, mode: str = "rb", **options: Any) -> HttpStream:
@@ -43,10 +30,37 @@ def open_http(url: str, mode: str = "rb", **options: Any) -> HttpStream:
     return HttpStream(url, **options)
 
 
+@dataclass(frozen=True)
+class Version:
+    """What the first answer said of the object: the rest of it must be of the same one."""
+
+    length: int | None
+    validator: str | None
+    condition: str | None
+    """For `If-Range`: what the server itself compares."""
+    ranges: bool
+    strong: bool
+
+    @classmethod
+    def of(cls, reply: Reply, identity: Callable[[Reply], str | None] | None) -> Version:
+        validator = identity(reply) if identity is not None else reply.validator
+        ranges = (reply.header("Accept-Ranges") or "").lower()
+        strong = validator is not None and (identity is not None or reply.etag is not None)
+        return cls(reply.length, validator, reply.validator, ranges != "none", strong and ranges == "bytes")
+
+    @property
+    def resumable(self) -> bool:
+        """Whether the rest can be asked for and recognised."""
+        return self.validator is not None and self.ranges
+
+
 class HttpStream(io.BufferedIOBase):
     """The body of a GET request.
 
-    `retries` counts attempts in a row that bring no byte; progress renews it.
+    `prepare(method, url, headers)` gives the headers to send, anew for every request to the url's own host.
+    `retries` counts attempts in a row that bring no byte; progress renews it. `identity(reply)` names the version of
+    the object where the server does so in a header of its own. `start`, `stop` and `version` make it a part of an
+    object that another stream has begun: it is asked for at the first read.
     """
 
     def __init__(
@@ -54,27 +68,65 @@ class HttpStream(io.BufferedIOBase):
         url: str,
         *,
         headers: Mapping[str, str] | None = None,
+        prepare: Prepare | None = None,
         connect_timeout: float = CONNECT_SECONDS,
         read_timeout: float = STALL_SECONDS,
         retries: int = RETRIES,
         first_pause: float = FIRST_PAUSE,
         proxy: str | None = None,
+        cafile: str | None = None,
+        identity: Callable[[Reply], str | None] | None = None,
+        start: int = 0,
+        stop: int | None = None,
+        version: Version | None = None,
     ) -> None:
         super().__init__()
         self.url = url
-        self.position = 0
-        self.length: int | None = None
-        self.retried = 0
-        self._retries = retries
-        self._first_pause = first_pause
-        self._read_timeout = read_timeout
-        self._report = current_report()
+        self.position = start
+        self.version = version
+        self.waited = 0.0
+        self.report: Report | None = current_report()
+        self._start = start
+        self._stop = stop
+        self._identity = identity
         self._reply: Reply | None = None
-        self._first: Reply | None = None
-        self._connector = Connector(url, headers, connect_timeout, read_timeout, proxy)
-        self._failures = 0
-        self._closing = False
-        self._open()
+        self._finished = False
+        self._retries = Retries(retries, first_pause)
+        self._connector = Connector(
+            url,
+            headers=headers,
+            prepare=prepare,
+            connect_timeout=connect_timeout,
+            read_timeout=read_timeout,
+            proxy=proxy,
+            cafile=cafile,
+        )
+        self._options: dict[str, Any] = {
+            "headers": headers,
+            "prepare": prepare,
+            "connect_timeout": connect_timeout,
+            "read_timeout": read_timeout,
+            "retries": retries,
+            "first_pause": first_pause,
+            "proxy": proxy,
+            "cafile": cafile,
+            "identity": identity,
+        }
+        if version is None:
+            self._open()
+
+    @property
+    def length(self) -> int | None:
+        """The number of bytes of the whole object, if the server said so."""
+        return None if self.version is None else self.version.length
+
+    @property
+    def retried(self) -> int:
+        return self._retries.total
+
+    def part(self, start: int, stop: int) -> HttpStream:
+        """Some bytes of the same object, over a connection of their own."""
+        return HttpStream(self.url, start=start, stop=stop, version=self.version, **self._options)
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -83,19 +135,7 @@ class HttpStream(io.BufferedIOBase):
 
     def read(self, size: int | None = -1, /) -> bytes:
         """Up to `size` bytes, fewer only at the end of the body."""
-        wanted = -1 if size is None or size < 0 else size
-        data = self.read1(wanted)
-        if not data or len(data) == wanted:
-            return data
-        parts = [data]
-        missing = wanted - len(data)
-        while wanted < 0 or missing > 0:
-            data = self.read1(missing if wanted >= 0 else -1)
-            if not data:
-                break
-            parts.append(data)
-            missing -= len(data)
-        return b"".join(parts)
+        return read_whole(self.read1, -1 if size is None or size < 0 else size)
 
     def read1(self, size: int = -1, /) -> bytes:
         """What has arrived, up to `size` bytes; waits only while nothing has."""
@@ -104,11 +144,14 @@ class HttpStream(io.BufferedIOBase):
         size = CHUNK_BYTES if size < 0 else size
         if size == 0:
             return b""
-        while self._reply is not None:
+        while not self._finished:
+            if self._reply is None:
+                self._open()
+                continue
             data = self._receive(self._reply, size)
             if data:
                 self.position += len(data)
-                self._failures = 0
+                self._retries.renew()
                 return data
         return b""
 
@@ -127,112 +170,145 @@ class HttpStream(io.BufferedIOBase):
     def tell(self) -> int:
         return self.position
 
+    # -- the end ---------------------------------------------------------------------------------
+
+    def abort(self) -> None:
+        """End what another thread is waiting for; the stream itself is left to be closed by its reader."""
+        self._retries.stopped.set()
+        self._connector.abort()
+
     def close(self) -> None:
         """Close the connection at once, whatever the server does."""
         if not self.closed:
-            self._closing = True
-            self._drop()
+            self._retries.stopped.set()
+            if self._finished or self._reply is None:
+                self._drop()
+            else:
+                self.abort()
+                self._drop()
+            if self.report is not None:
+                tell(self.report, self.position - self._start, self.retried)
             super().close()
 
     # -- inside ----------------------------------------------------------------------------------
 
+    @property
+    def _end(self) -> int | None:
+        return self.length if self._stop is None else self._stop
+
     def _receive(self, reply: Reply, size: int) -> bytes:
-        """Bytes that arrived; none means: the body is over (no reply any more) or was taken up anew."""
+        """Bytes that arrived; none means: the body is over or was lost on the way."""
+        end = self._end
         try:
-            data = reply.response.read1(size)
+            data = reply.response.read1(size if self._stop is None else min(size, self._stop - self.position))
         except Exception as exn:
             # http.client raises anything when another thread closes the connection under it
-            if not (self._closing or isinstance(exn, _BROKEN)):
+            if not (self._retries.stopped.is_set() or isinstance(exn, BROKEN)):
                 raise
-            self._resume(_reason(exn, self._read_timeout))
+            self._lost(described(exn, self._connector.read_timeout))
             return b""
         if data:
-            if self.length is not None and self.position + len(data) > self.length:
-                raise StorageError(f"got more than the announced {self.length} bytes", url=self.url)
+            if end is not None and self.position + len(data) > end:
+                raise StorageError(f"got more than the announced {end} bytes", url=self.url)
             return data
-        if self.length is not None and self.position < self.length:
-            self._resume("the connection was closed")
-            return b""
-        self._drop()
+        if end is not None and self.position < end:
+            self._lost("the connection was closed")
+        else:
+            self._finished = True
+            self._drop()
         return b""
 
     def _open(self) -> None:
         """Ask for the whole body, or for the rest of it, until an answer can be used or the retries are used up."""
-        while True:
+        reply: Reply | None = None
+        while reply is None:
+            self._check_open()
             try:
-                reply = self._connector.get(self.position, self._first)
-            except ssl.SSLCertVerificationError as exn:
-                raise StorageError(
-                    f"the server's certificate is not trusted: {exn.verify_message}",
-                    url=self.url,
-                    hint="set SSL_CERT_FILE to a file with your authority's certificate",
-                ) from None
-            except _BROKEN as exn:
-                if isinstance(exn, StorageError):
-                    raise
-                self._pause(_reason(exn, self._read_timeout), 0)
-                continue
-            if reply.status in RETRIED_STATUS:
-                reply.close()
-                self._pause(f"the server answers {reply.status} {reply.response.reason}", reply.retry_after)
-                continue
-            self._accept(reply)
-            return
+                reply = self._connector.send("GET", self._range_headers())
+                if reply.status in RETRIED_STATUS:
+                    retry_after = reply.retry_after
+                    reply.drain()
+                    reason = f"the server answers {reply.status} {reply.response.reason}"
+                    reply = None
+                    self._retries.pause(reason, retry_after)
+            except BROKEN as exn:
+                self._check_open()
+                self._again(exn)
+            except GaveUpError as exn:
+                raise self._early(str(exn)) from None
+        self._accept(reply)
+
+    def _again(self, error: BaseException) -> None:
+        reached = self.version is not None
+        try:
+            self._retries.after(error, self._connector.read_timeout, self.url, reached=reached)
+        except GaveUpError as exn:
+            raise self._early(str(exn)) from None
+
+    def _range_headers(self) -> dict[str, str]:
+        version = self.version
+        if version is None or (not self.position and self._stop is None):
+            return {}
+        last = "" if self._stop is None else self._stop - 1
+        condition = {} if version.condition is None else {"If-Range": version.condition}
+        return {"Range": f"bytes={self.position}-{last}"} | condition
 
     def _accept(self, reply: Reply) -> None:
         """Check that the answer is what was asked for."""
         try:
-            if reply.status not in (200, 206):
-                raise _status_error(reply, self.url)
-            if self.position:
+            if self.position or self._stop is not None:
                 self._check_rest(reply)
+            elif reply.status != 200:
+                if reply.status == 206:
+                    raise StorageError("the server answers 206 to a request for the whole", url=self.url)
+                raise status_error(reply, self.url)
             else:
-                if reply.status != 200:
-                    raise StorageError(f"the server answers {reply.status} to a request for the whole", url=self.url)
-                self.length = reply.length
-                self._first = reply
+                self.version = Version.of(reply, self._identity)
+                self.waited = reply.waited
         except BaseException:
             reply.close()
             raise
         self._reply = reply
+        if self._retries.stopped.is_set():
+            self._drop()
+            self._check_open()
 
     def _check_rest(self, reply: Reply) -> None:
-        first = self._first
-        assert first is not None
-        if reply.status == 200:
-            changed = reply.validator != first.validator
-            why = "the object changed while it was read" if changed else "the server cannot continue in the middle"
-            raise self._early(why)
-        start, total = reply.range_start_and_total
-        if start != self.position or (None not in (total, self.length) and total != self.length):
-            raise self._early(f"the server continues at byte {start} of {total} instead")
-        if reply.validator != first.validator:
+        """The rest is of the same object, and begins where the last answer stopped."""
+        version = self.version
+        assert version is not None
+        if reply.status == 416:
+            raise self._early("the server says that the object ends here")
+        if reply.status not in (200, 206, 412):
+            error = status_error(reply, self.url)
+            raise self._early(error.message) if self.position > self._start else error
+        found = Version.of(reply, self._identity)
+        if reply.status == 412 or found.validator != version.validator:
             raise self._early("the object changed while it was read")
+        if reply.status == 200:
+            raise self._early("the server cannot continue in the middle")
+        start, total = reply.range_start_and_total
+        if start != self.position or (None not in (total, version.length) and total != version.length):
+            raise self._early(f"the server continues at byte {start} of {total} instead")
 
-    def _resume(self, reason: str) -> None:
+    def _lost(self, reason: str) -> None:
         """Go on where the body stopped, or say that it ends early."""
-        if self._closing:  # by another thread, under this one's read
-            raise ValueError("I/O operation on closed file")
+        self._check_open()
         self._drop()
-        first = self._first
-        if self.position and (first is None or not first.resumable):
+        if self.position and (self.version is None or not self.version.resumable):
             raise self._early(reason)
-        self._pause(reason, 0)
-        self._open()
+        try:
+            self._retries.pause(reason)
+        except GaveUpError as exn:
+            raise self._early(str(exn)) from None
 
-    def _pause(self, reason: str, retry_after: float) -> None:
-        """Wait a little longer each time; an error when the retries are used up."""
-        self._failures += 1
-        if self._failures > self._retries:
-            raise self._early(f"{reason}, {self._failures} times in a row")
-        if not self.retried:
-            self._report.count("shards_retried")
-        self.retried += 1
-        longest = min(LONGEST_PAUSE, self._first_pause * 2 ** (self._failures - 1))
-        time.sleep(max(min(retry_after, LONGEST_RETRY_AFTER), random.uniform(longest / 2, longest)))
+    def _check_open(self) -> None:
+        """Another thread may have closed the stream under this one's read."""
+        if self._retries.stopped.is_set():
+            raise ValueError("I/O operation on closed file")
 
     def _early(self, reason: str) -> StorageError:
-        if not self.position and self._first is None:
+        if not self.position and self.version is None:
             return StorageError(f"cannot read: {reason}", url=self.url)
         of = "" if self.length is None else f" of {self.length}"
         return StorageError(f"ends early: got {self.position}{of} bytes, then {reason}", url=self.url)
@@ -240,29 +316,28 @@ class HttpStream(io.BufferedIOBase):
     def _drop(self) -> None:
         reply, self._reply = self._reply, None
         if reply is not None:
-            reply.close()
+            reply.release()
 
 
-def _status_error(reply: Reply, url: str) -> StorageError:
-    """One line with the cure for an answer that is no data."""
-    line = f"the server answers {reply.status} {redacted(reply.response.reason)}"
-    if reply.status in (404, 410):
-        return MissingShardError(line, url=url, hint="check the name and the range of shards")
-    if reply.status in (401, 403, 407):
-        return refused(line, url)
-    return StorageError(line, url=url)
+def read_whole(read1: Callable[[int], bytes], size: int) -> bytes:
+    """`size` bytes from reads that may give less, fewer only at the end; all of them for -1."""
+    data = read1(size)
+    if not data or len(data) == size:
+        return data
+    parts = [data]
+    missing = size - len(data)
+    while size < 0 or missing > 0:
+        data = read1(missing if size >= 0 else -1)
+        if not data:
+            break
+        parts.append(data)
+        missing -= len(data)
+    return b"".join(parts)
 
 
-def _reason(exn: BaseException, seconds: float) -> str:
-    """A foreign error in a few words, without the parts of a url it may quote."""
-    import socket
-
-    if isinstance(exn, TimeoutError):
-        return f"no byte came for {seconds:g} s"
-    if isinstance(exn, http.client.IncompleteRead):
-        return "the body was cut"
-    if isinstance(exn, socket.gaierror):
-        return f"the host name was not found ({exn.strerror})"
-    if isinstance(exn, http.client.HTTPException):
-        return f"the answer is not HTTP ({type(exn).__name__})"
-    return f"the connection failed ({getattr(exn, 'strerror', None) or type(exn).__name__})"
+def tell(report: Report, received: int, retried: int) -> None:
+    """Count what a remote stream brought, and whether that took more than one try."""
+    if received:
+        report.count("bytes_read", received)
+    if retried:
+        report.count("shards_retried")

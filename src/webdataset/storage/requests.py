@@ -1,0 +1,104 @@
+"""Whole small requests: a question to a server and its answer, with the retries, redirects and checks of a stream."""
+
+from __future__ import annotations
+
+import http.client
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from webdataset.errors import StorageError
+
+from .connect import CONNECT_SECONDS, STALL_SECONDS, Connector, Prepare, Reply
+from .faults import BROKEN, FIRST_PAUSE, RETRIED_STATUS, RETRIES, GaveUpError, Retries, status_error
+
+MOST_BYTES = 256 << 20
+REFUSED_UNREAD = frozenset({429, 503})
+"""Answers that say that nothing was done."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a server said; `headers.get(name)` takes a name in any case."""
+
+    status: int
+    headers: http.client.HTTPMessage
+    body: bytes
+    url: str
+
+
+def request(
+    method: str,
+    url: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    body: bytes | None = None,
+    prepare: Prepare | None = None,
+    connect_timeout: float = CONNECT_SECONDS,
+    read_timeout: float = STALL_SECONDS,
+    retries: int = RETRIES,
+    first_pause: float = FIRST_PAUSE,
+    proxy: str | None = None,
+    cafile: str | None = None,
+    ok: Collection[int] = (200, 204, 206),
+    idempotent: bool = True,
+    follow: bool = True,
+    most_bytes: int = MOST_BYTES,
+) -> Answer:
+    """Send one request and return the whole answer, if its status is one of `ok`; else an error with the cure.
+
+    What is not idempotent is repeated only where the server cannot have acted on it. A redirect keeps method and body
+    (307, 308) or is followed for GET and HEAD only; with `follow=False` it is an answer like any other.
+    """
+    connector = Connector(
+        url,
+        headers=headers,
+        prepare=prepare,
+        connect_timeout=connect_timeout,
+        read_timeout=read_timeout,
+        proxy=proxy,
+        cafile=cafile,
+    )
+    budget = Retries(retries, first_pause)
+    while True:
+        try:
+            reply = connector.send(method, None, body, follow=follow, reuse=idempotent)
+            if reply.status in ok:
+                return _answer(reply, most_bytes)
+            _refuse(reply, budget, url, idempotent)
+        except BROKEN as exn:
+            if not idempotent and not isinstance(exn, (ConnectionRefusedError, StorageError)):
+                raise StorageError(f"no answer to {method}, and it is not sent twice: {exn}", url=url) from exn
+            _again(budget, exn, read_timeout, url)
+
+
+def _answer(reply: Reply, most_bytes: int) -> Answer:
+    try:
+        body = reply.response.read(most_bytes + 1)
+        if reply.response.length:  # read(n) says nothing of a body that was cut
+            if len(body) > most_bytes:
+                raise StorageError(f"the answer is longer than {most_bytes} bytes", url=reply.url)
+            raise http.client.IncompleteRead(b"")
+    except BaseException:
+        reply.close()
+        raise
+    reply.release()
+    return Answer(reply.status, reply.response.headers, body, reply.url)
+
+
+def _refuse(reply: Reply, budget: Retries, url: str, idempotent: bool) -> None:
+    """Wait before the next try, or raise."""
+    error = status_error(reply, url)
+    reply.drain()
+    if reply.status not in (RETRIED_STATUS if idempotent else REFUSED_UNREAD):
+        raise error
+    try:
+        budget.pause(error.message, reply.retry_after)
+    except GaveUpError as exn:
+        raise StorageError(str(exn), url=url) from None
+
+
+def _again(budget: Retries, error: BaseException, seconds: float, url: str) -> None:
+    try:
+        budget.after(error, seconds, url)
+    except GaveUpError as exn:
+        raise StorageError(f"cannot reach the server: {exn}", url=url) from None
