@@ -9,6 +9,9 @@ import pytest
 
 from tests_support import numbered, tar_bytes
 
+# Real servers on loopback, each started when a test asks for it.
+pytest_plugins = ["servers.sshd"]
+
 
 @pytest.fixture
 def make_shard(tmp_path: Path) -> Callable[..., str]:

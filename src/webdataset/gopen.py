@@ -144,7 +144,7 @@ def gopen_pipe(url: str, mode: str = "rb", bufsize: int = 8192, **kw: Any) -> Pi
 
 
 def gopen_curl(url: str, mode: str = "rb", bufsize: int = 8192, **kw: Any) -> Any:  # noqa: ARG001 - all openers take it
-    """Open a web address, or another one that curl knows."""
+    """Open a web address, or a file of another machine (`ssh:`, `sftp:`, `scp:`, `ftps:`)."""
     return OPENERS[scheme_of(url)](url, mode, **kw)
 
 
@@ -183,6 +183,7 @@ gopen_schemes: dict[str, Callable[..., Any]] = {
     "pipe": gopen_pipe,
     "http": gopen_curl,
     "https": gopen_curl,
+    "ssh": gopen_curl,
     "sftp": gopen_curl,
     "ftps": gopen_curl,
     "scp": gopen_curl,

@@ -22,6 +22,12 @@ def _http(url: str, mode: str = "rb", **options: Any) -> Any:
     return open_http(url, mode, **options)
 
 
+def _ssh(url: str, mode: str = "rb", **options: Any) -> Any:
+    from .ssh import open_ssh
+
+    return open_ssh(url, mode, **options)
+
+
 OPENERS: dict[str, Opener] = {
     "": open_local,
     "file": open_local,
@@ -33,9 +39,10 @@ OPENERS: dict[str, Opener] = {
     "gs": tools.open_gs,
     "gcs": tools.open_gs,
     "ais": tools.open_ais,
-    "sftp": tools.open_curl,
+    "ssh": _ssh,
+    "sftp": _ssh,
+    "scp": _ssh,
     "ftps": tools.open_curl,
-    "scp": tools.open_curl,
     "htgs": tools.open_htgs,
 }
 
