@@ -86,6 +86,8 @@ class _Reader:
         self._plain = PlainMembers(limits)
         self._window = WINDOW
         self._numpy: ModuleType | None = None
+        self._many = "numpy" in sys.modules
+        """Whether to expect many small members: importing numpy costs as much as reading 100 MB of big ones."""
         self._pause = self._pauses = 0
         """For how many windows not to try many members at once; and how many it was last time."""
         self._big_end = 0
@@ -94,12 +96,15 @@ class _Reader:
     def window(self, out: list[MemberTuple]) -> bool:
         """Read one window and the member that it cuts, more if windows are small; False at the end."""
         cursor = self.cursor
-        enough = cursor.offset + WINDOW
+        start = cursor.offset
+        enough = start + WINDOW
         while cursor.fill(self._window):
             self._window = min(4 * self._window, WINDOW)
             while cursor.place < len(cursor.buffer):
                 self._members(out)
             if self._window == WINDOW or cursor.offset > enough:
+                read = cursor.offset - start
+                self._many = len(out) * SMALL > read if read >= ENOUGH else self._many
                 return True
         return False
 
@@ -108,7 +113,7 @@ class _Reader:
         cursor, archive = self.cursor, self.archive
         if archive.plain:
             before = len(out)
-            if len(cursor.buffer) - cursor.place >= ENOUGH and self._try_at_once():
+            if self._many and len(cursor.buffer) - cursor.place >= ENOUGH and self._try_at_once():
                 self._read_at_once(out)
             cut = self._plain.one_by_one(cursor, out)
             if cut is not None:
