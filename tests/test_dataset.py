@@ -290,6 +290,14 @@ def test_every_fluent_method_works(pictures, tmp_path):
     assert sorted(cached) == sorted(cached) == [(0,), (1,), (2,)]
 
 
+def test_a_dataset_can_be_tried_out_with_checks_and_made_up_samples(make_shard):
+    seen = []
+    dataset = wds.WebDataset(make_shard(samples=2)).test(length=5, checker=seen.append)
+    assert (len(dataset), keys(dataset), len(seen)) == (5, ["000000", "000001"], 2)
+    mocked = wds.WebDataset("nowhere.tar").test(mock_sample={"__key__": "x"}, mock_length=3, mock=True)
+    assert keys(mocked) == ["x", "x", "x"]
+
+
 def test_a_dataset_pickles_and_reads_the_same(make_shards):
     dataset = wds.WebDataset(make_shards(2, samples=2)).shuffle(10, seed=3).decode().to_tuple("cls", "txt").batched(2)
     copy = pickle.loads(pickle.dumps(dataset))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Self
 
 from . import filters
@@ -63,6 +64,31 @@ class FluidInterface:
         result: Any = self.compose()
         per_rank = -(-length // world_size)
         return result.repeat(nbatches=per_rank).with_length(per_rank, silent=True)  # type: ignore[no-any-return]
+
+    def test(
+        self,
+        length: int | None = None,
+        checker: Callable[[Any], Any] | None = None,
+        mock_sample: Any = None,
+        mock_length: int = 10000,
+        mock: bool = False,
+    ) -> Self:
+        """For trying a program out: check every sample, declare a length, or give a made-up sample instead of the data.
+
+        >>> list(FluidWrapper([1, 2]).test(mock_sample="sample", mock_length=2, mock=True))
+        ['sample', 'sample']
+        """
+        result: Any = self.compose()
+        if mock:
+            result.pipeline = [[mock_sample] * mock_length]
+        if checker is not None:
+            result = result.map(partial(_checked, checker))
+        return result if length is None else result.with_length(length, silent=True)  # type: ignore[no-any-return]
+
+
+def _checked(checker: Callable[[Any], Any], sample: Any) -> Any:
+    checker(sample)
+    return sample
 
 
 class FluidWrapper(DataPipeline, FluidInterface):
