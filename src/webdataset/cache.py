@@ -9,14 +9,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
-import re
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
-from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from . import tariterators
 from .errors import MissingPackageError, ShardError
@@ -26,23 +25,44 @@ from .logs import Log
 from .redact import redacted
 from .settings import settings
 from .stages import pipelinefilter
-from .storage.folder import CannotStoreError, Folder, make_room, open_in_use, write_whole
+from .storage import kept
+from .storage.cachenames import pipe_cleaner, unique_cache_name, url_to_cache_name, without_signature
+from .storage.folder import Folder, Wanted, open_in_use, write_whole
+from .storage.kept import CannotStoreError, Entry
 from .storage.local import allowed_path
+from .storage.room import make_room
 from .storage.urls import as_url, is_local, local_path
+
+__all__ = [
+    "Entry",
+    "FileCache",
+    "LRUCleanup",
+    "NotATarError",
+    "StreamingOpen",
+    "TarChecks",
+    "cached_tarfile_samples",
+    "cached_tarfile_to_samples",
+    "cached_url_opener",
+    "cbors2_to_samples",
+    "cbors_to_samples",
+    "check_tar_format",
+    "clear",
+    "download",
+    "entries",
+    "get_file_cached",
+    "get_filetype",
+    "islocal",
+    "lru_cleanup",
+    "magic_filetype",
+    "pipe_cleaner",
+    "unique_cache_name",
+    "url_to_cache_name",
+    "verify",
+]
 
 log = Log("webdataset.cache")
 
 DEFAULT_FOLDER = "./_cache"
-NAME_CHARACTERS = 80
-QUOTED_CHARACTERS = 128
-# Schemes whose last path component was the whole name of a cached file in older versions.
-PATH_SCHEMES = ("", "file", "http", "https", "ftp", "ftps", "gs", "s3", "ais")
-# What signs a url and says nothing about the object: a new signature must not fetch the shard again.
-SIGNATURES = re.compile(
-    r"(?i)x-(amz|goog)-(algorithm|credential|date|expires|security-token|signature|signedheaders|id|storage-class)"
-    r"|signature|expires|awsaccesskeyid|googleaccessid|key-pair-id|policy"
-    r"|sig|se|st|sp|sv|sr|spr|ske|skoid|sks|skt|sktid|skv"
-)
 MAGIC = (
     (b"\x1f\x8b", "gzip compressed data"),
     (b"BZh", "bzip2 compressed data"),
@@ -65,49 +85,6 @@ def __getattr__(name: str) -> Any:
 
 class NotATarError(ShardError, ValueError):
     """What was fetched is no tar archive, for example a page that says what went wrong."""
-
-
-def pipe_cleaner(spec: str) -> str:
-    """The url inside a `pipe:` command, for names; anything else as it is.
-
-    >>> pipe_cleaner("pipe:curl -s http://host/a.tar | cat")
-    'http://host/a.tar'
-    """
-    if not spec.startswith("pipe:"):
-        return spec
-    command = spec[len("pipe:") :]
-    for word in command.split():
-        if re.match(r"(https?|hdfs|gs|ais|s3):/", word):
-            return word
-    return command
-
-
-def url_to_cache_name(url: str, ndir: int = 0) -> str:
-    """The name of a cached file in older versions: the last path component, which two buckets may share.
-
-    >>> url_to_cache_name("http://host/a/b.tar"), url_to_cache_name("http://host/a/b.tar", ndir=1)
-    ('b.tar', 'a/b.tar')
-    """
-    parts = urlsplit(url)
-    if parts.scheme in PATH_SCHEMES:
-        return "/".join(parts.path.strip("/").split("/")[-1 - ndir :])
-    return quote(url, safe="_+{}*,-")[-QUOTED_CHARACTERS:]
-
-
-def unique_cache_name(url: str) -> str:
-    """A name for one url only: a readable part, and a digest of the whole url but its signature.
-
-    >>> unique_cache_name("https://host/a/train-000.tar.gz")
-    'train-000-dc4df5273e7e024dcf58.tar.gz'
-    """
-    import hashlib
-
-    digest = hashlib.blake2b(_without_signature(url).encode("utf-8", "surrogateescape"), digest_size=10).hexdigest()
-    source = pipe_cleaner(url)
-    path = urlsplit(source).path if "://" in source else source
-    base = re.sub(r"[^A-Za-z0-9._-]+", "_", redacted(path).rstrip("/").rsplit("/", 1)[-1]).lstrip(".-_")
-    stem, dot, ending = base[-NAME_CHARACTERS:].partition(".")
-    return f"{stem}-{digest}{dot}{ending}"
 
 
 def islocal(url: str) -> bool:
@@ -171,7 +148,7 @@ class LRUCleanup:
         self.last_run = now
         if self.cache_dir is None or not os.path.isdir(self.cache_dir):
             return
-        for path in make_room(self.cache_dir, self.cache_size, keyfn=self.keyfn):
+        for path in make_room(self.cache_dir, self.cache_size, keyfn=self.keyfn)[1]:
             if self.verbose:
                 log.warning("removed %s from the cache", path)
 
@@ -206,9 +183,13 @@ class StreamingOpen:
 class FileCache:
     """A stage that opens shards from a folder of this machine, into which it fetches what is missing.
 
-    `url_to_name` names the files (by default uniquely for each url), `validator(path)` says whether a fetched file is
-    good, `cache_size` limits the folder to that many bytes. Local shards are used in place. When the
-    folder cannot take a shard, it is streamed.
+    The first samples of a shard come while it is fetched. However many processes ask for it at once, one fetches
+    and the others read along. It gets its name in the folder when it is complete. Local shards are used in
+    place. When the folder cannot take a shard, it is streamed.
+
+    `url_to_name` names the files (by default uniquely for each url); `cache_size` limits the folder to that many bytes,
+    within one shard; `validator(path)` says whether a complete file is good. If you give one of your own, nothing
+    of a shard is used before it has seen the whole.
     """
 
     def __init__(
@@ -242,46 +223,114 @@ class FileCache:
         return handled(urls, self.open, self.handler, counted_as="shards_skipped")
 
     def open(self, item: Any) -> dict[str, Any]:
-        """Open one shard, from the folder if it can be there."""
+        """Open one shard, from the folder if it can be there.
+
+        Its `local_path` is where it lies once it is complete.
+        """
         url = _url_of(item)
-        if is_local(url) and not self.always:
+        if url == "-" or (is_local(url) and not self.always):
             return StreamingOpen(self.verbose).open(url)
-        try:
-            while True:
-                path = self.get_file(url)
-                try:
-                    return {"url": url, "stream": open_in_use(path), "local_path": path}
-                except FileNotFoundError:
-                    continue  # another process made room just now
-        except CannotStoreError as exn:
-            self._warn(exn)
-            return StreamingOpen(self.verbose).open(url)
+        wanted = self._wanted(url)
+        stream = self.folder.open(wanted) if self._can_stream() else self._opened_whole(url, wanted)
+        opened = {"url": url, "stream": stream}
+        kept_there = getattr(stream, "kept", isinstance(stream, io.BufferedReader))
+        return opened | {"local_path": self.folder.path_of(wanted.name)} if kept_there else opened
 
     def get_file(self, url: str) -> str:
         """The path of a shard, fetched if it is not there yet; a local shard's own path."""
         path = local_path(url)
         if path is not None and not self.always:
             return allowed_path(path, url)
+        return self.folder.get(self._wanted(url))
+
+    def _wanted(self, url: str) -> Wanted:
         allowed_path(self.cache_dir, self.cache_dir)
         assert self.url_to_name is not None
-        return self.folder.get(self.url_to_name(url), lambda: self._fetch(url), lambda path: self._check(path, url))
+        shown = redacted(without_signature(url))
+        return Wanted(
+            self.url_to_name(url), lambda: self._fetch(url), TarChecks(self.validator, url), self._warn, shown
+        )
+
+    def _can_stream(self) -> bool:
+        """What looks at the first bytes only can be asked at once."""
+        return self.validator is None or self.validator is check_tar_format
+
+    def _opened_whole(self, url: str, wanted: Wanted) -> Any:
+        try:
+            while True:
+                with contextlib.suppress(FileNotFoundError):  # another process made room just now
+                    return open_in_use(self.folder.get(wanted))
+        except CannotStoreError as exn:
+            self._warn(exn)
+            return StreamingOpen(self.verbose).open(url)["stream"]
 
     def _fetch(self, url: str) -> Any:
         if self.verbose:
             log.warning("fetching %s into %s", redacted(url), self.cache_dir)
         return gopen(url)
 
-    def _check(self, path: str, url: str) -> None:
-        if self.validator is None or self.validator(path):
-            return
-        with open(path, "rb") as stream:
-            head = stream.read(60)
-        raise NotATarError(f"this is not a tar archive, it begins with {head!r}", url=url)
-
     def _warn(self, exn: OSError) -> None:
         if not self.warned:
             self.warned = True
             warnings.warn(f"{self.cache_dir}: {exn.strerror or exn}; shards are streamed instead", stacklevel=2)
+
+
+class TarChecks:
+    """What must be true of a shard before it is kept."""
+
+    def __init__(self, validator: Callable[[str], Any] | None, url: str) -> None:
+        self.validator = validator
+        self.url = url
+
+    def head(self, data: bytes) -> None:
+        """A page that says what went wrong is noticed before anybody reads it as a shard."""
+        if self.validator is check_tar_format and _kind_of(data) == "data":
+            raise self._error(data)
+
+    def is_over(self, head: bytes, tail: bytes) -> bool:
+        """A tar archive that came without its length must have its end marker, or it may have been cut."""
+        return not _kind_of(head).endswith("tar archive") or (len(tail) == 1024 and not tail.strip(b"\0"))
+
+    def file(self, path: str) -> None:
+        if self.validator is not None and not self.validator(path):
+            with open(path, "rb") as stream:
+                raise self._error(stream.read(60))
+
+    def _error(self, head: bytes) -> NotATarError:
+        return NotATarError(f"this is not a tar archive, it begins with {head[:60]!r}", url=self.url)
+
+
+def entries(cache_dir: str | None = None) -> Iterator[Entry]:
+    """The shards of a cache folder: `Entry(path, url, size, used, complete)`.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = FileCache(folder, validator=None).get_file("pipe:echo hello")
+    ...     [(entry.url, entry.size, entry.complete) for entry in entries(folder)]
+    [('pipe:echo hello', 6, True)]
+    """
+    return kept.entries(os.fspath(cache_dir or settings.cache_dir or DEFAULT_FOLDER))
+
+
+def verify(cache_dir: str | None = None) -> Iterator[tuple[Entry, str | None]]:
+    """Each shard of a cache folder and what is wrong with it, its content compared with what was fetched."""
+    return ((entry, kept.problem_with(entry)) for entry in entries(cache_dir))
+
+
+def clear(cache_dir: str | None = None, *, unused_for: float = 0, foreign: bool = False) -> list[str]:
+    """Remove the shards that nobody uses, and half fetched ones whose process is gone; returns their paths.
+
+    `unused_for` spares what was used within so many seconds. Files that were not fetched into the folder but put
+    there stay, unless `foreign=True`.
+    """
+    folder = os.fspath(cache_dir or settings.cache_dir or DEFAULT_FOLDER)
+    removed = kept.remove_leftovers(folder)
+    oldest = time.time() - unused_for
+    for entry in kept.entries(folder):
+        ours = foreign or kept.read_facts(entry.path) is not None
+        if ours and (entry.used <= oldest or not unused_for) and not kept.is_ours(entry.path):
+            removed += [entry.path] if kept.remove_unused(entry.path) else []
+    return removed
 
 
 def get_file_cached(
@@ -368,15 +417,6 @@ def _records(streams: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 def _url_of(item: Any) -> str:
     return as_url(item["url"] if isinstance(item, dict) else item)
-
-
-def _without_signature(url: str) -> str:
-    """The url without what changes from one signature to the next, and without user and password."""
-    if "://" not in url or url.startswith("pipe:"):
-        return url
-    parts = urlsplit(url)
-    kept = [(name, value) for name, value in parse_qsl(parts.query, True) if not SIGNATURES.fullmatch(name)]
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query=urlencode(kept)).geturl()
 
 
 def _kind_of(head: bytes) -> str:
