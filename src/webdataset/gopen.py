@@ -168,9 +168,14 @@ def gopen_htgs(url: str, mode: str = "rb", bufsize: int = 8192, **kw: Any) -> An
     return OPENERS["htgs"](url, mode, bufsize=bufsize, **kw)
 
 
-def gopen_hf(url: str, mode: str = "rb", bufsize: int = 8192, **kw: Any) -> Any:  # noqa: ARG001 - all openers take it
+def gopen_az(url: str, mode: str = "rb", bufsize: int = 8192, **kw: Any) -> Any:
+    """Open a blob of Azure."""
+    return OPENERS["az"](url, mode, bufsize=bufsize, **kw)
+
+
+def gopen_hf(url: str, mode: str = "rb", bufsize: int = 8192, **kw: Any) -> Any:
     """Open a file of a Hugging Face repository."""
-    return OPENERS["hf"](url, mode, **kw)
+    return OPENERS["hf"](url, mode, bufsize=bufsize, **kw)
 
 
 def gopen_error(url: str, *args: Any, **kw: Any) -> Any:  # noqa: ARG001 - stands in for an opener
@@ -192,6 +197,9 @@ gopen_schemes: dict[str, Callable[..., Any]] = {
     "gcs": gopen_gsutil,
     "s3": gopen_s3,
     "htgs": gopen_htgs,
+    "az": gopen_az,
+    "abfs": gopen_az,
+    "abfss": gopen_az,
     "hf": gopen_hf,
 }
 

@@ -128,6 +128,16 @@ class Settings:
         return os.environ.get("AIS_AUTHN_TOKEN_FILE") or None
 
     @property
+    def ais_client_ca(self) -> str | None:
+        """A file with the certificate of the authority that AIStore's nodes are known by."""
+        return os.environ.get("AIS_CLIENT_CA") or None
+
+    @property
+    def ais_api(self) -> str:
+        """Which of a cluster's interfaces reads objects: `native`, or `s3` (`WDS_AIS_API`)."""
+        return os.environ.get("WDS_AIS_API") or "native"
+
+    @property
     def ais_patience(self) -> float:
         """For how many seconds to wait for an AIStore cluster that lost a target (`WDS_AIS_PATIENCE`)."""
         return _seconds("WDS_AIS_PATIENCE", 90.0)
@@ -159,6 +169,15 @@ class Settings:
     @property
     def hf_endpoint(self) -> str | None:
         return os.environ.get("HF_ENDPOINT")
+
+    def cloud(self, name: str) -> str | None:
+        """A variable of a store's own tools (`AWS_...`, `AZURE_...`, `GOOGLE_...`, ...), None where it is empty."""
+        return os.environ.get(name) or None
+
+    @property
+    def aws_no_sign_request(self) -> bool:
+        """`AWS_NO_SIGN_REQUEST=1`: ask S3 without credentials, also where there are some."""
+        return _flag("AWS_NO_SIGN_REQUEST")
 
     @property
     def cache_dir(self) -> str | None:

@@ -11,6 +11,7 @@ from typing import Any
 from . import tools
 from .commands import open_pipe
 from .local import open_local, standard_stream
+from .stores import open_store
 from .urls import as_url, scheme_of
 
 Opener = Callable[..., Any]
@@ -34,16 +35,19 @@ OPENERS: dict[str, Opener] = {
     "pipe": open_pipe,
     "http": _http,
     "https": _http,
-    "hf": tools.open_hf,
-    "s3": tools.open_s3,
-    "gs": tools.open_gs,
-    "gcs": tools.open_gs,
+    "s3": open_store,
+    "gs": open_store,
+    "gcs": open_store,
+    "htgs": open_store,
+    "az": open_store,
+    "abfs": open_store,
+    "abfss": open_store,
+    "hf": open_store,
     "ais": tools.open_ais,
     "ssh": _ssh,
     "sftp": _ssh,
     "scp": _ssh,
     "ftps": tools.open_curl,
-    "htgs": tools.open_htgs,
 }
 
 

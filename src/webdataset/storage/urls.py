@@ -34,7 +34,7 @@ __all__ = [
 ]
 
 # What data fetched from elsewhere may name: stores that are read over the network, and nothing that runs or is local.
-SCHEMES_FROM_DATA = frozenset({"http", "https", "s3", "gs", "gcs", "az", "abfs", "hf", "ais"})
+SCHEMES_FROM_DATA = frozenset({"http", "https", "s3", "gs", "gcs", "az", "abfs", "abfss", "hf", "ais"})
 MAX_ROUNDS = 10
 
 # Two letters at least: `C:\data\a.tar` is a path.
@@ -100,7 +100,7 @@ def local_path(url: str) -> str | None:
 
 
 def expanded(spec: str | os.PathLike[str]) -> list[str]:
-    """All urls that a specification stands for: split at `::`, then `${NAME}`, braces and local globs.
+    """All urls that a specification stands for: split at `::`, then `${NAME}`, braces and globs.
 
     >>> expanded("x-{a,b}.tar")
     ['x-a.tar', 'x-b.tar']
@@ -165,11 +165,22 @@ def check_url_from_data(url: str, origin: str) -> str:
 
 
 def _globbed(url: str) -> list[str]:
-    """The files a local pattern stands for, sorted; a file whose name only looks like a pattern stands for itself."""
-    path = local_path(url) if glob.has_magic(url) else None
-    if path is None or os.path.lexists(path):
+    """What a pattern stands for, sorted; a file whose name only looks like a pattern stands for itself."""
+    if not glob.has_magic(url):
+        return [url]
+    path = local_path(url)
+    if path is None:
+        return _listed(url)
+    if os.path.lexists(path):
         return [url]
     found = sorted(glob.glob(path, recursive=True))
     if not found:
         raise MissingShardError("no file matches this pattern", url=url)
     return found
+
+
+def _listed(url: str) -> list[str]:
+    """The same for a store, which is asked for a list."""
+    from . import stores
+
+    return stores.matching(url) if stores.is_pattern(url) else [url]

@@ -1,0 +1,240 @@
+"""One object, or one prefix, of a store that speaks HTTP: how it is asked, and what its errors mean."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+from urllib.parse import quote
+
+from webdataset.errors import MissingShardError, StorageError
+
+from .http import HttpStream
+from .requests import Answer, request
+from .stores import Store
+from .uploads import Upload
+
+# Answers that are final; the others are worth another try.
+FINAL = tuple(status for status in range(200, 500) if status not in (408, 425, 429))
+CONNECTION = ("connect_timeout", "read_timeout", "retries", "first_pause", "proxy", "cafile")
+PARTIAL_CONTENT, NOT_FOUND, BAD_RANGE = 206, 404, 416
+MAX_MESSAGE = 200
+_ANSWERED = re.compile(r"the server answers [34]\d\d")
+
+Query = Iterable[tuple[str, str]]
+
+
+class Cure(NamedTuple):
+    """What an error code of a store means to the user."""
+
+    line: str
+    hint: str
+    kind: type[StorageError] = StorageError
+
+
+class ObjectStream(HttpStream):
+    """The bytes of an object; its errors name it as the user does, not by its address."""
+
+    def __init__(self, url: str, address: str, **options: Any) -> None:
+        self.address = address
+        super().__init__(address, **options)
+        self.url = url
+
+    def part(self, start: int, stop: int) -> HttpStream:
+        part = HttpStream(self.address, start=start, stop=stop, version=self.version, **self._options)
+        part.url = self.url
+        return part
+
+
+class Client(ABC):
+    """Asks one store for one object; made anew for every stream, so nothing is shared between processes."""
+
+    cures: ClassVar[Mapping[str, Cure]] = {}
+
+    def __init__(self, url: str, **connection: Any) -> None:
+        self.url = url
+        self.connection = connection
+
+    # -- what a store is made of -----------------------------------------------------------------
+
+    @abstractmethod
+    def address(self, query: Query = ()) -> str:
+        """The web address of the object."""
+
+    @abstractmethod
+    def prepare(self, method: str, url: str, headers: dict[str, str], body: bytes = b"") -> dict[str, str]:
+        """The headers with what proves who asks."""
+
+    @abstractmethod
+    def list(self) -> Iterator[tuple[str, int]]:
+        """Url and size of every object whose url begins with this one."""
+
+    @abstractmethod
+    def upload(self) -> Upload:
+        """A stream to write the object through."""
+
+    @abstractmethod
+    def error_of(self, answer: Answer) -> tuple[str, str]:
+        """The store's own code and message in an answer."""
+
+    def moved(self, answer: Answer) -> bool:  # noqa: ARG002 - for stores that have several places
+        """Whether the answer says that the object is elsewhere, and the next request will go there."""
+        return False
+
+    def size_of(self, answer: Answer) -> int:
+        return _count(answer.headers.get("Content-Length"))
+
+    # -- asking ----------------------------------------------------------------------------------
+
+    def stream(self) -> HttpStream:
+        """The bytes of the object."""
+        try:
+            return self._stream()
+        except StorageError as exn:
+            if not self._answered(exn):
+                raise
+        return self._stream()
+
+    def size(self) -> int:
+        """The size of the object in bytes."""
+        try:
+            answer = self.ask("HEAD")
+        except StorageError:
+            self.ask(
+                "GET", headers={"Range": "bytes=0-0"}, ok=(200, PARTIAL_CONTENT, BAD_RANGE)
+            )  # its error has a body
+            raise
+        return self.size_of(answer)
+
+    def ask(
+        self,
+        method: str,
+        address: Callable[[], str] | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        ok: tuple[int, ...] = (200,),
+    ) -> Answer:
+        """One request and its whole answer; any other status than these is an error."""
+        for attempt in range(2):
+            answer = self._request(method, address or self.address, headers, body)
+            if answer.status in ok:
+                return answer
+            if attempt or not self.moved(answer):
+                break
+        raise self.failure(answer)
+
+    def failure(self, answer: Answer) -> StorageError:
+        """One line with the cure for an answer that is an error."""
+        code, message = self.error_of(answer)
+        cure = self.cures.get(code) or self.cures.get(str(answer.status)) or Cure("the store refuses", "")
+        kind = MissingShardError if answer.status == NOT_FOUND else cure.kind
+        said = " ".join(f"{answer.status} {code}".split()) + (f": {_short(message)}" if message else "")
+        return kind(f"{cure.line} ({said})", url=self.url, hint=cure.hint)
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _stream(self) -> HttpStream:
+        try:
+            return ObjectStream(self.url, self.address(), prepare=self.prepare, **self.connection)
+        except StorageError as exn:
+            exn.url = self.url
+            raise
+
+    def _answered(self, exn: StorageError) -> bool:
+        """Ask once more for the reason of a refusal, which a stream does not keep; true when it may work now."""
+        if not _ANSWERED.match(exn.message):
+            return False
+        answer = self._request("GET", self.address, {"Range": "bytes=0-0"}, b"")
+        if answer.status in (200, PARTIAL_CONTENT, BAD_RANGE):
+            return False
+        if self.moved(answer):
+            return True
+        raise self.failure(answer) from None
+
+    def _request(
+        self, method: str, address: Callable[[], str], headers: Mapping[str, str] | None, body: bytes
+    ) -> Answer:
+        options = {name: value for name, value in self.connection.items() if name in CONNECTION}
+        prepare = partial(self.prepare, body=body)
+        try:
+            return request(method, address(), headers=headers, body=body, prepare=prepare, ok=FINAL, **options)
+        except StorageError as exn:
+            exn.url = self.url  # the address may hold what is nobody else's business
+            raise
+
+
+class ClientStore(Store):
+    """A store whose every operation is one client's."""
+
+    def __init__(self, client: Callable[..., Client]) -> None:
+        self.client = client
+
+    def open(self, url: str, **options: Any) -> HttpStream:
+        return self.client(url, **options).stream()
+
+    def list(self, prefix: str, **options: Any) -> Iterator[tuple[str, int]]:
+        return self.client(prefix, **options).list()
+
+    def size(self, url: str, **options: Any) -> int:
+        return self.client(url, **options).size()
+
+    def put(self, url: str, **options: Any) -> Upload:
+        return self.client(url, **options).upload()
+
+
+def bucket_and_key(url: str) -> tuple[str, str]:
+    """The two parts of an object's url.
+
+    >>> bucket_and_key("s3://bucket/a/b.tar"), bucket_and_key("s3://bucket")
+    (('bucket', 'a/b.tar'), ('bucket', ''))
+    """
+    bucket, _, key = url.split(":", 1)[1].removeprefix("//").partition("/")
+    if not bucket:
+        raise StorageError("this url names no bucket", url=url, hint="write scheme://bucket/name")
+    return bucket, key
+
+
+def quoted(text: str, safe: str = "/") -> str:
+    """A name as it stands in an address.
+
+    >>> quoted("a b/c+d.tar")
+    'a%20b/c%2Bd.tar'
+    """
+    return quote(text.encode("utf-8", "surrogateescape"), safe=safe + "-_.~")
+
+
+def query_text(query: Query) -> str:
+    """The part of an address after the question mark, in the order that signatures want.
+
+    >>> query_text([("prefix", "a/b"), ("list-type", "2")])
+    '?list-type=2&prefix=a%2Fb'
+    """
+    pairs = sorted((quoted(name, ""), quoted(value, "")) for name, value in query)
+    return "?" + "&".join(f"{name}={value}" for name, value in pairs) if pairs else ""
+
+
+def pages(
+    first: Any, turn: Callable[[Any], tuple[Iterable[tuple[str, int]], Any]], url: str
+) -> Iterator[tuple[str, int]]:
+    """The entries of all pages of a list; `turn(marker)` gives one page and the marker of the next."""
+    marker = first
+    while True:
+        entries, following = turn(marker)
+        yield from entries
+        if not following:
+            return
+        if following == marker:
+            raise StorageError("the list of the store does not advance", url=url)
+        marker = following
+
+
+def _count(text: str | None) -> int:
+    return int(text) if text and text.isdecimal() else 0
+
+
+def _short(message: str) -> str:
+    line = " ".join("".join(c if c.isprintable() else " " for c in message).split())
+    return line if len(line) <= MAX_MESSAGE else f"{line[:MAX_MESSAGE]}..."

@@ -1,0 +1,47 @@
+"""Azurite: Microsoft's own emulator of Azure Blob Storage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from servers.object_stores import ObjectServer, asked
+from servers.programs import free_port, program, running
+from webdataset.storage.azure import AzureClient
+from webdataset.storage.azure_account import EMULATOR_ACCOUNT, EMULATOR_KEY
+
+
+class AzureServer(ObjectServer):
+    def environment(self, port: int | None = None) -> dict[str, str]:
+        endpoint = f"http://127.0.0.1:{port or self.port}/{EMULATOR_ACCOUNT}"
+        return {"AZURE_STORAGE_CONNECTION_STRING": _connection_string(endpoint, EMULATOR_KEY)}
+
+    def wrong_key(self) -> dict[str, str]:
+        endpoint = f"http://127.0.0.1:{self.port}/{EMULATOR_ACCOUNT}"
+        return {"AZURE_STORAGE_CONNECTION_STRING": _connection_string(endpoint, "d3Jvbmc=")}
+
+    def bucket(self) -> str:
+        url = f"az://{self.name()}"
+        client = AzureClient(f"{url}/")
+        path = client._address(client.container, [("restype", "container")])
+        asked(client, "PUT", path, ok=(201,))
+        return url
+
+    def unfinished(self, bucket: str) -> int:
+        """Blocks that no list names do not count: they are invisible and go away by themselves."""
+        return 0
+
+
+def _connection_string(endpoint: str, key: str) -> str:
+    return f"DefaultEndpointsProtocol=http;AccountName={EMULATOR_ACCOUNT};AccountKey={key};BlobEndpoint={endpoint};"
+
+
+@pytest.fixture(scope="session")
+def azurite_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AzureServer]:
+    port = free_port()
+    folder = tmp_path_factory.mktemp("azurite")
+    command = [program("azurite-blob", "npm azurite"), "--blobHost", "127.0.0.1", "--blobPort", str(port)]
+    command += ["--location", str(folder), "--silent", "--skipApiVersionCheck", "--disableTelemetry"]
+    with running(command, port, folder):
+        yield AzureServer(port)

@@ -1,0 +1,48 @@
+"""moto's S3 server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from servers.object_stores import ObjectServer, asked
+from servers.programs import free_port, program, running
+from webdataset.storage.markup import parsed
+from webdataset.storage.s3 import S3Client
+
+ACCESS, SECRET = "TESTACCESSKEY", "TESTSECRETKEY"
+
+
+class S3Server(ObjectServer):
+    def environment(self, port: int | None = None) -> dict[str, str]:
+        return {
+            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port or self.port}",
+            "AWS_ACCESS_KEY_ID": ACCESS,
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+        }
+
+    def wrong_key(self) -> dict[str, str]:
+        return self.environment() | {"AWS_SECRET_ACCESS_KEY": "wrong"}
+
+    def client(self, bucket: str) -> S3Client:
+        return S3Client(f"{bucket}/", endpoint=f"http://127.0.0.1:{self.port}")
+
+    def bucket(self) -> str:
+        url = f"s3://{self.name()}"
+        client = self.client(url)
+        asked(client, "PUT", client.address().rstrip("/"))
+        return url
+
+    def unfinished(self, bucket: str) -> int:
+        client = self.client(bucket)
+        answer = asked(client, "GET", client.address([("uploads", "")]))
+        return len(parsed(answer.body).findall("Upload"))
+
+
+@pytest.fixture(scope="session")
+def moto_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    port = free_port()
+    command = [program("moto_server", "pip moto[server,s3]"), "-H", "127.0.0.1", "-p", str(port)]
+    with running(command, port, tmp_path_factory.mktemp("moto")):
+        yield S3Server(port, checks_keys=False)

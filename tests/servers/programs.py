@@ -1,0 +1,71 @@
+"""Server programs: found, started on a free port of loopback, and ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+START_SECONDS = 60.0
+ROOT = Path(__file__).resolve().parents[2]
+# beside this Python, and where `./run servers` puts the programs of npm
+FOLDERS = [Path(sys.executable).parent, ROOT / ".venv" / "node" / "node_modules" / ".bin", ROOT / "node_modules" / ".bin"]
+
+
+def program(name: str, package: str) -> str:
+    """The path of a program; a test that needs one which is not there is skipped."""
+    path = os.pathsep.join([*map(str, FOLDERS), os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
+    found = shutil.which(name, path=path)
+    if found is None:
+        pytest.skip(f"{name} is not installed: ./run servers (package {package})")
+    return found
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+@contextlib.contextmanager
+def running(command: list[str], port: int, folder: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A server, from the moment it listens until the end of the block."""
+    log = folder / "log.txt"
+    with open(log, "ab") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=os.environ | environment,
+            start_new_session=True,
+        )
+    try:
+        wait_for(port, process, log)
+        yield process
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    end = time.monotonic() + START_SECONDS
+    while time.monotonic() < end:
+        if process.poll() is not None:
+            break
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+            return
+        time.sleep(0.05)
+    raise RuntimeError(f"{process.args} does not listen: {log.read_text(errors='replace')[-2000:]}")
