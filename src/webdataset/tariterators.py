@@ -157,10 +157,9 @@ class Grouping:
         report, split = self.report, self.split
         field_of: dict[str, tuple[str, int]] = {}
         seen: dict[str, int] = {}
-        key = ""
+        key, fields, count = "", 0, 0
         prefix: str | None
         sample: Sample = {}
-        fields = count = 0
         try:
             for window in windows:
                 for name, offset, data in window:
