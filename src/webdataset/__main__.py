@@ -1,0 +1,7 @@
+"""`python -m webdataset COMMAND` is `wl COMMAND`."""
+
+import sys
+
+from .cli import main
+
+sys.exit(main())

@@ -1,0 +1,88 @@
+"""The commands: `wl COMMAND`, and the table of them.
+
+A command is one module of this package, named in COMMANDS. It has
+
+- a docstring, whose first line says what the command does;
+- `EXAMPLES`, at least two pairs of a command line and what it does, shown at the top of its help;
+- `configure(parser)`, which adds its options, the common ones with the functions of `grammar`;
+- `run(options) -> int | None`, which builds a pipeline and drains it, mostly with `flow`; None means 0.
+
+`run` raises: `grammar.UsageError` for what the user got wrong (exit 2), the library's errors for what is wrong with the
+data (exit 1). It prints results on stdout and nothing else; progress and summaries are `progress`'s. A module may
+also have `OLD`, the flags it takes under its old names: see `old`.
+
+Heavy modules are imported in `run`, so that help and completion are quick.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Command(NamedTuple):
+    """One line of the table."""
+
+    group: str
+    module: str
+    help: str
+
+
+COMMANDS = {
+    "create": Command("make", "create", "shards from folders, recipes, tables and lines"),
+    "split": Command("make", "split", "one stream of samples into shards of a size"),
+    "concat": Command("make", "concat", "shards one after the other; choose, rename and number samples"),
+    "cp": Command("make", "cp", "shards from anywhere to anywhere, resumable and verified"),
+    "index": Command("make", "index", "indices of shards"),
+    "map": Command("transform", "map", "Python code over samples"),
+    "xargs": Command("transform", "xargs", "a shell command per sample"),
+    "shuffle": Command("transform", "shuffle", "all samples in random order, larger than memory"),
+    "sort": Command("transform", "sort", "samples by key or field, larger than memory"),
+    "ls": Command("inspect", "ls", "members or samples of shards"),
+    "info": Command("inspect", "info", "what is in a dataset: fields, types, shapes, sizes"),
+    "show": Command("inspect", "show", "samples in the terminal or on a page"),
+    "cat": Command("inspect", "cat", "one field of one sample"),
+    "extract": Command("inspect", "extract", "fields as TSV, CSV, JSON lines or Parquet"),
+    "dump": Command("inspect", "dump", "fields into files"),
+    "test": Command("test", "test", "how fast a dataset is, and what bounds it"),
+    "lint": Command("test", "lint", "what will surprise: half samples, collisions, bad images"),
+    "cache": Command("test", "cache", "what the cache holds"),
+    "completion": Command("test", "completion", "completion for bash, zsh and fish"),
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `wl` with these arguments, or the process's; the result is the exit code."""
+    from .running import run_command
+
+    words = list(sys.argv[1:] if argv is None else argv)
+    if not words or words[0] in ("-h", "--help", "help"):
+        if words[1:2] and words[1] in COMMANDS:
+            return run_command(words[1], ["--help"])
+        sys.stdout.write(family())
+        return 0
+    if words[0] in ("-V", "--version"):
+        from webdataset import __version__
+
+        sys.stdout.write(f"wl (webdataset) {__version__}\n")
+        return 0
+    return run_command(words[0], words[1:])
+
+
+def family() -> str:
+    """All commands on one screen."""
+    lines = ["usage: wl COMMAND [options] [URL...]"]
+    group = ""
+    for name, command in COMMANDS.items():
+        if command.group != group:
+            group = command.group
+            lines += ["", f"{group}:"]
+        lines.append(f"  {name:<12}{command.help}")
+    lines += [
+        "",
+        "`wl COMMAND --help` shows examples and options. URLs may be files, braces, globs, - and anything",
+        "",
+    ]
+    lines[-2] += "\nthat the library reads; -o takes anything it writes."
+    return "\n".join(lines)

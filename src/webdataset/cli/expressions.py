@@ -1,0 +1,200 @@
+"""The user's Python: expressions, statements, files and functions over samples.
+
+The code sees the sample as `_` and its fields by name, decoded when they are looked at.
+
+>>> double = compiled("cls * 2")
+>>> double({"__key__": "a", "cls": b"4"})
+8
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import importlib
+import importlib.util
+import os
+import sys
+from collections.abc import Callable
+from types import CodeType
+from typing import Any
+
+from webdataset.errors import WebDatasetError
+from webdataset.tools.lazy import DecodeField, LazySample, field_decoder, missing_field
+
+from .grammar import UsageError
+
+MODULES = {"np": "numpy", "torch": "torch"} | {name: name for name in ("io", "json", "math", "os", "random", "re")}
+"""Modules that code may use without importing them; a field of the same name goes first."""
+
+IN_PLACE = ("clear", "pop", "popitem", "setdefault", "update")
+
+
+def compiled(code: str, *, decode: str = "rgb", precode: str = "", what: str = "the expression") -> Expression:
+    """An expression that can be called with a sample; a syntax error is a UsageError that shows the place."""
+    return Expression(_code(code, "eval", what), field_decoder(decode), precode)
+
+
+def predicate(code: str, *, decode: str = "rgb") -> Callable[[dict[str, Any]], bool]:
+    """The condition of -S."""
+    expression = compiled(code, decode=decode, what="the condition")
+    return lambda sample: bool(expression(sample))
+
+
+class Expression:
+    """Compiled code, run with one sample after the other."""
+
+    def __init__(self, code: CodeType, decode: DecodeField, precode: str = "") -> None:
+        self._code = code
+        self._decode = decode
+        self._scope = scope = _Scope()
+        if precode:
+            exec(_code(precode, "exec", "the code to begin with"), scope)  # noqa: S102 - the user's own code
+        self._own = frozenset(scope) | {"_", "__builtins__"}
+
+    def __call__(self, sample: dict[str, Any]) -> Any:
+        """The expression's value for this sample."""
+        return self.value(sample if isinstance(sample, LazySample) else LazySample(sample, self._decode))
+
+    def value(self, sample: LazySample) -> Any:
+        """The code's value: of an expression; None of statements."""
+        scope = self._scope
+        scope.sample = sample
+        scope["_"] = sample
+        try:
+            return eval(self._code, scope)  # noqa: S307 - the user's own code
+        except NameError as error:
+            raise missing_field(error.name, sample) if error.name else error from None
+        except WebDatasetError:
+            raise
+        except Exception as error:
+            raise _explained(error) from error
+
+    def changed(self, sample: LazySample) -> Any:
+        """Run statements: what `_` is afterwards. Names of fields that were assigned to are assigned in the sample."""
+        self.value(sample)
+        scope = self._scope
+        if len(scope) > len(self._own):
+            for name in [name for name in scope if name not in self._own]:
+                if name in sample:
+                    sample[name] = scope[name]
+                del scope[name]
+        return scope["_"]
+
+
+class _Scope(dict[str, Any]):
+    """The names that code sees: its own, then the sample's fields, then Python's, then a few modules."""
+
+    sample: LazySample
+
+    def __missing__(self, name: str) -> Any:
+        sample = getattr(self, "sample", None)
+        if sample is not None and name in sample:
+            return sample[name]
+        if name in MODULES and not hasattr(builtins, name):
+            return importlib.import_module(MODULES[name])
+        raise KeyError(name)
+
+
+def transformation(
+    code: str | None = None,
+    *,
+    load: str | None = None,
+    function: str | None = None,
+    decode: str = "rgb",
+    precode: str = "",
+) -> Callable[[LazySample], Any]:
+    """The function of a sample that the user gave: an expression, statements, FILE.py or module:function."""
+    given = [text for text in (code, load, function) if text is not None]
+    if len(given) != 1:
+        raise UsageError("give the code once: as an expression or statements, a file, or module:function")
+    if code is None:
+        return _loaded(load) if load is not None else _imported(str(function))
+    return statement_or_value(code, decode=decode, precode=precode)
+
+
+def statement_or_value(code: str, *, decode: str, precode: str) -> Callable[[LazySample], Any]:
+    """An expression's value is the result; after statements, and calls that change `_` in place, `_` is."""
+    try:
+        tree = ast.parse(code, "<code>", "eval")
+    except SyntaxError:
+        expression = Expression(_code(code, "exec", "the code"), field_decoder(decode), precode)
+        return expression.changed
+    if _changes_in_place(tree.body):
+        return Expression(_code(code, "exec", "the code"), field_decoder(decode), precode).changed
+    return Expression(_code(code, "eval", "the code"), field_decoder(decode), precode).value
+
+
+def _changes_in_place(node: ast.expr) -> bool:
+    """`print(...)`, `_.update(...)` and their like are said for their effect; their value is no result."""
+    if not isinstance(node, ast.Call):
+        return False
+    called = node.func
+    if isinstance(called, ast.Attribute):
+        return isinstance(called.value, ast.Name) and called.value.id == "_" and called.attr in IN_PLACE
+    return isinstance(called, ast.Name) and called.id == "print"
+
+
+def _code(code: str, mode: str, what: str) -> CodeType:
+    try:
+        return compile(code.strip() if mode == "eval" else code, "<code>", mode)
+    except SyntaxError as error:
+        raise UsageError(f"{what} has a syntax error: {error.msg}\n{_with_caret(error, code)}") from None
+    except ValueError as error:  # a null byte
+        raise UsageError(f"{what} is no Python: {error}") from None
+
+
+def _with_caret(error: SyntaxError, code: str) -> str:
+    """The line with a caret under the place.
+
+    >>> try: compile("1 +* 2", "", "eval")
+    ... except SyntaxError as error: print(_with_caret(error, "1 +* 2"))
+      1 +* 2
+         ^
+    """
+    line = (error.text or code).rstrip("\n")
+    return f"  {line}\n  {' ' * max((error.offset or 1) - 1, 0)}^"
+
+
+def _explained(error: Exception) -> Exception:
+    """The user's own error as one that says where in the code it arose."""
+    return CodeError(f"{type(error).__name__}: {error}")
+
+
+class CodeError(WebDatasetError):
+    """The user's code failed for a sample."""
+
+
+def _loaded(path: str) -> Callable[[LazySample], Any]:
+    """The function of a file: FILE.py:name, or the one called transform."""
+    file, colon, name = path.rpartition(":") if not os.path.exists(path) else (path, "", "")
+    file, name = (file, name) if colon else (path, "transform")
+    if not os.path.exists(file):
+        raise UsageError(f"there is no file {file!r} to load code from")
+    spec = importlib.util.spec_from_file_location("_wl_code", file)
+    if spec is None or spec.loader is None:
+        raise UsageError(f"{file!r} is no Python file: its name must end in .py")
+    module = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except SyntaxError as error:
+        raise UsageError(f"{file}:{error.lineno}: {error.msg}\n{_with_caret(error, '')}") from None
+    return _attribute(module, name, file)
+
+
+def _imported(path: str) -> Callable[[LazySample], Any]:
+    module_name, _, name = path.partition(":")
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # as with `python -m`: modules beside the user
+    try:
+        module = importlib.import_module(module_name)
+    except ImportError as error:
+        raise UsageError(f"cannot import {module_name!r}: {error}; write module:function") from None
+    return _attribute(module, name or "transform", module_name)
+
+
+def _attribute(module: Any, name: str, place: str) -> Callable[[LazySample], Any]:
+    found = getattr(module, name, None)
+    if not callable(found):
+        raise UsageError(f"{place} has no function {name!r}; define one, or write {place}:FUNCTION")
+    return found  # type: ignore[no-any-return]

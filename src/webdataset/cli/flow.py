@@ -1,0 +1,180 @@
+"""From options to samples and from samples to the output: what every command that moves samples shares.
+
+A command is mostly
+
+    samples = reading(options)                      # inputs, --on-error, -S, -s, -c
+    return drain(options, samples.compose(stage))   # -o, progress, summary, exit code
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Any
+
+from webdataset.dataset import WebDataset, _shards_in
+from webdataset.encoding import SampleEncoder
+from webdataset.filters import select
+from webdataset.filters import slice as sliced
+from webdataset.handlers import Handler, close, ignore_and_continue, ignore_and_stop, reraise_exception
+from webdataset.reports import current_report
+from webdataset.shardlists import expand_urls
+from webdataset.writer import ShardWriter, TarWriter, shard_name
+
+from .expressions import predicate
+from .grammar import UsageError
+from .progress import Progress
+
+HANDLERS: dict[str, Handler] = {"raise": reraise_exception, "skip": ignore_and_continue, "stop": ignore_and_stop}
+
+Sample = dict[str, Any]
+
+
+def urls_of(inputs: Sequence[str]) -> list[str]:
+    """All shards that the arguments name: braces, globs, folders that end in a slash; nothing is stdin."""
+    if not inputs or list(inputs) == ["-"]:
+        if sys.stdin is not None and sys.stdin.isatty():
+            raise UsageError("there is nothing to read: name shards, or pipe a tar archive in")
+        return ["-"]
+    urls: list[str] = []
+    for text in inputs:
+        for url in expand_urls(text):
+            urls += _shards_in(url) if url.endswith("/") and os.path.isdir(url) else [url]
+    return urls
+
+
+def handler_of(options: Namespace) -> Handler:
+    """What --on-error says."""
+    return HANDLERS[getattr(options, "on_error", "raise")]
+
+
+def reading(options: Namespace, urls: Sequence[str] | None = None, **more: Any) -> WebDataset:
+    """The samples of the inputs as bytes: those that -S, -s and -c ask for."""
+    options.urls = urls_of(options.inputs) if urls is None else list(urls)
+    dataset = WebDataset(
+        options.urls,
+        handler=handler_of(options),
+        nodesplitter=None,
+        workersplitter=None,
+        empty_check=False,
+        **more,
+    )
+    return chosen(dataset, options)
+
+
+def chosen(dataset: WebDataset, options: Namespace) -> WebDataset:
+    """The dataset with -S, -s and -c applied."""
+    if getattr(options, "select", None):
+        condition = predicate(options.select, decode=getattr(options, "decode", None) or "rgb")
+        dataset = dataset.compose(select(condition, handler=handler_of(options)))
+    skip, count = getattr(options, "skip", 0) or 0, getattr(options, "count", None)
+    if skip or count is not None:
+        dataset = dataset.compose(sliced(skip, None if count is None else skip + count))
+    return dataset
+
+
+def drain(options: Namespace, dataset: WebDataset, post: Callable[[str], object] | None = None) -> int:
+    """Write all samples to the output, with progress and a summary; the result is the exit code."""
+    with Sink(options, post) as sink:
+        progress = Progress(options, options.urls, getattr(options, "count", None))
+        samples = iter(dataset)
+        try:
+            for sample in progress(samples):
+                sink.write(sample)
+        finally:
+            progress.clear()
+            close(samples)
+    return finished(options, progress, dataset.stats())
+
+
+def finished(options: Namespace, progress: Progress, stats: dict[str, Any]) -> int:
+    """Tell what was left out; 1 if --on-error stop ended the stream early."""
+    progress.summary(stats)
+    stopped = getattr(options, "on_error", "raise") == "stop"
+    return 1 if stopped and (stats["samples_dropped"] or stats["shards_skipped"]) else 0
+
+
+class Sink:
+    """The output: one archive, or shards if the name has a number in it; bytes only, nothing is encoded.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with Sink(Namespace(output=f"{folder}/a.tar")) as sink:
+    ...         sink.write({"__key__": "a", "__url__": "in.tar", "txt": b"hello"})
+    ...     os.listdir(folder)
+    ['a.tar']
+    """
+
+    def __init__(self, options: Namespace, post: Callable[[str], object] | None = None) -> None:
+        output = options.output
+        self._members = SampleEncoder(False, keep_meta=True)
+        self._report = current_report()
+        self._last: str | None = None
+        self._told = False
+        kw: dict[str, Any] = {"encoder": False, "keep_meta": True}
+        self._writer: TarWriter | ShardWriter
+        if is_pattern(output):
+            sizes = {name: getattr(options, name) for name in ("maxcount", "maxsize") if hasattr(options, name)}
+            start = getattr(options, "start", 0) or 0
+            self._writer = ShardWriter(output, post=post, start_shard=start, **sizes, **kw)
+        else:
+            refuse_terminal(output)
+            self._writer = TarWriter(output, **kw)
+        self._post = post if isinstance(self._writer, TarWriter) else None
+        self._output = output
+
+    def write(self, sample: Sample) -> None:
+        """Write the fields of one sample; what the library knows about it is left out."""
+        key = sample.get("__key__")
+        if key == self._last:
+            self._warn_about(key)
+        self._last = key
+        self._writer.write({name: data for name, data in sample.items() if name[:2] != "__" or name == "__key__"})
+
+    def __enter__(self) -> Sink:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._writer.__exit__(kind, error, trace)
+        if kind is None and self._post is not None:
+            self._post(self._output)
+
+    def _warn_about(self, key: str | None) -> None:
+        if not self._told:
+            self._told = True
+            self._report.warn(
+                "samples with equal keys follow each other, and readers will take them for one; "
+                "--rekey gives every sample a key of its own",
+                key=key,
+            )
+
+
+def is_pattern(output: str) -> bool:
+    """Whether the name of an output takes the number of a shard.
+
+    >>> is_pattern("a-%06d.tar"), is_pattern("a-{shard:04d}.tar"), is_pattern("a.tar")
+    (True, True, False)
+    """
+    return shard_name(output, 0) != shard_name(output, 1)
+
+
+def refuse_terminal(output: str) -> None:
+    """Bytes on a terminal help nobody."""
+    if output == "-" and sys.stdout.isatty():
+        raise UsageError("not writing bytes to a terminal: give -o FILE, or pipe the output on")
+
+
+def counted(samples: Iterable[Any], limit: int | None) -> Iterator[Any]:
+    """At most so many; the source is closed then."""
+    from itertools import islice
+
+    source = iter(samples)
+    try:
+        yield from islice(source, limit)
+    finally:
+        close(source)

@@ -1,0 +1,185 @@
+"""The grammar: options that mean the same in every command.
+
+>>> parser = command_parser("concat", "concatenate", [])
+>>> add_inputs(parser)
+>>> add_selection(parser)
+>>> options = parser.parse_args(["a.tar", "-c", "1e1"])
+>>> options.inputs, options.count
+(['a.tar'], 10)
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+
+
+class UsageError(Exception):
+    """What the user asked for cannot be done; the message ends with the cure. Exit code 2."""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose help begins with examples and whose errors are raised, not printed."""
+
+    examples: Iterable[tuple[str, str]] = ()
+
+    def format_help(self) -> str:
+        shown = [f"  # {text}\n  {line}\n" for line, text in self.examples]
+        return ("examples:\n" + "\n".join(shown) + "\n" if shown else "") + super().format_help()
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message}; `{self.prog} --help` shows the options")
+
+
+def command_parser(name: str, about: str, examples: Iterable[tuple[str, str]], prog: str = "") -> Parser:
+    """The parser of one command, without options yet."""
+    parser = Parser(
+        prog=prog or f"wl {name}",
+        description=about,
+        allow_abbrev=False,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.examples = examples
+    return parser
+
+
+# -- the common options ------------------------------------------------------------------------------
+
+
+def add_inputs(parser: argparse.ArgumentParser) -> None:
+    """URLs to read: any number, with braces and globs; `-` or nothing is stdin."""
+    parser.add_argument(
+        "inputs", nargs="*", metavar="URL", help="shards to read: files, URLs, braces, globs; - or nothing is stdin"
+    )
+
+
+def add_output(parser: argparse.ArgumentParser, *, sharded: bool = True) -> None:
+    """-o URL, and how a pattern is split into shards."""
+    parser.add_argument(
+        "-o", "--output", metavar="URL", default="-", help="where to write; %%06d or {shard:06d} in it makes shards"
+    )
+    if sharded:
+        add_shard_size(parser)
+
+
+def add_shard_size(parser: argparse.ArgumentParser) -> None:
+    """--maxcount and --maxsize of a shard."""
+    parser.add_argument("--maxcount", metavar="N", type=count, default=100_000, help="most samples in a shard (100000)")
+    parser.add_argument(
+        "--maxsize", metavar="BYTES", type=size, default=3_000_000_000, help="about the most bytes in a shard (3G)"
+    )
+
+
+def add_selection(parser: argparse.ArgumentParser, *, short_count: bool = True) -> None:
+    """-S, -s and -c: which samples. Skipping and counting come after the condition."""
+    parser.add_argument("-S", "--select", metavar="EXPR", help="only samples for which this Python expression is true")
+    parser.add_argument("-s", "--skip", metavar="N", type=count, default=0, help="leave out the first N samples")
+    names = ["-c", "--count"] if short_count else ["--count"]
+    parser.add_argument(*names, metavar="N", type=count, default=None, help="stop after N samples")
+
+
+def add_fields(parser: argparse.ArgumentParser, help: str = "") -> None:
+    """-f: which fields."""
+    text = help or 'fields to keep, "jpg;png cls"; new:old1,old2 renames'
+    parser.add_argument("-f", "--fields", metavar="SPEC", help=text)
+
+
+def add_decode(parser: argparse.ArgumentParser) -> None:
+    """-d: what expressions see of images."""
+    parser.add_argument(
+        "-d", "--decode", metavar="SPEC", default="rgb", help="how code sees images: rgb, rgb8, l8, pil...; raw = bytes"
+    )
+
+
+def add_processes(parser: argparse.ArgumentParser, *, unordered: bool = True) -> None:
+    """-P N or -p N: how many cores."""
+    parser.add_argument(
+        "-P", "-p", "--processes", metavar="N", type=count, default=0, help="use N cores; the order stays"
+    )
+    if unordered:
+        parser.add_argument("--unordered", action="store_true", help="give samples as they come, with -P")
+
+
+def add_errors(parser: argparse.ArgumentParser) -> None:
+    """--on-error: what a bad sample or shard means."""
+    parser.add_argument(
+        "--on-error",
+        choices=("skip", "stop", "raise"),
+        default="raise",
+        help="a bad sample or shard: leave it out, end there, or fail (raise)",
+    )
+
+
+def add_progress(parser: argparse.ArgumentParser, *, json: bool = True) -> None:
+    """--progress, -q, -v; and --json unless the command has its own."""
+    parser.add_argument("--progress", action="store_true", help="show progress also when stderr is no terminal")
+    parser.add_argument("-q", "--quiet", action="store_true", help="neither progress nor summary")
+    parser.add_argument("-v", "--verbose", action="store_true", help="say more; errors with their traceback")
+    if json:
+        parser.add_argument("--json", action="store_true", help="progress and summary as lines of JSON on stderr")
+
+
+def add_common(parser: argparse.ArgumentParser, *, short_count: bool = True) -> None:
+    """What every command that reads samples takes: inputs, -S -s -c, --on-error, progress."""
+    add_inputs(parser)
+    add_selection(parser, short_count=short_count)
+    add_errors(parser)
+    add_progress(parser)
+
+
+# -- values ------------------------------------------------------------------------------------------
+
+
+def count(text: str) -> int:
+    """A number of things; 1e6 is fine.
+
+    >>> count("1e3"), count("7")
+    (1000, 7)
+    """
+    try:
+        value = int(text)
+    except ValueError:
+        value = _whole(text)
+    if value < 0:
+        raise argparse.ArgumentTypeError(f"a number of at least 0 is needed, got {text!r}")
+    return value
+
+
+def size(text: str) -> int:
+    """A number of bytes; 1e9, 1G and 1Gi are fine.
+
+    >>> size("1e9"), size("2k"), size("1.5KiB")
+    (1000000000, 2000, 1536)
+    """
+    unit = text.lower().removesuffix("b").lstrip("0123456789.e+-")
+    number = text[: len(text.lower().removesuffix("b")) - len(unit)]
+    try:
+        value = float(number) * UNITS[unit]
+    except (KeyError, ValueError):
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"a size such as 1e9, 500M or 1Gi is needed, got {text!r}")
+    return max(1, int(value))
+
+
+def _whole(text: str) -> int:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value) or value != int(value):
+        raise argparse.ArgumentTypeError(f"a whole number is needed, got {text!r}")
+    return int(value)
+
+
+def defaults(parser: argparse.ArgumentParser) -> dict[str, Any]:
+    """What each option is when nothing is given."""
+    return {
+        action.dest: action.default if action.nargs != "*" else []
+        for action in parser._actions
+        if action.default is not argparse.SUPPRESS
+    }

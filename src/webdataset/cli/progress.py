@@ -1,0 +1,119 @@
+"""Progress: rate and time left on stderr while a command runs, and a summary when it is done."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from argparse import Namespace
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from webdataset.storage.urls import local_path
+
+INTERVAL = 0.5
+LOOK_EVERY = 64
+
+
+class Progress:
+    """Counts samples on their way; shows a line if stderr is a terminal or the user wants one.
+
+    `for sample in progress(samples)`, then `progress.summary(stats)`.
+    """
+
+    def __init__(self, options: Namespace, urls: Sequence[str] = (), total: int | None = None) -> None:
+        self.json = getattr(options, "json", False)
+        self.quiet = getattr(options, "quiet", False)
+        self.shown = not self.quiet and (getattr(options, "progress", False) or self.json or sys.stderr.isatty())
+        self.verbose = getattr(options, "verbose", False)
+        self.total = total
+        self.count = self.bytes = 0
+        self.start = time.monotonic()
+        self._sizes = _sizes(urls) if self.shown else {}
+        self._all = sum(self._sizes.values()) if len(self._sizes) == len(urls) and urls else 0
+        self._told = self.start
+        self._line = False
+
+    def __call__(self, samples: Iterable[Any]) -> Iterator[Any]:
+        """The same samples, counted."""
+        return self._watched(samples) if self.shown else self._counted(samples)
+
+    def summary(self, stats: dict[str, Any] | None = None, **more: Any) -> None:
+        """What was done, and what was left out and why; nothing with -q."""
+        self.clear()
+        if self.quiet:
+            return
+        seconds = time.monotonic() - self.start
+        left_out = {name: n for name, n in (stats or {}).items() if name in LEFT_OUT and n}
+        if self.json:
+            reasons = (stats or {}).get("reasons", {})
+            facts = {"done": True, "samples": self.count, "seconds": round(seconds, 3), **left_out, "reasons": reasons}
+            sys.stderr.write(json.dumps(facts | more) + "\n")
+            return
+        if self.shown or self.verbose:
+            sys.stderr.write(f"{self.count} samples in {seconds:.1f} s, {self.count / max(seconds, 1e-9):.0f}/s\n")
+        for name, n in left_out.items():
+            sys.stderr.write(f"left out: {n} {name.split('_')[0]}\n")
+        if left_out:
+            for reason, n in list((stats or {}).get("reasons", {}).items())[:10]:
+                sys.stderr.write(f"  {n} x {reason}\n")
+
+    def clear(self) -> None:
+        """Take the line away, so that something else can be written."""
+        if self._line:
+            sys.stderr.write("\r\x1b[K")
+            self._line = False
+
+    def _counted(self, samples: Iterable[Any]) -> Iterator[Any]:
+        for sample in samples:
+            self.count += 1
+            yield sample
+
+    def _watched(self, samples: Iterable[Any]) -> Iterator[Any]:
+        for sample in samples:
+            self.count += 1
+            if self._all and isinstance(sample, dict):
+                self.bytes += sum(512 + len(v) + -len(v) % 512 for v in sample.values() if type(v) is bytes)
+            if self.count % LOOK_EVERY == 0 or self.count < LOOK_EVERY:
+                now = time.monotonic()
+                if now - self._told > INTERVAL:
+                    self._told = now
+                    self._tell(now - self.start)
+            yield sample
+        self.clear()
+
+    def _tell(self, seconds: float) -> None:
+        rate = self.count / seconds
+        done = self.count / self.total if self.total else self.bytes / self._all if self._all else 0.0
+        left = seconds / done * (1 - done) if 0 < done < 1 else None
+        if self.json:
+            facts = {"samples": self.count, "rate": round(rate, 1), "fraction": round(done, 4), "eta": left}
+            sys.stderr.write(json.dumps(facts) + "\n")
+            return
+        text = f"{self.count} samples, {rate:.0f}/s" + (f", {done:.0%}, {_clock(left)} left" if left else "")
+        sys.stderr.write(f"\r\x1b[K{text}" if sys.stderr.isatty() else f"{text}\n")
+        self._line = sys.stderr.isatty()
+        sys.stderr.flush()
+
+
+LEFT_OUT = ("samples_dropped", "shards_skipped", "members_dropped")
+
+
+def _sizes(urls: Sequence[str]) -> dict[str, int]:
+    """The sizes of local, uncompressed shards."""
+    sizes = {}
+    for url in urls:
+        path = local_path(url)
+        if path is not None and path.endswith(".tar") and os.path.isfile(path):
+            sizes[url] = os.path.getsize(path)
+    return sizes
+
+
+def _clock(seconds: float) -> str:
+    """
+    >>> _clock(3725), _clock(59)
+    ('1:02:05', '0:59')
+    """
+    minutes, rest = divmod(int(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{rest:02d}" if minutes >= 60 else f"{minutes}:{rest:02d}"

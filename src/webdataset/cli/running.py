@@ -1,0 +1,152 @@
+"""From arguments to an exit code: 0 done, 1 wrong data, 2 wrong use, 130 interrupted."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import importlib
+import os
+import signal
+import sys
+import threading
+import warnings
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from . import COMMANDS
+from .grammar import Parser, UsageError, command_parser
+
+DATA_ERROR, USAGE_ERROR, INTERRUPTED, TERMINATED = 1, 2, 130, 143
+
+
+def run_command(name: str, argv: Sequence[str]) -> int:
+    """Run one command of the table."""
+    if name not in COMMANDS:
+        return say_error("wl", UsageError(f"there is no command {name!r}{_meant(name)}; `wl --help` shows them"))
+    module = command_module(name)
+    return run_parser(parser_of(name, module), argv, module.run)
+
+
+def command_module(name: str) -> Any:
+    """The module that is a command."""
+    return importlib.import_module(f"{__package__}.{COMMANDS[name].module}")
+
+
+def parser_of(name: str, module: Any = None) -> Parser:
+    """The complete parser of a command: what help, pages and completion are made of."""
+    module = module or command_module(name)
+    parser = command_parser(name, about(module), module.EXAMPLES)
+    module.configure(parser)
+    return parser
+
+
+def about(module: Any) -> str:
+    """What a command does: its docstring, shorn of what is for programmers."""
+    return str(module.__doc__).strip()
+
+
+def run_parser(
+    parser: ArgumentParser,
+    argv: Sequence[str],
+    run: Callable[[Namespace], int | None],
+    given: dict[str, Any] | None = None,
+) -> int:
+    """Parse and run; every way in which a command can end becomes an exit code and at most one line."""
+    options = Namespace(**(given or {}))
+    try:
+        parser.parse_args(argv, options)
+        with _warnings_as_lines(parser.prog, options), _termination():
+            code = run(options)
+            sys.stdout.flush()
+            return code or 0
+    except SystemExit as ending:  # --help, and SIGTERM
+        return ending.code if isinstance(ending.code, int) else 0
+    except KeyboardInterrupt:
+        return say_interrupted(parser.prog)
+    except BaseException as error:
+        if stdout_is_gone(error):
+            return _leave_stdout()
+        return say_error(parser.prog, error, verbose=getattr(options, "verbose", False))
+
+
+def say_error(program: str, error: BaseException, *, verbose: bool = False) -> int:
+    """One line on stderr, with a traceback before it if wanted; the result is the exit code."""
+    from webdataset.errors import WebDatasetError
+    from webdataset.redact import redacted
+
+    if not isinstance(error, Exception):
+        raise error
+    if verbose and not isinstance(error, UsageError):
+        import traceback
+
+        sys.stderr.write(redacted("".join(traceback.format_exception(error))))
+    known = isinstance(error, (UsageError, WebDatasetError, OSError))
+    text = str(error) if known else f"{type(error).__name__}: {error}"
+    lines = text if isinstance(error, UsageError) else " ".join(text.split("\n"))
+    sys.stderr.write(f"{program}: {redacted(lines)}\n")
+    return USAGE_ERROR if isinstance(error, UsageError) else DATA_ERROR
+
+
+def say_interrupted(program: str) -> int:
+    """Ctrl-C is no error, but not the whole result either."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(f"{program}: interrupted\n")
+    return INTERRUPTED
+
+
+def stdout_is_gone(error: BaseException) -> bool:
+    """Whether the error comes from a reader of our stdout that has seen enough."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.errno == errno.EPIPE:
+            return type(error) is BrokenPipeError or getattr(error, "url", None) in (None, "-")
+        cause = cause.__cause__
+    return False
+
+
+def _leave_stdout() -> int:
+    """Nobody reads any more: what Python would still flush goes nowhere."""
+    with contextlib.suppress(Exception):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+    return 0
+
+
+def _meant(name: str) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, COMMANDS, 1)
+    return f", did you mean {close[0]!r}?" if close else ""
+
+
+@contextlib.contextmanager
+def _warnings_as_lines(program: str, options: Namespace) -> Iterator[None]:
+    quiet = getattr(options, "quiet", False)
+
+    def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        if not quiet and not issubclass(category, DeprecationWarning):
+            sys.stderr.write(f"{program}: warning: {message}\n")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        warnings.showwarning = show
+        yield
+
+
+@contextlib.contextmanager
+def _termination() -> Iterator[None]:
+    """SIGTERM ends a command as Ctrl-C does: children go, half written files too."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(*_: Any) -> None:
+        raise SystemExit(TERMINATED)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

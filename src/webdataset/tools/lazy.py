@@ -1,0 +1,152 @@
+"""Samples that decode a field when it is looked at, and encode only what was changed.
+
+>>> sample = LazySample({"__key__": "a", "cls": b"7", "jpg": b"not looked at"})
+>>> sample["cls"] -= 1
+>>> sample.encoded()
+{'__key__': 'a', 'cls': b'6', 'jpg': b'not looked at'}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from functools import cache
+from typing import Any
+
+from webdataset.codecs import encode
+from webdataset.errors import DecodingError, EncodingError, MissingPackageError, SampleError, WebDatasetError
+
+DecodeField = Callable[[str, bytes], Any]
+
+_NOTHING: Any = object()
+_IMMUTABLE = (int, float, str, bytes, bool, type(None))
+
+
+class MissingFieldError(SampleError, KeyError):
+    """The sample has no such field; the message says which there are."""
+
+
+@cache
+def field_decoder(spec: str) -> DecodeField:
+    """How fields are decoded: by their extensions, images as `spec` says; "raw" leaves all as bytes.
+
+    >>> field_decoder("rgb")("cls", b"3"), field_decoder("raw")("cls", b"3")
+    (3, b'3')
+    """
+    if spec in ("raw", "none", "bytes"):
+        return _as_is
+    from webdataset.autodecode import Decoder
+
+    decoder: DecodeField = Decoder([spec] if spec != "basic" else []).decode1
+    return decoder
+
+
+class LazySample(dict[str, Any]):
+    """A dict of a sample's values; the bytes of fields that nobody touches stay as they are."""
+
+    __slots__ = ("_decode", "_seen", "_stored")
+
+    def __init__(self, sample: dict[str, Any], decode: DecodeField | None = None) -> None:
+        super().__init__(sample)
+        self._stored = sample
+        self._decode = field_decoder("rgb") if decode is None else decode
+        self._seen: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        value = dict.get(self, name, _NOTHING)
+        if value is _NOTHING:
+            raise missing_field(name, self)
+        if type(value) is bytes and name not in self._seen and name[:2] != "__":
+            value = self._seen[name] = self._decoded(name, value)
+            super().__setitem__(name, value)
+        return value
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._seen.setdefault(name, _NOTHING)
+        super().__setitem__(name, value)
+
+    def __iter__(self) -> Iterator[str]:  # its presence keeps dict(sample) and {**sample} from going past __getitem__
+        return super().__iter__()
+
+    def copy(self) -> LazySample:
+        """A copy that can be changed on its own."""
+        twin = LazySample(self._stored, self._decode)
+        twin.clear_to(dict(super().items()), dict(self._seen))
+        return twin
+
+    def clear_to(self, contents: dict[str, Any], seen: dict[str, Any]) -> None:
+        """Take these contents, some of which were looked at."""
+        self.clear()
+        super().update(contents)
+        self._seen = seen
+
+    def encoded(self, result: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The sample, or a dict that was made from it, as bytes; what is the same as it was keeps its bytes."""
+        if result is None or result is self:
+            if not self._seen:
+                return dict(super().items())
+            return {name: self._bytes(name, value) for name, value in super().items()}
+        if isinstance(result, LazySample):
+            return result.encoded()
+        return {name: self._bytes(name, value) for name, value in result.items()}
+
+    get = Mapping.get  # type: ignore[assignment]
+    items = Mapping.items  # type: ignore[assignment]
+    values = Mapping.values  # type: ignore[assignment]
+    pop = MutableMapping.pop
+    popitem = MutableMapping.popitem
+    setdefault = MutableMapping.setdefault
+    update = MutableMapping.update
+
+    def __reduce__(self) -> Any:
+        return dict, (dict(self.items()),)
+
+    def _decoded(self, name: str, data: bytes) -> Any:
+        try:
+            return self._decode(name, data)
+        except MissingPackageError:
+            raise
+        except Exception as error:
+            key = dict.get(self, "__key__")
+            text = error.message if isinstance(error, WebDatasetError) else f"{type(error).__name__}: {error}"
+            raise DecodingError(text, key=key, field=name) from error
+
+    def _bytes(self, name: str, value: Any) -> Any:
+        if name[:2] == "__":
+            return value
+        seen = self._seen.get(name, _NOTHING)
+        stored = self._stored.get(name, _NOTHING)
+        if stored is not _NOTHING and (value is stored or (value is seen and self._unchanged(name, value, stored))):
+            return stored
+        return value if type(value) is bytes and name[-3:] != ".gz" else encode(name, value)
+
+    def _unchanged(self, name: str, value: Any, stored: bytes) -> bool:
+        """Whether a value that was looked at is still what its bytes say: lists and arrays can change in place."""
+        if isinstance(value, _IMMUTABLE):
+            return True
+        fresh = self._decode(name, stored)
+        if hasattr(value, "tobytes") and hasattr(value, "shape"):
+            return bool(
+                value.dtype == fresh.dtype and value.shape == fresh.shape and value.tobytes() == fresh.tobytes()
+            )
+        try:
+            before = encode(name, fresh)
+        except EncodingError:
+            return True  # nothing of this kind can be written, so there can be no change to write
+        return before == encode(name, value)
+
+
+def missing_field(name: str, sample: Mapping[str, Any]) -> MissingFieldError:
+    """The error that lists what there is instead."""
+    fields = [field for field in sample.keys() if field[:2] != "__"]  # noqa: SIM118 - works for every mapping
+    import difflib
+
+    close = difflib.get_close_matches(str(name), fields, 1)
+    meant = f", did you mean {close[0]!r}?" if close else ""
+    return MissingFieldError(
+        f"there is no field {name!r}{meant}; the fields here are {' '.join(sorted(fields)) or 'none'}",
+        key=dict.get(sample, "__key__") if isinstance(sample, dict) else sample.get("__key__"),
+    )
+
+
+def _as_is(name: str, data: bytes) -> bytes:  # noqa: ARG001 - stands in for a decoder
+    return data
