@@ -1,0 +1,123 @@
+"""A description as text: one block a field, with bars; or as a picture.
+
+>>> print(bars([(0.0, 2.0, 3), (2.0, 4.0, 1)], width=3))
+         0 .. 2          3 ###
+         2 .. 4          1 #
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from typing import Any
+
+from webdataset.errors import MissingPackageError
+
+from .describing import Description, FieldDescription
+
+Bins = Sequence[tuple[float, float, int]]
+
+MOST_SETS = 5
+
+
+def lines(description: Description, *, histograms: bool = True) -> Iterator[str]:
+    """What `wl info` prints."""
+    yield f"{description.samples} samples, {size_text(description.bytes)}"
+    sets = description.field_sets.most_common()
+    for names, n in sets[:MOST_SETS]:
+        yield f"  {n:>8} with {' '.join(names) or 'no fields'}"
+    if len(sets) > MOST_SETS:
+        yield f"  {sum(n for _, n in sets[MOST_SETS:]):>8} with one of {len(sets) - MOST_SETS} other sets of fields"
+    for name, field in sorted(description.fields.items()):
+        yield ""
+        yield f"{name}"
+        for label, text in _facts(field, description.samples):
+            yield f"  {label:<8}{text}"
+        if histograms:
+            yield from _histogram(field)
+
+
+def bars(bins: Bins, *, width: int = 40) -> str:
+    """A histogram with a line a bin."""
+    most = max((n for _, _, n in bins), default=1) or 1
+    rows = []
+    for low, high, n in bins:
+        bar = "#" * (-(-n * width // most))
+        rows.append(f"{_number(low):>10} .. {_number(high):<8} {n:>3} {bar}".rstrip())
+    return "\n".join(rows)
+
+
+def plot(description: Description, path: str) -> None:
+    """A picture with a histogram of each field's values, or of its sizes where it has no values."""
+    try:
+        matplotlib = import_module("matplotlib")
+        matplotlib.use("Agg")
+        pyplot = import_module("matplotlib.pyplot")
+    except ImportError as error:
+        raise MissingPackageError("pictures of histograms need matplotlib", hint="pip install matplotlib") from error
+    fields = sorted(description.fields.items())
+    figure, axes = pyplot.subplots(len(fields) or 1, 1, figsize=(7, 2.5 * (len(fields) or 1)), squeeze=False)
+    for axis, (name, field) in zip(axes[:, 0], fields, strict=False):
+        label, numbers = _measured(field)
+        axis.hist([number for number in numbers.kept if abs(number) < float("inf")], bins=30)
+        axis.set_title(f"{name}: {label}".replace("$", r"\$"))
+    figure.tight_layout()
+    figure.savefig(path)
+    pyplot.close(figure)
+
+
+def size_text(size: float) -> str:
+    """
+    >>> size_text(999), size_text(1_500_000)
+    ('999 bytes', '1.5 MB')
+    """
+    if size < 1000:
+        return f"{size:.0f} bytes"
+    units = ["kB", "MB", "GB", "TB"]
+    power = min(len(str(int(size))) - 1, 3 * len(units)) // 3
+    return f"{size / 1000**power:.1f} {units[power - 1]}"
+
+
+def _facts(field: FieldDescription, samples: int) -> Iterator[tuple[str, str]]:
+    from .describing import shape_range
+
+    if field.count < samples:
+        yield "in", f"{field.count} of {samples} samples"
+    yield "type", _counted(field.types, field.count)
+    if field.modes:
+        yield "stored", _counted(field.modes, field.count)
+    if field.dtypes:
+        yield "dtype", _counted(field.dtypes, field.count)
+    if field.shapes:
+        yield "shape", "; ".join(shape_range(field.shapes))
+    if field.range.count:
+        yield "values", f"{_number(field.range.least)} .. {_number(field.range.most)}, mean {_number(field.range.mean)}"
+    if field.lengths.count:
+        yield "length", f"{_number(field.lengths.least)} .. {_number(field.lengths.most)}"
+    least, most = size_text(field.sizes.least), size_text(field.sizes.most)
+    yield "size", f"{least} .. {most}, mean {size_text(field.sizes.mean)}, in all {size_text(field.sizes.total)}"
+    for text, n in field.errors.most_common(3):
+        yield "error", f"{n} x {text}"
+
+
+def _histogram(field: FieldDescription) -> Iterator[str]:
+    label, numbers = _measured(field)
+    bins = numbers.histogram()
+    if len(bins) > 1:
+        yield f"  {label}:"
+        yield bars(bins)
+
+
+def _measured(field: FieldDescription) -> tuple[str, Any]:
+    """The numbers that say most about a field."""
+    if field.range.count:
+        return ("means" if field.shapes else "values"), field.range
+    return ("lengths", field.lengths) if field.lengths.count else ("bytes", field.sizes)
+
+
+def _counted(counts: Any, total: int) -> str:
+    return ", ".join(name if n == total else f"{name} ({n})" for name, n in counts.most_common(5))
+
+
+def _number(number: float) -> str:
+    return f"{number:.4g}" if number != int(number) or abs(number) >= 1e15 else str(int(number))

@@ -1,0 +1,101 @@
+"""What is in an archive, from its headers alone.
+
+>>> import io, tarfile
+>>> file = io.BytesIO()
+>>> with tarfile.open(fileobj=file, mode="w") as tar:
+...     for name in ("a.cls", "a.jpg", "b.cls"):
+...         tar.addfile(tarfile.TarInfo(name))
+>>> [(sample.key, sample.fields) for sample in grouped(members(io.BytesIO(file.getvalue())))]
+[('a', {'cls': 0, 'jpg': 0}), ('b', {'cls': 0})]
+"""
+
+from __future__ import annotations
+
+import stat
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from webdataset.codecs.compression import decompressed
+from webdataset.gopen import gopen
+from webdataset.tar.scan import Entry, scan_members
+from webdataset.tariterators import base_plus_ext
+
+_KINDS = {
+    "0": stat.S_IFREG, "S": stat.S_IFREG, "2": stat.S_IFLNK, "3": stat.S_IFCHR, "4": stat.S_IFBLK, "5": stat.S_IFDIR,
+    "6": stat.S_IFIFO,
+}  # fmt: skip
+
+
+class SampleEntry(NamedTuple):
+    """A sample as headers describe it."""
+
+    key: str
+    fields: dict[str, int]
+    """Field -> size."""
+    offset: int
+
+    @property
+    def size(self) -> int:
+        """Bytes of all fields."""
+        return sum(self.fields.values())
+
+
+def members(source: Any, *, url: str | None = None) -> Iterator[Entry]:
+    """Every member of an archive, given by its url or as a stream; data are jumped over where that is possible."""
+    stream, where = (gopen(source), source) if isinstance(source, str) else (source, url)
+    try:
+        plain = decompressed(stream, url=where)
+        yield from scan_members(plain, url=where)
+    finally:
+        if stream is not source:
+            stream.close()
+
+
+def grouped(entries: Iterable[Entry]) -> Iterator[SampleEntry]:
+    """Neighbours that share a key, as a reader would make samples of them."""
+    sample: SampleEntry | None = None
+    for entry in entries:
+        key, extension = base_plus_ext(entry.name)
+        if not entry.is_regular or not key or extension is None or extension.startswith("__"):
+            continue
+        if key[:2] == "__" and key.partition("/")[0].endswith("__"):
+            continue
+        if sample is None or key != sample.key:
+            if sample is not None:
+                yield sample
+            sample = SampleEntry(key, {}, entry.offset)
+        sample.fields[extension.lower()] = entry.size
+    if sample is not None:
+        yield sample
+
+
+def long_line(entry: Entry) -> str:
+    """A member as `tar tv` shows it: mode, size, time, name.
+
+    >>> long_line(Entry("a.txt", "0", 5, 0, 512, 0o444, 0.0, "", {}))
+    '-r--r--r--         5 1970-01-01 00:00 a.txt'
+    """
+    mode = stat.filemode(entry.mode & 0o7777 | _KINDS.get(entry.type, 0))
+    mode = "h" + mode[1:] if entry.type == "1" else mode
+    when = time.strftime("%Y-%m-%d %H:%M", time.gmtime(min(max(entry.mtime, 0), 1 << 40)))
+    link = {"1": " link to ", "2": " -> "}.get(entry.type)
+    return f"{mode} {entry.size:>9} {when} {shown(entry.name)}" + (link + shown(entry.linkname) if link else "")
+
+
+def shown(name: str) -> str:
+    """A name as GNU tar prints it: one line, whatever it holds.
+
+    >>> shown("a\\nb.txt"), shown("caf\\u00e9 \\udcff")
+    ('a\\\\nb.txt', 'café \\\\377')
+    """
+    if name.isprintable() and "\\" not in name:
+        return name
+    return "".join(char if char.isprintable() and char != "\\" else _ESCAPES.get(char) or _octal(char) for char in name)
+
+
+_ESCAPES = {"\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r", "\a": "\\a", "\b": "\\b", "\f": "\\f", "\v": "\\v"}
+
+
+def _octal(char: str) -> str:
+    return "".join(f"\\{byte:03o}" for byte in char.encode("utf-8", "surrogateescape"))

@@ -1,0 +1,207 @@
+"""Fields of samples as a table: TSV, CSV, JSON lines or Parquet.
+
+>>> import io
+>>> out = io.BytesIO()
+>>> samples = [{"__key__": "a", "cls": 7, "txt": "one\\ttwo"}, {"__key__": "b", "cls": 8, "txt": "x"}]
+>>> write_table(samples, out, fields="__key__ cls txt", format="tsv")
+2
+>>> out.getvalue().splitlines()
+[b'__key__\\tcls\\ttxt', b'a\\t7\\tone\\\\ttwo', b'b\\t8\\tx']
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
+from itertools import chain, islice
+from typing import Any, BinaryIO
+
+from webdataset.errors import EncodingError, MissingPackageError
+from webdataset.filters.fields import getfirst, parse_field_spec
+from webdataset.handlers import Handler, handled, reraise_exception
+
+Sample = Mapping[str, Any]
+Row = dict[str, Any]
+Names = list[list[str]]
+Rows = Iterator[Row]
+
+ROWS_PER_GROUP = 1000
+"""Rows that are held in memory before they go into a Parquet file."""
+
+_TSV_ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+
+
+def write_table(
+    samples: Iterable[Sample],
+    out: BinaryIO,
+    *,
+    fields: str | Sequence[str] = "__key__",
+    format: str = "tsv",
+    header: bool = True,
+    handler: Handler = reraise_exception,
+) -> int:
+    """Write the chosen fields of every sample, one row each, and return the number of rows.
+
+    `fields` is "jpg;png cls": alternatives by `;`, columns by spaces; "*" stands for all fields, those of the first
+    sample where the format needs columns. Bytes that are no text become `base64:...`, but stay bytes in Parquet.
+    """
+    write = WRITERS.get(format)
+    if write is None:
+        raise ValueError(f"the format must be one of {', '.join(WRITERS)}, got {format!r}")
+    names = parse_field_spec(fields)
+    if ["*"] in names and format != "json":
+        names, samples = _columns_of_first(names, samples)
+    rows = handled(samples, lambda sample: _row(sample, names), handler)
+    return write(rows, out, [";".join(alternatives) for alternatives in names], header)
+
+
+def plain_value(value: Any) -> Any:
+    """A value as JSON has it: arrays become lists, text bytes become str, other bytes `base64:...`.
+
+    >>> plain_value(b"hello"), plain_value(b"\\xff"), plain_value(float("nan"))
+    ('hello', 'base64:/w==', 'NaN')
+    """
+    if value is None or isinstance(value, (str, bool, int)):
+        return _without_surrogates(value) if isinstance(value, str) else value
+    if isinstance(value, float):
+        # JSON has no word for these numbers, and readers refuse the ones that Python writes
+        return value if math.isfinite(value) else {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return _text(bytes(value))
+    if isinstance(value, Mapping):
+        return {str(_text_key(key)): plain_value(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [plain_value(item) for item in value]
+    if hasattr(value, "tolist"):
+        return plain_value(value.tolist())
+    raise EncodingError(f"{type(value).__name__} has no place in a table", hint="-d none gives the stored bytes")
+
+
+def _columns_of_first(names: Names, samples: Iterable[Sample]) -> tuple[Names, Iterable[Sample]]:
+    rest = iter(samples)
+    first = list(islice(rest, 1))
+    known = {name for alternatives in names for name in alternatives}
+    more = [[name] for sample in first for name in sorted(sample) if not name.startswith("_") and name not in known]
+    return [alternatives for alternatives in names if alternatives != ["*"]] + more, chain(first, rest)
+
+
+def _row(sample: Sample, names: Names) -> Row:
+    row: Row = {}
+    for alternatives in names:
+        if alternatives == ["*"]:
+            row |= {name: sample[name] for name in sorted(sample) if not name.startswith("_")}
+        else:
+            row[";".join(alternatives)] = getfirst(sample, alternatives)
+    return row
+
+
+def _write_tsv(rows: Rows, out: BinaryIO, columns: list[str], header: bool) -> int:
+    count = 0
+    lines = ("\t".join(_cell(value).translate(_TSV_ESCAPES) for value in row.values()) for row in rows)
+    if header:
+        out.write("\t".join(columns).encode() + b"\n")
+    for line in lines:
+        out.write(line.encode() + b"\n")
+        count += 1
+    return count
+
+
+def _write_csv(rows: Rows, out: BinaryIO, columns: list[str], header: bool) -> int:
+    count = 0
+    buffer = io.StringIO(newline="")
+    table = csv.writer(buffer, lineterminator="\n")
+    if header:
+        table.writerow(columns)
+    for row in rows:
+        table.writerow([_cell(value) for value in row.values()])
+        count += 1
+        if buffer.tell() > 1 << 16:
+            _drain(buffer, out)
+    _drain(buffer, out)
+    return count
+
+
+def _drain(buffer: io.StringIO, out: BinaryIO) -> None:
+    out.write(buffer.getvalue().encode())
+    buffer.seek(0)
+    buffer.truncate()
+
+
+def _write_json(rows: Rows, out: BinaryIO, columns: list[str], header: bool) -> int:  # noqa: ARG001 - rows say it all
+    count = 0
+    for row in rows:
+        out.write(json.dumps(plain_value(row), ensure_ascii=False).encode() + b"\n")
+        count += 1
+    return count
+
+
+def _write_parquet(rows: Rows, out: BinaryIO, columns: list[str], header: bool) -> int:  # noqa: ARG001 - has a schema
+    pyarrow, parquet = _pyarrow()
+    writer: Any = None
+    count = 0
+    while group := list(islice(rows, ROWS_PER_GROUP)):
+        arrays = {name: [_parquet_value(row[name]) for row in group] for name in columns}
+        try:
+            table = pyarrow.table(arrays, schema=writer and writer.schema)
+        except (pyarrow.ArrowInvalid, pyarrow.ArrowTypeError) as error:
+            hint = "choose other fields, or --format json"
+            raise EncodingError(f"the values of a column are not of one type: {error}", hint=hint) from error
+        writer = writer or parquet.ParquetWriter(out, table.schema)
+        writer.write_table(table)
+        count += len(group)
+    if writer is None:
+        writer = parquet.ParquetWriter(out, pyarrow.schema([(name, pyarrow.string()) for name in columns]))
+    writer.close()
+    return count
+
+
+WRITERS: dict[str, Callable[[Rows, BinaryIO, list[str], bool], int]] = {
+    "tsv": _write_tsv,
+    "csv": _write_csv,
+    "json": _write_json,
+    "parquet": _write_parquet,
+}
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        pyarrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+    except ImportError as error:
+        raise MissingPackageError("Parquet files need pyarrow", hint="pip install pyarrow, or --format json") from error
+    return pyarrow, parquet
+
+
+def _parquet_value(value: Any) -> Any:
+    return value if isinstance(value, (bytes, float)) else plain_value(value)
+
+
+def _cell(value: Any) -> str:
+    value = plain_value(value)
+    if isinstance(value, str):
+        return value
+    return "" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        return "base64:" + base64.b64encode(data).decode("ascii")
+
+
+def _text_key(key: Any) -> Any:
+    return _text(key) if isinstance(key, bytes) else key
+
+
+def _without_surrogates(text: str) -> str:
+    """Names in archives may be any bytes; what is no UTF-8 is shown by its number."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return text
