@@ -191,6 +191,11 @@ class Settings:
     def cache_verbose(self) -> bool:
         return _flag("WDS_VERBOSE_CACHE") or _flag("WEBDATASET_CACHE_VERBOSE")
 
+    @property
+    def terminal(self) -> tuple[str, str]:
+        """The kind of terminal (`TERM`) and the program that is one (`TERM_PROGRAM`)."""
+        return os.environ.get("TERM", ""), os.environ.get("TERM_PROGRAM", "")
+
     # -- randomness and place --------------------------------------------------------------------
 
     @property
