@@ -19,7 +19,7 @@ from webdataset.errors import SecurityError
 
 from . import kept
 from .filling import Checks, Filling
-from .following import FIRST_LOOK, LAST_LOOK, Complete, Direct, Following, Growing, Source, open_shared
+from .following import FIRST_LOOK, LAST_LOOK, Complete, Direct, Following, Growing, Source, open_shared, too_long
 from .kept import CHUNK_BYTES, NO_LINKS, CannotStoreError, Lock, storing
 from .room import Room
 
@@ -78,18 +78,19 @@ class Folder:
         The stream has the attribute `kept`: False if the folder did not take the file from the start.
         """
         path = self.path_of(wanted.name)
-        source = self._source(path, wanted)
+        source = self._source(path, wanted, False)
         if isinstance(source, Complete):
             return open(source.handle, "rb")
-        return Following(source, lambda: self._source(path, wanted))
+        return Following(source, lambda alone: self._source(path, wanted, alone))
 
-    def _source(self, path: str, wanted: Wanted) -> Source:
+    def _source(self, path: str, wanted: Wanted, alone: bool) -> Source:
         """The complete file, or where its bytes can be had for now."""
         try:
-            return self._shared_source(path, wanted)
+            if not alone:
+                return self._shared_source(path, wanted)
         except CannotStoreError as exn:
             wanted.tell(exn)
-            return Direct(wanted.fetch())
+        return Direct(wanted.fetch())
 
     def _shared_source(self, path: str, wanted: Wanted) -> Source:
         patience = _Patience(self.wait_seconds)
@@ -195,7 +196,7 @@ class _Patience:
         if seen != self.seen:
             self.seen, self.deadline = seen, now + self.seconds
         if now > self.deadline:
-            raise CannotStoreError(None, "another process has been fetching the shard for too long")
+            raise too_long()
         time.sleep(self.pause)
         self.pause = min(2 * self.pause, LAST_LOOK)
 

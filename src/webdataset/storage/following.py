@@ -36,9 +36,12 @@ class Source(Protocol):
 
 
 class Following(io.BufferedIOBase):
-    """A stream over a source that may be replaced by another one on the way; `find()` gives the next."""
+    """A stream over a source that may be replaced by another one on the way.
 
-    def __init__(self, source: Source, find: Callable[[], Source]) -> None:
+    `find(alone)` gives the next, without others if it must be alone.
+    """
+
+    def __init__(self, source: Source, find: Callable[[bool], Source]) -> None:
         super().__init__()
         self.kept = not isinstance(source, Direct)
         self.position = 0
@@ -99,11 +102,11 @@ class Following(io.BufferedIOBase):
 
     def _replace_source(self) -> None:
         old = self._source
-        new = self._find()
+        new = self._find(_too_slow(old))
         try:
             while not self._agree(old, new):
                 new.close()
-                new = self._find()
+                new = self._find(_too_slow(new))
         except BaseException:
             new.close()
             raise
@@ -139,6 +142,7 @@ class Growing:
         self.path = path
         self.filling = filling
         self.wait_seconds = wait_seconds
+        self.too_slow = False
         self._tell = tell
         self._direct: Direct | None = None
 
@@ -196,7 +200,9 @@ class Growing:
                 return None
             time.sleep(pause)
             pause = min(2 * pause, LAST_LOOK)
-        raise CannotStoreError(None, "another process has been fetching the shard for too long")
+        self.too_slow = True
+        self._tell(too_long())
+        return None
 
     def _fate(self) -> tuple[bool, bool]:
         """Whether the file is complete, and whether it never will be."""
@@ -261,6 +267,14 @@ def open_shared(path: str) -> int:
     with contextlib.suppress(OSError):  # some network file systems have no locks
         fcntl.flock(handle, fcntl.LOCK_SH)
     return handle
+
+
+def too_long() -> CannotStoreError:
+    return CannotStoreError(None, "another process has been fetching the shard for too long")
+
+
+def _too_slow(source: Source) -> bool:
+    return isinstance(source, Growing) and source.too_slow
 
 
 def _begins_with(old: Source, position: int, data: bytes) -> bool:
