@@ -19,7 +19,7 @@ from webdataset.handlers import Handler, handled, reraise_exception
 from webdataset.settings import settings
 from webdataset.storage.urls import check_url_from_data, is_local
 from webdataset.tariterators import base_plus_ext
-from webdataset.writer import ShardWriter, TarWriter
+from webdataset.writer import ShardWriter, TarWriter, shard_name
 
 DEFAULT_PLAN_KEY = "{record:09d}"
 DEFAULT_LINE_KEY = "{:09d}"
@@ -147,7 +147,7 @@ def write_items(
     """
     ordered: Iterable[Item] = sorted(items, key=lambda item: _order(item.name)) if sort else items
     samples = handled((list(group) for _, group in groupby(ordered, key=_key)), _members, handler)
-    sharded = maxcount or maxsize or (isinstance(output, str) and ("%" in output or "{shard" in output))
+    sharded = maxcount or maxsize or (isinstance(output, str) and shard_name(output, 0) != shard_name(output, 1))
     total = 0
     with _writer(output, sharded, maxcount, maxsize, options) as sink:
         for members in samples:

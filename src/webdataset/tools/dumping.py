@@ -15,10 +15,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from webdataset.errors import MissingShardError, SecurityError, StorageError
-from webdataset.filters.fields import getfirst, parse_field_spec
+from webdataset.filters.fields import parse_field_spec
 from webdataset.handlers import Handler, handled, reraise_exception
 from webdataset.storage.local import allowed_path
 from webdataset.storage.publish import translated
+
+from .alternatives import field_named
 
 Sample = Mapping[str, Any]
 
@@ -178,11 +180,7 @@ def _filled(pattern: str, **values: Any) -> str:
 def _chosen(sample: Sample, names: list[list[str]] | None) -> list[str]:
     if names is None:
         return [name for name in sample if not name.startswith("_")]
-    chosen = []
-    for alternatives in names:
-        getfirst(sample, alternatives)  # says which fields there are if none of these is
-        chosen.append(next(name for name in alternatives if name in sample))
-    return chosen
+    return [field_named(sample, alternatives) for alternatives in names]
 
 
 def _exists(folder: int, name: str) -> bool:

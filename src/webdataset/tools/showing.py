@@ -1,8 +1,7 @@
 """Samples for people: lines of text, and pictures where the terminal has them.
 
->>> print("\\n".join(text_lines({"__key__": "a", "cls": b"7"})))
-__key__             	'a'
-cls                 	b'7'
+>>> list(text_lines({"__key__": "a", "cls": b"7"}))
+["__key__             \\t'a'", "cls                 \\tb'7'"]
 """
 
 from __future__ import annotations

@@ -22,8 +22,10 @@ from itertools import chain, islice
 from typing import Any, BinaryIO
 
 from webdataset.errors import EncodingError, MissingPackageError
-from webdataset.filters.fields import getfirst, parse_field_spec
+from webdataset.filters.fields import parse_field_spec
 from webdataset.handlers import Handler, handled, reraise_exception
+
+from .alternatives import field_named
 
 Sample = Mapping[str, Any]
 Row = dict[str, Any]
@@ -96,7 +98,7 @@ def _row(sample: Sample, names: Names) -> Row:
         if alternatives == ["*"]:
             row |= {name: sample[name] for name in sorted(sample) if not name.startswith("_")}
         else:
-            row[";".join(alternatives)] = getfirst(sample, alternatives)
+            row[";".join(alternatives)] = sample[field_named(sample, alternatives)]
     return row
 
 

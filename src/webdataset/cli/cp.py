@@ -1,0 +1,58 @@
+"""Copy shards from anywhere to anywhere, verified.
+
+Shards whose copy is there already are passed over, so that an interrupted copy is taken up by running it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from . import grammar
+
+EXAMPLES = (
+    ("wl cp -P 4 'http://server/train-{000000..000146}.tar' data/", "147 shards into a folder, four at a time"),
+    ("wl cp --checksum data/*.tar s3://bucket/data/", "upload, and compare every byte that is there"),
+)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "inputs", nargs="+", metavar="URL", help="shards to copy: files, URLs, braces, globs; - is stdin"
+    )
+    parser.add_argument("output", metavar="TARGET", help="a folder or prefix ending in /, or a name for one shard")
+    parser.add_argument("--force", action="store_true", help="copy also what is there already")
+    parser.add_argument("--checksum", action="store_true", help="compare contents, not only sizes")
+    grammar.add_processes(parser, unordered=False)
+    grammar.add_errors(parser)
+    grammar.add_progress(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    from webdataset.redact import redacted
+    from webdataset.reports import Report
+    from webdataset.tools.copying import copy_shards
+    from webdataset.tools.histograms import size_text
+
+    from .flow import finished, handler_of, refuse_terminal, urls_of
+    from .progress import Progress
+
+    refuse_terminal(options.output)
+    urls = urls_of(options.inputs)
+    progress = Progress(options, urls, len(urls))
+    report = Report()
+    with report.in_force():
+        copies = copy_shards(
+            urls,
+            options.output,
+            parallel=options.processes,
+            force=options.force,
+            checksum=options.checksum,
+            handler=handler_of(options),
+        )
+    for copied in progress(copies):
+        progress.clear()
+        if not options.quiet:
+            done = "is there already" if copied.skipped else size_text(copied.size)
+            sys.stderr.write(f"{redacted(copied.target)}: {done}\n")
+    return finished(options, progress, report.as_dict())

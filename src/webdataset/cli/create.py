@@ -1,0 +1,129 @@
+"""Make shards out of folders, recipes, tables and lines of text.
+
+A folder gives its files: those that share a basename are one sample. A recipe has lines "NAME SOURCE", where the
+source is a file or url, text:CONTENT or pipe:COMMAND. A table (CSV or TSV) has a row a sample and names its fields
+in the first row: @jpg holds file names, __key__ keys, others the content. Lines are one sample each.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+from . import grammar
+
+EXAMPLES = (
+    ("wl create photos/ --classes -o train-%06d.tar --maxcount 10000", "class folders into shards, with a cls each"),
+    ("printf 'a.jpg photo.jpg\\na.cls text:7\\n' | wl create - -o a.tar", "a recipe from stdin"),
+)
+KINDS = ("folder", "recipe", "plan", "lines")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("inputs", nargs="*", metavar="SOURCE", help="folder, recipe, table or text; - is stdin")
+    grammar.add_output(parser)
+    parser.add_argument(
+        "--from", dest="kind", choices=KINDS, help="what the sources are (by the name: folder, .csv and .tsv, recipe)"
+    )
+    parser.add_argument("--sort", action="store_true", help="order by key")
+    parser.add_argument("--classes", action="store_true", help="folders in the folder are classes: add a cls to each")
+    parser.add_argument("-f", "--fields", metavar="NAMES", default="txt", help='fields of a line, "txt cls" (txt)')
+    parser.add_argument("--separator", metavar="TEXT", help="between the fields of a line or table (tab; , for .csv)")
+    parser.add_argument("-k", "--key", metavar="FORMAT", help="keys of rows and lines without one ({record:09d})")
+    parser.add_argument("-C", "--directory", metavar="DIR", default="", help="where relative names of files begin")
+    parser.add_argument("-c", "--count", metavar="N", type=grammar.count, default=None, help="stop after N samples")
+    grammar.add_errors(parser)
+    grammar.add_progress(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    from webdataset.reports import Report
+    from webdataset.tools.creating import write_items
+
+    from .flow import finished, handler_of, is_pattern, refuse_terminal
+    from .progress import Progress
+
+    sources = options.inputs or ["-"]
+    if sources == ["-"] and sys.stdin.isatty():
+        raise grammar.UsageError("there is nothing to read: name a folder, a recipe or a table")
+    refuse_terminal(options.output)
+    sizes = {"maxcount": options.maxcount, "maxsize": options.maxsize} if is_pattern(options.output) else {}
+    report = Report()
+    progress = Progress(options, (), options.count)
+    with ExitStack() as opened, report.in_force():
+        items = (item for source in sources for item in _items(source, options, opened) if options.count != 0)
+        handler = handler_of(options)
+        total = write_items(
+            progress(items), options.output, sort=options.sort, count=options.count or 0, handler=handler, **sizes
+        )
+    progress.count = total
+    return finished(options, progress, report.as_dict())
+
+
+def _items(source: str, options: argparse.Namespace, opened: ExitStack) -> Iterator[Any]:
+    from webdataset.tools import creating
+
+    kind = options.kind or _kind_of(source)
+    if kind == "folder":
+        return creating.from_folder(source, classes=options.classes)
+    lines = _lines(source, opened, newline="" if kind == "plan" else "\n")
+    if kind == "recipe":
+        return creating.from_recipe(lines, folder=options.directory, origin=source)
+    if kind == "plan":
+        delimiter = options.separator or ("," if source.lower().endswith(".csv") else "\t")
+        key = options.key or creating.DEFAULT_PLAN_KEY
+        return creating.from_plan(lines, delimiter=delimiter, key=key, folder=options.directory, origin=source)
+    return creating.from_lines(
+        lines, fields=options.fields, separator=options.separator or "\t", key=options.key or creating.DEFAULT_LINE_KEY
+    )
+
+
+def _kind_of(source: str) -> str:
+    import os
+
+    if os.path.isdir(source):
+        return "folder"
+    return "plan" if source.lower().endswith((".csv", ".tsv")) else "recipe"
+
+
+def _lines(source: str, opened: ExitStack, newline: str) -> Iterator[str]:
+    import io
+
+    from webdataset.gopen import gopen
+
+    stream = gopen(source)
+    text = io.TextIOWrapper(stream, encoding="utf-8", errors="surrogateescape", newline=newline)
+    opened.callback(text.detach if source == "-" else text.close)
+    return text
+
+
+def _tarp_create(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("inputs", nargs="*", metavar="RECIPE", help='lines "NAME SOURCE"; - is stdin')
+    parser.add_argument("-o", "--output", metavar="URL", default="-", help="where to write")
+    parser.add_argument("-c", "--count", metavar="N", type=grammar.count, default=None, help="stop after N samples")
+    parser.set_defaults(kind="recipe")
+
+
+def _tarcreate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("inputs", nargs="*", metavar="PLAN", help="a CSV or TSV table; - is stdin")
+    parser.add_argument("-f", "--delim", dest="separator", metavar="TEXT", help="between columns (by .csv, else tab)")
+    parser.add_argument("-k", "--key", metavar="FORMAT", help="keys of rows without __key__ ({record:09d})")
+    parser.add_argument("-C", "--directory", metavar="DIR", default="", help="where relative names of files begin")
+    parser.add_argument("-o", "--output", metavar="URL", default="-", help="where to write")
+    parser.set_defaults(kind="plan")
+
+
+def _lines2tar(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("inputs", nargs="*", metavar="TEXT", help="lines of text; - is stdin")
+    parser.add_argument("-k", "--keys", dest="fields", metavar="FIELDS", default="txt", help='fields, "txt cls"')
+    parser.add_argument("-s", "--separator", metavar="TEXT", help="between fields (tab)")
+    parser.add_argument("--keyformat", dest="key", metavar="FORMAT", help="keys ({:09d})")
+    parser.add_argument("-o", "--output", metavar="URL", default="-", help="where to write")
+    parser.add_argument("-v", "--verbose", action="store_true", help="say more")
+    parser.set_defaults(kind="lines")
+
+
+OLD = {"tarp create": _tarp_create, "tarcreate": _tarcreate, "lines2tar": _lines2tar}

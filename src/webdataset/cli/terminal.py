@@ -1,0 +1,58 @@
+"""What the terminal can show, found out by its name and by asking it."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+ANSWER_SECONDS = 0.2
+
+
+def protocol() -> str:
+    """kitty, iterm, sixel, blocks or, where stdout is no terminal, text."""
+    if not sys.stdout.isatty():
+        return "text"
+    from webdataset.settings import settings
+    from webdataset.tools.pictures import protocol_of
+
+    found = protocol_of(*settings.terminal)
+    return "sixel" if found == "blocks" and _says_sixel() else found
+
+
+def columns() -> int:
+    """How wide it is."""
+    import shutil
+
+    return shutil.get_terminal_size((80, 24)).columns
+
+
+def _says_sixel() -> bool:
+    """Ask for the terminal's attributes; 4 among them is sixel."""
+    if not sys.stdin.isatty():
+        return False
+    try:
+        import termios
+        import tty
+    except ImportError:  # Windows
+        return False
+    keyboard = sys.stdin.fileno()
+    before = termios.tcgetattr(keyboard)
+    try:
+        tty.setcbreak(keyboard)
+        sys.stdout.write("\x1b[c")
+        sys.stdout.flush()
+        answer = _answer(keyboard)
+    except (OSError, termios.error):
+        return False
+    finally:
+        termios.tcsetattr(keyboard, termios.TCSADRAIN, before)
+    return b"4" in answer.strip(b"\x1b[?c").split(b";")
+
+
+def _answer(keyboard: int) -> bytes:
+    import select
+
+    answer = b""
+    while not answer.endswith(b"c") and select.select([keyboard], [], [], ANSWER_SECONDS)[0]:
+        answer += os.read(keyboard, 64)
+    return answer
