@@ -174,7 +174,7 @@ class Filling:
             self.changed.notify_all()
         if not keeping:
             return False
-        facts = Facts(self.written, self._crc32, self._url, getattr(self.source, "validator", None))
+        facts = Facts(self.written, self._crc32, self._url, _validator_of(self.source))
         with storing():
             os.fsync(self._handle)
             kept.write_facts(self.path, facts)
@@ -199,6 +199,12 @@ class Filling:
 
 class _Stopped(Exception):  # noqa: N818 - control flow, not an error
     """The reader has left."""
+
+
+def _validator_of(source: Any) -> str | None:
+    """What the server calls this version of the object, for example its ETag."""
+    found = getattr(source, "validator", None) or getattr(getattr(source, "version", None), "validator", None)
+    return found if isinstance(found, str) else None
 
 
 def _close_checked(source: Any) -> None:

@@ -1,0 +1,110 @@
+"""What does the cache cost? `python benchmarks/cache.py [--quick] [shard.tar ...]`.
+
+Two questions. A warm cache: the shards are read from the cache folder and from their own files, in turns, each time
+in a fresh process; the best round of each counts, and the cache may take at most a tenth longer. A cold cache: eight
+processes start at once, each reads all shards, and the server must have sent each byte once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import data
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+SLOWER = 1.10
+PROCESSES = 8
+
+READ = """
+import json, sys, time, webdataset as wds
+cache, *urls = sys.argv[1:]
+wall, cpu = time.perf_counter(), time.process_time()
+samples = sum(1 for _ in wds.WebDataset(urls, cache_dir=cache or None, shardshuffle=False))
+json.dump({"samples": samples, "wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}, sys.stdout)
+"""
+
+
+class Server:
+    """Serves one folder and counts the bytes."""
+
+    def __init__(self, folder: str) -> None:
+        self.sent = 0
+        lock = threading.Lock()
+        outer = self
+
+        class Handler(SimpleHTTPRequestHandler):
+            def copyfile(self, source: Any, outputfile: Any) -> None:
+                while piece := source.read(1 << 18):
+                    outputfile.write(piece)
+                    with lock:
+                        outer.sent += len(piece)
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+        self.http = ThreadingHTTPServer(("127.0.0.1", 0), lambda *args: Handler(*args, directory=folder))
+        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+
+    def url(self, path: str) -> str:
+        return f"http://127.0.0.1:{self.http.server_address[1]}/{os.path.basename(path)}"
+
+
+def main() -> int:
+    options = parse()
+    shards = options.shards or data.make(os.path.join(HERE, ".data"), 0.1 if options.quick else 1.0)["A"]
+    size = sum(map(os.path.getsize, shards))
+    server = Server(os.path.dirname(os.path.abspath(shards[0])))
+    urls = [server.url(shard) for shard in shards]
+    with tempfile.TemporaryDirectory(dir=HERE) as cache:
+        cold = finished([started(cache, urls) for _ in range(PROCESSES)])
+        fetched = server.sent / size
+        print(
+            f"cold: {PROCESSES} processes, {max(one['wall'] for one in cold):.2f} s; each byte sent {fetched:.3f} times"
+        )
+        rounds: dict[str, list[dict[str, float]]] = {"files": [], "cache": []}
+        for _ in range(2 if options.quick else options.rounds):
+            rounds["files"] += finished([started("", shards)])
+            rounds["cache"] += finished([started(cache, urls)])
+    best = {name: {what: min(one[what] for one in all) for what in ("wall", "cpu")} for name, all in rounds.items()}
+    slower = {what: best["cache"][what] / best["files"][what] for what in ("wall", "cpu")}
+    for name, figures in best.items():
+        rate = size / figures["wall"] / 1e6
+        print(f"warm: {name}: {figures['wall']:.4f} s, {figures['cpu']:.4f} s CPU, {rate:,.0f} MB/s")
+    print(f"warm: the cache takes {slower['wall']:.3f} times as long, {slower['cpu']:.3f} times by CPU")
+    reached = fetched == 1 and slower["wall"] <= SLOWER and server.sent == size
+    print("all targets reached" if reached else f"targets missed: each byte once, at most {SLOWER} times as long")
+    return 0 if reached or options.quick else 1
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("shards", nargs="*", help="shards of one folder to read instead of A")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the data, two rounds; for a first look")
+    parser.add_argument("--rounds", type=int, default=7, help="rounds of each side (7)")
+    return parser.parse_args()
+
+
+def started(cache: str, urls: list[str]) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-c", READ, cache, *urls], stdout=subprocess.PIPE)
+
+
+def finished(processes: list[subprocess.Popen[bytes]]) -> list[dict[str, float]]:
+    results = []
+    for process in processes:
+        out, _ = process.communicate()
+        if process.returncode != 0:
+            sys.exit("bench: a reader failed")
+        results.append(json.loads(out))
+    return results
+
+
+if __name__ == "__main__":
+    sys.exit(main())
