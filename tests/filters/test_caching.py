@@ -8,6 +8,7 @@ import torch
 
 from webdataset.errors import UnsafePickleError
 from webdataset.filters import Cached, LMDBCached
+from webdataset.reports import Report
 
 SAMPLES = [{"__key__": f"k{i}", "txt": b"x" * i, "n": i} for i in range(7)]
 
@@ -48,6 +49,17 @@ def test_a_pass_that_failed_is_not_served_as_whole(cache):
     with pytest.raises(OSError, match="the disk is gone"):
         list(cache.run(failing()))
     assert list(cache.run(iter(SAMPLES))) == SAMPLES
+
+
+def test_a_pass_that_skipped_a_shard_is_not_served_as_whole(cache):
+    report = Report()
+    with report.in_force():
+        results = cache.run(iter(SAMPLES[:3]))
+        assert next(results) == SAMPLES[0]
+        report.dropped("shards_skipped", "no such file")
+        assert list(results) == SAMPLES[1:3]
+        assert list(cache.run(iter(SAMPLES))) == SAMPLES
+        assert list(cache.run(not_read())) == SAMPLES
 
 
 def test_two_interleaved_first_passes_both_get_everything(cache):

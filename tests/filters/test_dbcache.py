@@ -8,6 +8,7 @@ import pytest
 
 from webdataset.errors import StorageError, UnsafePickleError
 from webdataset.filters import DBCache
+from webdataset.reports import Report
 
 SAMPLES = [{"__key__": f"k{i}", "txt": b"x" * i} for i in range(7)]
 
@@ -153,3 +154,24 @@ def test_it_pickles(path):
 def test_the_size_is_checked(path):
     with pytest.raises(ValueError, match="at least 1"):
         DBCache(path, 0)
+
+
+@pytest.mark.parametrize("size", [3, 10])
+def test_a_pass_that_skipped_a_shard_is_not_served_as_whole(path, size):
+    report = Report()
+    with report.in_force():
+        results = DBCache(path, size).run(iter(SAMPLES[:3]))
+        assert next(results) == SAMPLES[0]
+        report.dropped("shards_skipped", "no such file")
+        assert list(results) == SAMPLES[1:3]
+        assert list(DBCache(path, size).run(iter(SAMPLES))) == SAMPLES[:size]
+        assert list(DBCache(path, size).run(not_read())) == SAMPLES[:size]
+
+
+def test_a_missing_sample_is_an_error(path):
+    list(DBCache(path, 5).run(SAMPLES))
+    with sqlite3.connect(path) as db:
+        db.execute("delete from cache where number = 2")
+    db.close()
+    with pytest.raises(StorageError, match="sample 2 is missing"):
+        list(DBCache(path, 5).run(not_read()))

@@ -1,7 +1,7 @@
 """Caching: keep the samples of a whole pass, in memory or on disk, and serve later passes from there.
 
-A pass that was given up, failed or was killed leaves nothing that could be taken for a whole one. Samples
-on disk are read as foreign data: through the restricted unpickler, unless `allow_pickle=True`.
+A pass that was given up, failed, was killed or skipped a shard leaves nothing that could be taken for a whole
+one. Samples on disk are read as foreign data: through the restricted unpickler, unless `allow_pickle=True`.
 In a job of several workers each keeps a file of its own, since each sees another part of the data.
 """
 
@@ -18,10 +18,14 @@ from typing import Any
 
 from webdataset.errors import MissingPackageError, StorageError
 from webdataset.handlers import close
+from webdataset.logs import Log
+from webdataset.reports import current_report
 from webdataset.stages import PipelineStage
 from webdataset.workers import pytorch_worker_info
 
 from .locks import locked
+
+log = Log(__name__)
 
 
 class Cached(PipelineStage):
@@ -38,15 +42,16 @@ class Cached(PipelineStage):
     def run(self, src: Iterable[Any]) -> Iterator[Any]:
         if self.cached is not None:
             return (_copied(sample) for sample in self.cached)
-        return self._filled(iter(src))
+        return self._filled(iter(src), Skips("memory"))
 
-    def _filled(self, source: Iterator[Any]) -> Iterator[Any]:
+    def _filled(self, source: Iterator[Any], skips: Skips) -> Iterator[Any]:
         samples = []
         try:
             for sample in source:
                 samples.append(_copied(sample))
                 yield sample
-            self.cached = samples
+            if skips.none():
+                self.cached = samples
         finally:
             close(source)
 
@@ -76,7 +81,8 @@ class LMDBCached(PipelineStage):
 
     def run(self, src: Iterable[Any]) -> Iterator[Any]:
         _lmdb()
-        return self._run(iter(src), SampleBytes(self.pickler, self.allow_pickle), part_name(self.fname))
+        path = part_name(self.fname)
+        return self._run(iter(src), SampleBytes(self.pickler, self.allow_pickle), path, Skips(path))
 
     def is_complete(self) -> bool:
         """Whether this worker's cache holds a whole pass."""
@@ -86,7 +92,7 @@ class LMDBCached(PipelineStage):
         with self._opened(path) as db:
             return db is not None and _count(db) is not None
 
-    def _run(self, source: Iterator[Any], samples: SampleBytes, path: str) -> Iterator[Any]:
+    def _run(self, source: Iterator[Any], samples: SampleBytes, path: str, skips: Skips) -> Iterator[Any]:
         try:
             with self._opened(path) as db:
                 if db is None:
@@ -94,7 +100,7 @@ class LMDBCached(PipelineStage):
                 elif (count := _count(db)) is not None:
                     yield from self._served(db, samples, count)
                 else:
-                    yield from self._filled_by_one(db, samples, source, os.path.join(path, "filling"))
+                    yield from self._filled_by_one(db, samples, source, skips)
         finally:
             close(source)
 
@@ -112,11 +118,11 @@ class LMDBCached(PipelineStage):
         with closing(db):
             yield db
 
-    def _filled_by_one(self, db: Any, samples: SampleBytes, source: Iterator[Any], lock: str) -> Iterator[Any]:
-        with open(lock, "ab") as file, locked(file, wait=False) as mine:
-            yield from self._filled(db, samples, source) if mine else source
+    def _filled_by_one(self, db: Any, samples: SampleBytes, source: Iterator[Any], skips: Skips) -> Iterator[Any]:
+        with open(os.path.join(skips.cache, "filling"), "ab") as file, locked(file, wait=False) as mine:
+            yield from self._filled(db, samples, source, skips) if mine else source
 
-    def _filled(self, db: Any, samples: SampleBytes, source: Iterator[Any]) -> Iterator[Any]:
+    def _filled(self, db: Any, samples: SampleBytes, source: Iterator[Any], skips: Skips) -> Iterator[Any]:
         with db.begin(write=True) as transaction:
             transaction.drop(db.open_db(None, transaction), delete=False)  # what an interrupted pass left
         count = 0
@@ -126,6 +132,8 @@ class LMDBCached(PipelineStage):
                     transaction.put(_number(n), samples.dumps(sample))
             count += len(chunk)
             yield from chunk
+        if not skips.none():
+            return
         with db.begin(write=True) as transaction:
             transaction.put(COMPLETE, b"%s%d" % (LAYOUT, count))
 
@@ -150,6 +158,21 @@ class LMDBCached(PipelineStage):
 lmdb_cached = LMDBCached
 COMPLETE = b"_"
 LAYOUT = b"samples by number:"
+
+
+class Skips:
+    """Whether shards were skipped in a pass: then it must not be kept, because the next pass may get them."""
+
+    def __init__(self, cache: str) -> None:
+        self.cache = cache
+        self.report = current_report()
+        self.before = self.report.counts["shards_skipped"]
+
+    def none(self) -> bool:
+        skipped = self.report.counts["shards_skipped"] - self.before
+        if skipped:
+            log.warning("%s: %d shards were skipped in this pass, so it is not kept", self.cache, skipped)
+        return not skipped
 
 
 class SampleBytes:

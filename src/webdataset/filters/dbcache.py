@@ -15,7 +15,7 @@ from webdataset.iterables import TorchIterable
 from webdataset.logs import Log
 from webdataset.stages import PipelineStage
 
-from .caching import SampleBytes, part_name
+from .caching import SampleBytes, Skips, part_name
 
 if TYPE_CHECKING:
     import sqlite3
@@ -28,7 +28,8 @@ class DBCache(TorchIterable, PipelineStage):
     """Keep the first `size` samples in a SQLite file, and serve them from there once they are complete.
 
     It is a stage of a pipeline, or a dataset of its own when it has a source.
-    The file is filled in one transaction: killed, failed or given up, it is as if it had not begun.
+    The file is filled in one transaction: if the pass fails, is killed, given up, or skips a shard, it is as if it had
+    not begun.
     """
 
     def __init__(
@@ -61,9 +62,10 @@ class DBCache(TorchIterable, PipelineStage):
         return self
 
     def run(self, src: Iterable[Any]) -> Iterator[Any]:
-        return self._run(iter(src), SampleBytes(allow_pickle=self.allow_pickle), part_name(self.dbname))
+        path = part_name(self.dbname)
+        return self._run(iter(src), SampleBytes(allow_pickle=self.allow_pickle), path, Skips(path))
 
-    def _run(self, source: Iterator[Any], samples: SampleBytes, path: str) -> Iterator[Any]:
+    def _run(self, source: Iterator[Any], samples: SampleBytes, path: str, skips: Skips) -> Iterator[Any]:
         try:
             with closing(_connected(path)) as db:
                 state = _begun(db, path, self.size)
@@ -71,21 +73,23 @@ class DBCache(TorchIterable, PipelineStage):
                 if state == "complete":
                     yield from self._served(db, samples)
                 elif state == "to be filled":
-                    yield from self._filled(db, samples, islice(source, self.size))
+                    yield from self._filled(db, samples, islice(source, self.size), skips)
                 else:
                     yield from islice(source, self.size)
         finally:
             close(source)
 
-    def _filled(self, db: sqlite3.Connection, samples: SampleBytes, source: Iterator[Any]) -> Iterator[Any]:
+    def _filled(
+        self, db: sqlite3.Connection, samples: SampleBytes, source: Iterator[Any], skips: Skips
+    ) -> Iterator[Any]:
         count = 0
         for count, sample in enumerate(source, 1):
             key = sample.get("__key__") if isinstance(sample, dict) else None
             db.execute("insert into cache values (?, ?, ?)", (count, key, samples.dumps(sample)))
-            if count == self.size:
+            if count == self.size and skips.none():
                 self._commit(db, count)
             yield sample
-        if count < self.size:
+        if count < self.size and skips.none():
             self._commit(db, count)
 
     def _commit(self, db: sqlite3.Connection, count: int) -> None:
@@ -100,8 +104,10 @@ class DBCache(TorchIterable, PipelineStage):
         if self.shuffle:
             random.Random().shuffle(numbers)
         for number in numbers:
-            (data,) = db.execute("select data from cache where number = ?", (number,)).fetchone()
-            yield samples.loads(data)
+            found = db.execute("select data from cache where number = ?", (number,)).fetchone()
+            if found is None:
+                raise StorageError(f"sample {number} is missing", url=self.dbname, hint="delete the file")
+            yield samples.loads(found[0])
 
     def _say(self, message: str, *args: Any) -> None:
         if self.verbose:
