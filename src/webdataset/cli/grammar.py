@@ -182,4 +182,4 @@ def defaults(parser: argparse.ArgumentParser) -> dict[str, Any]:
         action.dest: action.default if action.nargs != "*" else []
         for action in parser._actions
         if action.default is not argparse.SUPPRESS
-    }
+    } | parser._defaults  # what set_defaults gave, also for options that have no flag here
