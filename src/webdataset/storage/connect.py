@@ -50,6 +50,7 @@ class Reply:
     waited: float = 0.0
     """Seconds from the request to the first byte of the answer."""
     owner: int = field(default_factory=os.getpid)
+    bare: bool = False
 
     @property
     def status(self) -> int:
@@ -95,6 +96,22 @@ class Reply:
             return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
         except (ValueError, TypeError, OverflowError):
             return 0.0
+
+    def readinto1(self, view: memoryview) -> int:
+        """What has arrived of the body, straight from the socket as soon as http.client's buffer is empty."""
+        response = self.response
+        left = response.length
+        if left is None or response.chunked or response.fp is None:
+            data = response.read1(len(view))
+        elif self.bare:
+            count = response.fp.raw.readinto(view[:left]) if left else 0
+            response.length = left - (count or 0)
+            return count or 0
+        else:
+            data = response.read1(min(len(view), left)) if left else b""
+            self.bare = len(data) < min(len(view), left)
+        view[: len(data)] = data
+        return len(data)
 
     def release(self) -> None:
         """Keep the connection for the next request if the body was read to its end, else close it."""
@@ -142,6 +159,7 @@ class Connector:
         self._proxy = proxy
         self._cafile = cafile
         self._socket: socket.socket | None = None
+        self._process = 0
         self._aborted = False
 
     def send(
@@ -174,7 +192,7 @@ class Connector:
     def abort(self) -> None:
         """End what is under way; what comes after is a closed connection."""
         self._aborted = True
-        if self._socket is not None:
+        if self._socket is not None and self._process == os.getpid():
             _shut(self._socket)
 
     # -- inside ----------------------------------------------------------------------------------
@@ -229,6 +247,7 @@ class Connector:
     def _watch(self, sock: socket.socket) -> None:
         """Know the socket in use, so that `abort` can end it."""
         self._socket = sock
+        self._process = os.getpid()
         if self._aborted:
             raise ConnectionAbortedError("the stream was closed")
 

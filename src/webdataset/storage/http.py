@@ -18,16 +18,21 @@ from webdataset.reports import Report, current_report
 from .connect import CONNECT_SECONDS, STALL_SECONDS, Connector, Prepare, Reply
 from .faults import BROKEN, FIRST_PAUSE, RETRIED_STATUS, RETRIES, GaveUpError, Retries, described, status_error
 
-CHUNK_BYTES = 1 << 20
+SCRATCH_BYTES = 256 << 10
 
 
-def open_http(url: str, mode: str = "rb", **options: Any) -> HttpStream:
-    """Open an `http:` or `https:` url for reading."""
+def open_http(url: str, mode: str = "rb", *, connections: int | None = None, **options: Any) -> Any:
+    """Open an `http:` or `https:` url for reading, in the background and over as many `connections` as pay.
+
+    The options are those of HttpStream.
+    """
     if mode != "rb":
         raise StorageError(
             "writing to a web server is not supported", url=url, hint="write a file, or pipe: to a command that uploads"
         )
-    return HttpStream(url, **options)
+    from .reader import reading_ahead
+
+    return reading_ahead(HttpStream(url, **options), connections)
 
 
 @dataclass(frozen=True)
@@ -91,6 +96,7 @@ class HttpStream(io.BufferedIOBase):
         self._identity = identity
         self._reply: Reply | None = None
         self._finished = False
+        self._scratch = bytearray()
         self._retries = Retries(retries, first_pause)
         self._connector = Connector(
             url,
@@ -128,6 +134,10 @@ class HttpStream(io.BufferedIOBase):
         """Some bytes of the same object, over a connection of their own."""
         return HttpStream(self.url, start=start, stop=stop, version=self.version, **self._options)
 
+    def stop_at(self, stop: int) -> None:
+        """Read no further than to this byte."""
+        self._stop = stop
+
     # -- reading ---------------------------------------------------------------------------------
 
     def readable(self) -> bool:
@@ -139,33 +149,34 @@ class HttpStream(io.BufferedIOBase):
 
     def read1(self, size: int = -1, /) -> bytes:
         """What has arrived, up to `size` bytes; waits only while nothing has."""
-        if self.closed:
-            raise ValueError("I/O operation on closed file")
-        size = CHUNK_BYTES if size < 0 else size
-        if size == 0:
-            return b""
-        while not self._finished:
-            if self._reply is None:
-                self._open()
-                continue
-            data = self._receive(self._reply, size)
-            if data:
-                self.position += len(data)
-                self._retries.renew()
-                return data
-        return b""
+        if not self._scratch:
+            self._scratch = bytearray(SCRATCH_BYTES)
+        view = memoryview(self._scratch)
+        count = self.readinto1(view if size < 0 else view[:size])
+        return bytes(view[:count])
 
     def readinto(self, buffer: Any, /) -> int:
         view = memoryview(buffer).cast("B")
-        data = self.read(len(view))
-        view[: len(data)] = data
-        return len(data)
+        count = got = 0
+        while count < len(view) and (got := self.readinto1(view[count:])):
+            count += got
+        return count
 
     def readinto1(self, buffer: Any, /) -> int:
+        """What has arrived, straight into the buffer."""
+        if self.closed:
+            raise ValueError("I/O operation on closed file")
         view = memoryview(buffer).cast("B")
-        data = self.read1(len(view))
-        view[: len(data)] = data
-        return len(data)
+        while len(view) and not self._finished:
+            if self._reply is None:
+                self._open()
+                continue
+            count = self._receive(self._reply, view)
+            if count:
+                self.position += count
+                self._retries.renew()
+                return count
+        return 0
 
     def tell(self) -> int:
         return self.position
@@ -196,27 +207,28 @@ class HttpStream(io.BufferedIOBase):
     def _end(self) -> int | None:
         return self.length if self._stop is None else self._stop
 
-    def _receive(self, reply: Reply, size: int) -> bytes:
-        """Bytes that arrived; none means: the body is over or was lost on the way."""
+    def _receive(self, reply: Reply, view: memoryview) -> int:
+        """The number of bytes that arrived; none means: the body is over or was lost on the way."""
         end = self._end
+        left = len(view) if end is None else end - self.position
+        count = 0
         try:
-            data = reply.response.read1(size if self._stop is None else min(size, self._stop - self.position))
+            if left > 0:
+                count = reply.readinto1(view[:left])
         except Exception as exn:
             # http.client raises anything when another thread closes the connection under it
             if not (self._retries.stopped.is_set() or isinstance(exn, BROKEN)):
                 raise
             self._lost(described(exn, self._connector.read_timeout))
-            return b""
-        if data:
-            if end is not None and self.position + len(data) > end:
-                raise StorageError(f"got more than the announced {end} bytes", url=self.url)
-            return data
-        if end is not None and self.position < end:
+            return 0
+        if count:
+            return count
+        if left > 0 and end is not None:
             self._lost("the connection was closed")
         else:
             self._finished = True
             self._drop()
-        return b""
+        return 0
 
     def _open(self) -> None:
         """Ask for the whole body, or for the rest of it, until an answer can be used or the retries are used up."""
