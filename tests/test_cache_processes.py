@@ -176,6 +176,7 @@ def test_eight_processes_read_along_and_every_byte_is_fetched_once(server, folde
     # every process has a sample while the server still holds back most of the first shard
     assert [reader.stdout.readline() for reader in readers] == ["first\n"] * 8
     assert not os.path.exists(f"{folder}/{unique_cache_name(urls[0])}")
+    assert {problem for _, problem in verify(folder)} == {None}
     server.release.set()
     expected = digest_of(*local_copies(tmp_path, shards))
     assert [ended(reader) for reader in readers] == [[expected]] * 8
@@ -222,6 +223,7 @@ def test_a_killed_process_leaves_nothing_that_a_later_one_reads(server, folder, 
     first.kill()
     first.wait()
     assert [entry.complete for entry in entries(folder)] == [False]
+    assert [problem for _, problem in verify(folder)] == ["it is incomplete, and nobody fetches it"]
     server.held.clear()
     # fetching another shard removes what was left of this one
     with FileCache(folder).open(server.put("/1.tar", other))["stream"] as stream:
@@ -271,17 +273,17 @@ def total(folder):
 
 
 def test_the_folder_stays_within_its_limit_and_one_shard(server, folder, start):
-    shards = [shard(i) for i in range(6)]
+    shards = [shard(i) for i in range(12)]
     urls = [server.put(f"/{i}.tar", data) for i, data in enumerate(shards)]
-    limit = 3 * len(shards[0])
+    limit = 6 * len(shards[0])  # each process reads one shard and has the next one open
     os.mkdir(folder)
-    readers = [start(folder, limit, place, *urls, program=ROUND) for place in (0, 2, 4)]
+    readers = [start(folder, limit, place, *urls, program=ROUND) for place in (0, 4, 8)]
     most = 0
     while any(reader.poll() is None for reader in readers):
         most = max(most, total(folder))
     for reader in readers:
         assert reader.communicate() == ("", "")
-    assert 2 * len(shards[0]) < most <= limit + len(shards[0])
+    assert 4 * len(shards[0]) < most <= limit + len(shards[0])
     assert total(folder) <= limit
 
 
@@ -441,6 +443,29 @@ def test_clearing_spares_what_is_in_use_or_was_put_there_by_somebody_else(server
     assert visible(folder) == ["mine.tar"]
     assert clear(folder, foreign=True) == [f"{folder}/mine.tar"]
     assert [name for name in os.listdir(folder) if name.endswith(".facts")] == []
+
+
+def test_when_the_shards_in_use_are_more_than_the_limit_others_are_streamed(server, folder):
+    shards = [shard(i) for i in range(4)]
+    urls = [server.put(f"/{i}.tar", data) for i, data in enumerate(shards)]
+    cache = FileCache(folder, cache_size=len(shards[0]))
+    with cache.open(urls[0])["stream"] as one, cache.open(urls[1])["stream"] as two:
+        assert (one.read(), two.read()) == (shards[0], shards[1])
+        with pytest.warns(UserWarning, match="in use"):
+            opened = cache.open(urls[2])
+        assert "local_path" not in opened
+        with opened["stream"] as three:
+            assert three.read() == shards[2]
+    with cache.open(urls[3])["stream"] as four:
+        assert four.read() == shards[3]
+    assert visible(folder) == [unique_cache_name(urls[3])]
+
+
+def test_facts_about_a_file_that_is_gone_go_too(server, folder):
+    path = FileCache(folder).get_file(server.put("/0.tar", shard(0)))
+    os.unlink(path)
+    assert clear(folder) == [beside(path, "facts")]
+    assert os.listdir(folder) == []
 
 
 def test_making_room_spares_what_was_put_there_by_somebody_else(server, folder):

@@ -22,13 +22,16 @@ from .errors import MissingPackageError, ShardError
 from .gopen import gopen
 from .handlers import Handler, handled, reraise_exception
 from .logs import Log
+from .opening import OpenedShards
 from .redact import redacted
+from .reports import current_report
 from .settings import settings
 from .stages import pipelinefilter
 from .storage import kept
 from .storage.cachenames import pipe_cleaner, unique_cache_name, url_to_cache_name, without_signature
 from .storage.folder import Folder, Wanted, open_in_use, write_whole
 from .storage.kept import CannotStoreError, Entry
+from .storage.kinds import check_tar_format, get_filetype, kind_of, magic_filetype
 from .storage.local import allowed_path
 from .storage.room import make_room
 from .storage.urls import as_url, is_local, local_path
@@ -63,13 +66,6 @@ __all__ = [
 log = Log("webdataset.cache")
 
 DEFAULT_FOLDER = "./_cache"
-MAGIC = (
-    (b"\x1f\x8b", "gzip compressed data"),
-    (b"BZh", "bzip2 compressed data"),
-    (b"\xfd7zXZ\0", "XZ compressed data"),
-    (b"\x28\xb5\x2f\xfd", "Zstandard compressed data"),
-    (b"\x04\x22\x4d\x18", "LZ4 compressed data"),
-)
 
 
 def __getattr__(name: str) -> Any:
@@ -90,25 +86,6 @@ class NotATarError(ShardError, ValueError):
 def islocal(url: str) -> bool:
     """Whether a url is a file of this machine."""
     return is_local(as_url(url))
-
-
-def magic_filetype(fname: str) -> str:
-    """What a file is, by its first bytes.
-
-    >>> magic_filetype(__file__).endswith(": data")
-    True
-    """
-    with open(fname, "rb") as stream:
-        head = stream.read(512)
-    return f"{fname}: {_kind_of(head)}"
-
-
-get_filetype = magic_filetype
-
-
-def check_tar_format(fname: str) -> bool:
-    """Whether a file looks like a tar archive, compressed or not."""
-    return not magic_filetype(fname).endswith(": data")
 
 
 def download(url: str, dest: str, chunk_size: int = 1024**2, verbose: bool = False) -> None:
@@ -220,7 +197,8 @@ class FileCache:
         self.warned = False
 
     def __call__(self, urls: Iterable[Any]) -> Iterator[dict[str, Any]]:
-        return handled(urls, self.open, self.handler, counted_as="shards_skipped")
+        shards = (item if isinstance(item, dict) else {"url": item} for item in urls)
+        return _Opened(OpenedShards(shards, self._stream, self.handler, current_report()), self)
 
     def open(self, item: Any) -> dict[str, Any]:
         """Open one shard, from the folder if it can be there.
@@ -228,13 +206,25 @@ class FileCache:
         Its `local_path` is where it lies once it is complete.
         """
         url = _url_of(item)
-        if url == "-" or (is_local(url) and not self.always):
-            return StreamingOpen(self.verbose).open(url)
+        return self._described(url, self._stream(url))
+
+    def _stream(self, item: Any) -> Any:
+        url = as_url(item)
+        if self._is_in_place(url):
+            return StreamingOpen(self.verbose).open(url)["stream"]
         wanted = self._wanted(url)
-        stream = self.folder.open(wanted) if self._can_stream() else self._opened_whole(url, wanted)
+        return self.folder.open(wanted) if self._can_stream() else self._opened_whole(url, wanted)
+
+    def _described(self, url: str, stream: Any) -> dict[str, Any]:
         opened = {"url": url, "stream": stream}
+        if self._is_in_place(url):
+            path = local_path(url)
+            return opened if path is None else opened | {"local_path": path}
         kept_there = getattr(stream, "kept", isinstance(stream, io.BufferedReader))
-        return opened | {"local_path": self.folder.path_of(wanted.name)} if kept_there else opened
+        return opened | {"local_path": self.folder.path_of(self._wanted(url).name)} if kept_there else opened
+
+    def _is_in_place(self, url: str) -> bool:
+        return url == "-" or (is_local(url) and not self.always)
 
     def get_file(self, url: str) -> str:
         """The path of a shard, fetched if it is not there yet; a local shard's own path."""
@@ -275,6 +265,26 @@ class FileCache:
             warnings.warn(f"{self.cache_dir}: {exn.strerror or exn}; shards are streamed instead", stacklevel=2)
 
 
+class _Opened:
+    """Opened shards, the next one opened before the current one ends."""
+
+    def __init__(self, shards: OpenedShards, cache: FileCache) -> None:
+        self._shards = shards
+        self._cache = cache
+        self._succeeded = getattr(cache.handler, "succeeded", None)
+        self.look_ahead = shards.look_ahead
+        self.close = shards.close
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return self
+
+    def __next__(self) -> dict[str, Any]:
+        shard = next(self._shards)
+        if self._succeeded is not None:
+            self._succeeded()
+        return self._cache._described(as_url(shard["url"]), shard["stream"]) | {"__number__": shard["__number__"]}
+
+
 class TarChecks:
     """What must be true of a shard before it is kept."""
 
@@ -284,12 +294,12 @@ class TarChecks:
 
     def head(self, data: bytes) -> None:
         """A page that says what went wrong is noticed before anybody reads it as a shard."""
-        if self.validator is check_tar_format and _kind_of(data) == "data":
+        if self.validator is check_tar_format and kind_of(data) == "data":
             raise self._error(data)
 
     def is_over(self, head: bytes, tail: bytes) -> bool:
         """A tar archive that came without its length must have its end marker, or it may have been cut."""
-        return not _kind_of(head).endswith("tar archive") or (len(tail) == 1024 and not tail.strip(b"\0"))
+        return not kind_of(head).endswith("tar archive") or (len(tail) == 1024 and not tail.strip(b"\0"))
 
     def file(self, path: str) -> None:
         if self.validator is not None and not self.validator(path):
@@ -417,23 +427,3 @@ def _records(streams: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
 
 def _url_of(item: Any) -> str:
     return as_url(item["url"] if isinstance(item, dict) else item)
-
-
-def _kind_of(head: bytes) -> str:
-    for magic, kind in MAGIC:
-        if head.startswith(magic):
-            return kind
-    if len(head) < 512:
-        return "data"
-    if head[257:262] == b"ustar":
-        return "POSIX tar archive"
-    return "tar archive" if _is_header(head) or not head.strip(b"\0") else "data"
-
-
-def _is_header(block: bytes) -> bool:
-    """Whether the checksum of a tar header is right, as in archives from before `ustar`."""
-    try:
-        stored = int(block[148:156].strip(b"\0 ") or b"-1", 8)
-    except ValueError:
-        return False
-    return stored == sum(block[:148]) + 8 * 32 + sum(block[156:])

@@ -25,7 +25,7 @@ from dataclasses import asdict, dataclass
 CHUNK_BYTES = 1 << 20
 NO_LINKS = os.O_NOFOLLOW | os.O_CLOEXEC
 TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}(?:\.(\d+))?\.temp")
-_FACTS = re.compile(r"\.(.+)\.facts")
+FACTS = re.compile(r"\.(.+)\.facts")
 _OURS = (".lock", ".temp", ".facts")
 ROOM = ".room"
 
@@ -210,8 +210,10 @@ def entries(folder: str) -> Iterator[Entry]:
 
 def problem_with(entry: Entry) -> str | None:
     """What is wrong with a file, its content compared with its facts; None if nothing is."""
-    if name_of_temporary(os.path.basename(entry.path)) is not None:
-        return "it is incomplete"
+    parent, name = os.path.split(entry.path)
+    coming = name_of_temporary(name)
+    if coming is not None:
+        return None if _is_locked(os.path.join(parent, coming)) else "it is incomplete, and nobody fetches it"
     facts = read_facts(entry.path)
     if facts is None:
         return None
@@ -219,7 +221,9 @@ def problem_with(entry: Entry) -> str | None:
         return "the facts about it cannot be read"
     if facts.size != entry.size:
         return f"it has {entry.size} bytes instead of {facts.size}"
-    return None if _checksum(entry.path) == facts.crc32 else "its checksum is wrong"
+    with contextlib.suppress(FileNotFoundError):  # another process made room just now
+        return None if _checksum(entry.path) == facts.crc32 else "its checksum is wrong"
+    return None
 
 
 def remove_unused(path: str) -> bool:
@@ -235,20 +239,23 @@ def remove_unused(path: str) -> bool:
 
 
 def remove_leftovers(folder: str) -> list[str]:
-    """Remove what processes that are gone have left half done."""
+    """Remove what processes that are gone have left: half fetched files, and facts about files that are gone."""
     removed = []
     for path, _ in files(folder):
-        parent, temporary = os.path.split(path)
-        name = name_of_temporary(temporary)
-        if name is None:
+        parent, name = os.path.split(path)
+        coming = name_of_temporary(name)
+        facts = FACTS.fullmatch(coming or name)
+        about = os.path.join(parent, facts[1] if facts else coming or "")
+        if coming is None and (facts is None or os.path.lexists(about)):
             continue
-        facts = _FACTS.fullmatch(name)  # the facts are written by the same process, under the same lock
         with contextlib.suppress(CannotStoreError):
-            lock = lock_now(beside(os.path.join(parent, facts[1] if facts else name), "lock"))
-            if lock is not None:
+            lock = lock_now(beside(about, "lock"))
+            if lock is None:
+                continue
+            if coming is not None or not os.path.lexists(about):
                 remove(path)
-                lock.release()
                 removed.append(path)
+            lock.release()
     return removed
 
 
@@ -277,6 +284,17 @@ def files(folder: str) -> Iterator[tuple[str, os.stat_result]]:
                 status = os.lstat(path)
                 if stat.S_ISREG(status.st_mode):
                     yield path, status
+
+
+def _is_locked(path: str) -> bool:
+    """Whether a process is fetching this file."""
+    try:
+        lock = lock_now(beside(path, "lock"))
+    except CannotStoreError:
+        return False
+    if lock is not None:
+        lock.release()
+    return lock is None
 
 
 def _checksum(path: str) -> int:
