@@ -11,16 +11,136 @@ from . import grammar
 
 EXAMPLES = (
     ("wl concat -c 10 train-{000000..000009}.tar -o small.tar", "the first ten samples"),
-    ("cat a.tar | wl concat -f 'jpg:jpeg,jpg cls' - | tar -tf -", "two fields, one of them renamed, from stdin to stdout"),
+    (
+        "cat a.tar | wl concat -f 'jpg:jpeg,jpg cls' - | tar -tf -",
+        "two fields, one of them renamed, from stdin to stdout",
+    ),
 )
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """The options."""
     grammar.add_common(parser)
+    grammar.add_fields(parser)
+    _add_own(parser)
     grammar.add_output(parser)
 
 
 def run(options: argparse.Namespace) -> int:
-    from .flow import drain, reading
+    """Concatenate."""
+    from webdataset.filters import shuffle
+    from webdataset.filters import slice as sliced
+    from webdataset.tools.choosing import fields, parsed_slice, rekey
 
-    return drain(options, reading(options))
+    from .flow import drain, handler_of, reading
+
+    options.inputs = listed(options.list) + options.inputs
+    samples = reading(options, mix=options.mix, shuffled=bool(options.shuffle), seed=options.seed)
+    if options.slice:
+        cut = parsed_slice(options.slice)
+        samples = samples.compose(sliced(cut.start, cut.stop, cut.step))
+    if options.fields:
+        samples = samples.compose(fields(options.fields, handler=handler_of(options)))
+    if options.shuffle:
+        samples = samples.compose(shuffle(options.shuffle, initial=options.shuffle, seed=options.seed))
+    if options.rekey:
+        samples = samples.compose(rekey(options.rekey))
+    return drain(options, samples)
+
+
+def _add_own(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--slice", metavar="LO:HI:STEP", help="only these samples, numbered from 0")
+    parser.add_argument(
+        "--shuffle",
+        metavar="N",
+        type=grammar.count,
+        default=0,
+        help="shards in random order, samples through a buffer of N",
+    )
+    parser.add_argument("--seed", metavar="N", type=int, help="the same order every time")
+    parser.add_argument(
+        "--mix", metavar="N", type=grammar.count, default=0, help="read N shards in turn, a sample of each"
+    )
+    parser.add_argument(
+        "--rekey", metavar="PATTERN", help="new keys: {index:09d} or %%09d counts, {key} is the old key, # is %%09d"
+    )
+    parser.add_argument("--list", metavar="FILE", help="a file with URLs to read, one a line")
+
+
+def listed(path: str | None) -> list[str]:
+    """The urls in a file, one a line."""
+    if path is None:
+        return []
+    try:
+        with open(path, encoding="utf-8") as file:
+            return [line.strip() for line in file if line.strip()]
+    except OSError as error:
+        raise grammar.UsageError(f"cannot read the list {path!r}: {error.strerror}") from None
+
+
+# -- old names ---------------------------------------------------------------------------------------
+
+
+def configure_tarcat(parser: argparse.ArgumentParser) -> None:
+    """tarcat, tarcats, tarscat."""
+    grammar.add_inputs(parser)
+    parser.add_argument("-o", "--output", default="-", metavar="URL")
+    parser.add_argument(
+        "-c", "--count", type=grammar.count, metavar="N", help="stop after N samples, the skipped included"
+    )
+    parser.add_argument("-s", "--skip", type=grammar.count, default=0, metavar="N")
+    parser.add_argument("--shuffle", type=grammar.count, default=0, metavar="N")
+    parser.add_argument("-T", "--filelist", dest="list", metavar="FILE")
+    parser.add_argument("-v", "--verbose", action="store_true")
+    for flag in ("-b", "--braceexpand", "--nodata"):
+        parser.add_argument(flag, action="store_true", help="taken and not needed")
+    for flag in ("--output-mode", "--eof"):
+        parser.add_argument(flag, nargs="?", help="taken and not needed")
+
+
+def run_tarcat(options: argparse.Namespace) -> int:
+    """Their count includes the skipped."""
+    if options.count is not None:
+        options.count = max(options.count - options.skip, 0)
+    return run(options)
+
+
+def configure_tarp_cat(parser: argparse.ArgumentParser) -> None:
+    """tarp cat."""
+    grammar.add_inputs(parser)
+    parser.add_argument("-f", "--field", dest="fields", metavar="SPEC")
+    parser.add_argument("-o", "--outputs", "--output", dest="output", default="-", metavar="URL")
+    parser.add_argument("-s", "--shuffle", type=grammar.count, default=0, metavar="N")
+    parser.add_argument("-m", "--mix", type=grammar.count, default=0, metavar="N")
+    parser.add_argument("-l", "--load", dest="list", metavar="FILE")
+    parser.add_argument("-R", "--rekey", metavar="PATTERN")
+    parser.add_argument("--slice", metavar="LO:HI:STEP")
+    parser.add_argument("--shardslice", metavar="LO:HI:STEP")
+    parser.add_argument(
+        "--maxerr", type=grammar.count, default=0, metavar="N", help="more than 0: leave bad shards out"
+    )
+    parser.add_argument("-L", "--logging", metavar="N", help="taken and not needed")
+    parser.add_argument("-E", "--noeof", action="store_true", help="taken and not needed")
+    parser.add_argument("-v", "--verbose", action="store_true")
+
+
+def run_tarp_cat(options: argparse.Namespace) -> int:
+    """A slice of the shards, and errors by number."""
+    if options.maxerr:
+        options.on_error = "skip"
+    if options.shardslice:
+        from webdataset.tools.choosing import parsed_slice
+
+        from .flow import urls_of
+
+        options.inputs = urls_of(options.inputs)[parsed_slice(options.shardslice)]
+    return run(options)
+
+
+OLD = {
+    "tarcat": configure_tarcat,
+    "tarcats": configure_tarcat,
+    "tarscat": configure_tarcat,
+    "tarp cat": configure_tarp_cat,
+}
+OLD_RUN = {"tarcat": run_tarcat, "tarcats": run_tarcat, "tarscat": run_tarcat, "tarp cat": run_tarp_cat}

@@ -9,9 +9,11 @@ A command is mostly
 from __future__ import annotations
 
 import os
+import random
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any
 
@@ -20,8 +22,11 @@ from webdataset.encoding import SampleEncoder
 from webdataset.filters import select
 from webdataset.filters import slice as sliced
 from webdataset.handlers import Handler, close, ignore_and_continue, ignore_and_stop, reraise_exception
+from webdataset.mix import round_robin_longest
+from webdataset.pipeline import DataPipeline
 from webdataset.reports import current_report
-from webdataset.shardlists import expand_urls
+from webdataset.shardlists import SimpleShardList, expand_urls
+from webdataset.tariterators import tarfile_samples
 from webdataset.writer import ShardWriter, TarWriter, shard_name
 
 from .expressions import predicate
@@ -51,21 +56,33 @@ def handler_of(options: Namespace) -> Handler:
     return HANDLERS[getattr(options, "on_error", "raise")]
 
 
-def reading(options: Namespace, urls: Sequence[str] | None = None, **more: Any) -> WebDataset:
-    """The samples of the inputs as bytes: those that -S, -s and -c ask for."""
+def reading(
+    options: Namespace,
+    urls: Sequence[str] | None = None,
+    *,
+    mix: int = 0,
+    shuffled: bool = False,
+    seed: int | None = None,
+    **more: Any,
+) -> DataPipeline:
+    """The samples of the inputs as bytes: those that -S, -s and -c ask for.
+
+    `mix=N` reads N shards in turn, `shuffled` the shards in random order; WebDataset takes the rest.
+    """
     options.urls = urls_of(options.inputs) if urls is None else list(urls)
+    if shuffled:
+        random.Random(seed).shuffle(options.urls)
+    handler = handler_of(options)
+    if mix > 1:
+        mixed = partial(_mixed, streams=mix, handler=handler)
+        return chosen(DataPipeline(SimpleShardList(options.urls), mixed), options)
     dataset = WebDataset(
-        options.urls,
-        handler=handler_of(options),
-        nodesplitter=None,
-        workersplitter=None,
-        empty_check=False,
-        **more,
+        options.urls, handler=handler, nodesplitter=None, workersplitter=None, empty_check=False, **more
     )
     return chosen(dataset, options)
 
 
-def chosen(dataset: WebDataset, options: Namespace) -> WebDataset:
+def chosen(dataset: DataPipeline, options: Namespace) -> DataPipeline:
     """The dataset with -S, -s and -c applied."""
     if getattr(options, "select", None):
         condition = predicate(options.select, decode=getattr(options, "decode", None) or "rgb")
@@ -76,7 +93,7 @@ def chosen(dataset: WebDataset, options: Namespace) -> WebDataset:
     return dataset
 
 
-def drain(options: Namespace, dataset: WebDataset, post: Callable[[str], object] | None = None) -> int:
+def drain(options: Namespace, dataset: DataPipeline, post: Callable[[str], object] | None = None) -> int:
     """Write all samples to the output, with progress and a summary; the result is the exit code."""
     with Sink(options, post) as sink:
         progress = Progress(options, options.urls, getattr(options, "count", None))
@@ -115,15 +132,15 @@ class Sink:
         self._last: str | None = None
         self._told = False
         kw: dict[str, Any] = {"encoder": False, "keep_meta": True}
-        self._writer: TarWriter | ShardWriter
+        self.writer: TarWriter | ShardWriter
         if is_pattern(output):
             sizes = {name: getattr(options, name) for name in ("maxcount", "maxsize") if hasattr(options, name)}
             start = getattr(options, "start", 0) or 0
-            self._writer = ShardWriter(output, post=post, start_shard=start, **sizes, **kw)
+            self.writer = ShardWriter(output, post=post, start_shard=start, **sizes, **kw)
         else:
             refuse_terminal(output)
-            self._writer = TarWriter(output, **kw)
-        self._post = post if isinstance(self._writer, TarWriter) else None
+            self.writer = TarWriter(output, **kw)
+        self._post = post if isinstance(self.writer, TarWriter) else None
         self._output = output
 
     def write(self, sample: Sample) -> None:
@@ -132,7 +149,7 @@ class Sink:
         if key == self._last:
             self._warn_about(key)
         self._last = key
-        self._writer.write({name: data for name, data in sample.items() if name[:2] != "__" or name == "__key__"})
+        self.writer.write({name: data for name, data in sample.items() if name[:2] != "__" or name == "__key__"})
 
     def __enter__(self) -> Sink:
         return self
@@ -140,7 +157,7 @@ class Sink:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._writer.__exit__(kind, error, trace)
+        self.writer.__exit__(kind, error, trace)
         if kind is None and self._post is not None:
             self._post(self._output)
 
@@ -169,12 +186,7 @@ def refuse_terminal(output: str) -> None:
         raise UsageError("not writing bytes to a terminal: give -o FILE, or pipe the output on")
 
 
-def counted(samples: Iterable[Any], limit: int | None) -> Iterator[Any]:
-    """At most so many; the source is closed then."""
-    from itertools import islice
-
-    source = iter(samples)
-    try:
-        yield from islice(source, limit)
-    finally:
-        close(source)
+def _mixed(shards: Iterable[Sample], streams: int, handler: Handler) -> Iterator[Sample]:
+    """A sample of each stream in turn; each stream has its part of the shards."""
+    urls = list(shards)
+    return round_robin_longest(*(tarfile_samples(urls[n::streams], handler) for n in range(min(streams, len(urls)))))

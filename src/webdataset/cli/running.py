@@ -55,7 +55,7 @@ def run_parser(
     """Parse and run; every way in which a command can end becomes an exit code and at most one line."""
     options = Namespace(**(given or {}))
     try:
-        parser.parse_args(argv, options)
+        parser.parse_intermixed_args(argv, options)
         with _warnings_as_lines(parser.prog, options), _termination():
             code = run(options)
             sys.stdout.flush()

@@ -1,0 +1,114 @@
+"""Put all samples of a dataset into random order, also when they are larger than memory.
+
+Two passes: the samples are dealt into files by random numbers, then one file after the other is ordered in memory.
+The order is a function of the seed alone: neither of the memory nor of the number of cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from . import grammar
+from .sort import add_memory
+
+if TYPE_CHECKING:
+    from webdataset.pipeline import DataPipeline
+
+EXAMPLES = (
+    ("wl shuffle train-{000000..000146}.tar -o shuffled-%06d.tar --maxcount 10000", "a whole dataset, into new shards"),
+    ("wl shuffle --seed 1 -P 4 a.tar b.tar -o ab.tar", "the same order every time, with four cores"),
+)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The options."""
+    grammar.add_common(parser)
+    grammar.add_fields(parser)
+    parser.add_argument("--seed", metavar="N", type=int, help="the same order every time")
+    parser.add_argument("--rekey", metavar="PATTERN", help="new keys: {index:09d} counts, {key} is the old key")
+    add_memory(parser, "200M")
+    grammar.add_processes(parser, unordered=False)
+    grammar.add_output(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Shuffle."""
+    from webdataset.filters import slice as sliced
+    from webdataset.tools.choosing import fields, rekey
+
+    from .flow import drain, handler_of
+
+    samples = shuffled(options)
+    if options.fields:
+        samples = samples.compose(fields(options.fields, handler=handler_of(options)))
+    if getattr(options, "limit", None) is not None:
+        samples = samples.compose(sliced(options.limit))
+    if options.rekey:
+        samples = samples.compose(rekey(options.rekey))
+    return drain(options, samples)
+
+
+def shuffled(options: argparse.Namespace) -> DataPipeline:
+    """Shard by shard if every sample is wanted, so that several processes can read; else as one stream."""
+    import random
+
+    from webdataset.pipeline import DataPipeline
+    from webdataset.tools.shuffling import shuffle_samples, shuffle_shards
+
+    from .flow import reading, urls_of
+
+    seed = options.seed if options.seed is not None else random.SystemRandom().getrandbits(31)
+    if options.skip or options.count is not None or options.on_error == "stop":
+        stage = shuffle_samples(seed=seed, memory=options.memory, tmpdir=options.tmpdir)
+        return reading(options).compose(stage)
+    options.urls = urls_of(options.inputs)
+    reading(options, options.urls)  # mistakes in the condition are told now
+    source = partial(
+        shuffle_shards,
+        options.urls,
+        partial(read_shard, options),
+        seed=seed,
+        memory=options.memory,
+        processes=options.processes,
+        tmpdir=options.tmpdir,
+    )
+    return DataPipeline(source)
+
+
+def read_shard(options: argparse.Namespace, url: str) -> tuple[Iterable[dict[str, Any]], Callable[[], dict[str, Any]]]:
+    """The samples of one shard, and the function that says what was left out."""
+    from .flow import reading
+
+    samples = reading(argparse.Namespace(**vars(options)), [url])
+    return samples, samples.stats
+
+
+# -- old names ---------------------------------------------------------------------------------------
+
+
+def configure_tarpcat(parser: argparse.ArgumentParser) -> None:
+    """tarpcat."""
+    grammar.add_inputs(parser)
+    parser.add_argument("-o", "--output", default="-", metavar="URL")
+    parser.add_argument("-c", "--count", dest="limit", type=grammar.count, metavar="N")
+    parser.add_argument("-p", "-P", "--workers", dest="processes", type=grammar.count, default=8, metavar="N")
+    parser.add_argument("-s", "--shuffle", metavar="N", help="taken and not needed: all samples are shuffled")
+    parser.add_argument("-T", "--filelist", metavar="FILE")
+    parser.add_argument("-v", "--verbose", action="store_true")
+    for flag in ("-b", "--braceexpand", "--dummy"):
+        parser.add_argument(flag, action="store_true", help="taken and not needed")
+
+
+def run_tarpcat(options: argparse.Namespace) -> int:
+    """Inputs may be listed in a file."""
+    from .concat import listed
+
+    options.inputs = listed(options.filelist) + options.inputs
+    return run(options)
+
+
+OLD = {"tarpcat": configure_tarpcat}
+OLD_RUN = {"tarpcat": run_tarpcat}

@@ -1,0 +1,124 @@
+"""Sort samples by their key or by any field, also when they are larger than memory.
+
+Equal ones stay in their order, and all of them stay.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from . import grammar
+from .xargs import sliced_to_count
+
+EXAMPLES = (
+    ("wl sort in.tar -o sorted.tar", "by key"),
+    ("wl sort -k cls --as int -r train-{000..009}.tar -o sorted-%06d.tar", "by class, the highest first, into shards"),
+)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The options."""
+    grammar.add_common(parser)
+    grammar.add_fields(parser)
+    parser.add_argument("-k", "--by", metavar="FIELD", default="__key__", help="what to sort by (__key__)")
+    parser.add_argument(
+        "--as", dest="kind", choices=("text", "int", "float"), default="text", help="how to compare (text)"
+    )
+    parser.add_argument("-r", "--reverse", action="store_true", help="the highest first")
+    parser.add_argument("--rekey", metavar="PATTERN", help="new keys: {index:09d} counts, {key} is the old key")
+    add_memory(parser, "100M")
+    grammar.add_output(parser)
+
+
+def add_memory(parser: argparse.ArgumentParser, default: str) -> None:
+    """What commands that go through the disk need."""
+    parser.add_argument(
+        "--memory",
+        metavar="BYTES",
+        type=grammar.size,
+        default=grammar.size(default),
+        help=f"samples held at once ({default})",
+    )
+    parser.add_argument("--tmpdir", metavar="DIR", help="where the rest waits")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Sort."""
+    from webdataset.tools.choosing import fields, rekey
+    from webdataset.tools.sorting import sort_samples
+
+    from .flow import drain, handler_of, reading
+
+    stage = sort_samples(
+        options.by,
+        options.kind,
+        reverse=options.reverse,
+        memory=options.memory,
+        tmpdir=options.tmpdir,
+        handler=handler_of(options),
+    )
+    samples = reading(options).compose(stage)
+    if options.fields:
+        samples = samples.compose(fields(options.fields, handler=handler_of(options)))
+    if options.rekey:
+        samples = samples.compose(rekey(options.rekey))
+    return drain(options, samples)
+
+
+# -- old names ---------------------------------------------------------------------------------------
+
+TYPES = {"none": "text", "int": "int", "float": "float"}
+
+
+def configure_tarsort(parser: argparse.ArgumentParser) -> None:
+    """tarsort."""
+    grammar.add_inputs(parser)
+    parser.add_argument("-k", metavar="FIELD", default="__key__", help="taken and not needed")
+    parser.add_argument("-s", "--sortkey", dest="by", metavar="FIELD", default="__key__")
+    parser.add_argument("-S", "--sorttype", choices=(*TYPES, "shuffle"), default="none")
+    parser.add_argument("-o", "--output", default="-", metavar="URL")
+    for flag in ("-r --report", "-t --tempfile", "--commit"):
+        parser.add_argument(*flag.split(), metavar="X", help="taken and not needed")
+    for flag in ("--update", "--keep"):
+        parser.add_argument(flag, action="store_true", help="taken and not needed")
+    parser.add_argument("-v", "--verbose", action="store_true")
+
+
+def run_tarsort(options: argparse.Namespace) -> int:
+    """A sort of the type shuffle is a shuffle."""
+    if options.sorttype == "shuffle":
+        return _shuffled(options)
+    options.kind = TYPES[options.sorttype]
+    return run(options)
+
+
+def configure_tarp_sort(parser: argparse.ArgumentParser) -> None:
+    """tarp sort."""
+    grammar.add_inputs(parser)
+    parser.add_argument("-s", "--sortfield", dest="by", metavar="FIELD", default="__key__")
+    parser.add_argument("-f", "--field", dest="fields", metavar="SPEC")
+    parser.add_argument("-o", "--outputs", "--output", dest="output", default="-", metavar="URL")
+    parser.add_argument("--slice", metavar="LO:HI:STEP")
+    parser.add_argument("--rekey", metavar="PATTERN")
+    parser.add_argument("--tmpdir", metavar="DIR")
+    parser.add_argument("--keepdb", action="store_true", help="taken and not needed")
+    parser.add_argument("-v", "--verbose", action="store_true")
+
+
+def run_tarp_sort(options: argparse.Namespace) -> int:
+    """By __random__ is a shuffle."""
+    sliced_to_count(options)
+    return _shuffled(options) if options.by == "__random__" else run(options)
+
+
+def _shuffled(options: argparse.Namespace) -> int:
+    from . import shuffle
+    from .grammar import defaults
+    from .running import parser_of
+
+    given = vars(options)
+    return shuffle.run(argparse.Namespace(**{**defaults(parser_of("shuffle", shuffle)), **given}))
+
+
+OLD = {"tarsort": configure_tarsort, "tarp sort": configure_tarp_sort}
+OLD_RUN = {"tarsort": run_tarsort, "tarp sort": run_tarp_sort}

@@ -1,0 +1,180 @@
+"""Run a shell command for each sample, in a folder of its own.
+
+The folder holds a file `sample.EXT` for each field, and the key in `sample.__key__`. The files `sample.EXT` that are
+there afterwards are the new sample; none drops it. Folders with such files, or files `sample-000001.EXT`, become
+several samples in its place, with keys `KEY/NAME`. What the command prints goes to stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from . import grammar
+from .map import split_count_and_code
+
+EXAMPLES = (
+    ("wl xargs -P 4 -c 'mogrify -edge 5 sample.jpeg' in.tar -o out.tar", "edge detection on four cores"),
+    ("wl xargs -c 'convert sample.png sample.jpeg && rm sample.png' in.tar -o out.tar", "PNG to JPEG"),
+)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The options."""
+    grammar.add_common(parser, short_count=False)
+    parser.add_argument(
+        "-c", dest="count_or_code", metavar="N|CMD", help="a number is --count, anything else is --command"
+    )
+    parser.add_argument("--command", metavar="CMD", help="the shell command")
+    parser.add_argument("--script", metavar="FILE", help="a file with the commands")
+    parser.add_argument("--base", default="sample", metavar="NAME", help="what the files are called (sample)")
+    parser.add_argument("--shell", default="bash", metavar="PROGRAM", help="what runs the command (bash)")
+    parser.add_argument(
+        "--separator", default="/", metavar="TEXT", help="between a key and the names of its samples (/)"
+    )
+    parser.add_argument("--add", action="store_true", help="new samples come beside the original, not in its place")
+    parser.add_argument("--subfolders", action="store_true", help="only folders are samples")
+    parser.add_argument("--ignore-status", action="store_true", help="take the files of a command that failed")
+    parser.add_argument("--tmpdir", metavar="DIR", help="where the folders are made")
+    grammar.add_fields(parser, 'fields to write into files, "jpg;png cls"; the others are dropped')
+    grammar.add_processes(parser)
+    grammar.add_output(parser)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command for every sample."""
+    from webdataset.tools.choosing import field_chooser
+    from webdataset.tools.shell import run_commands
+
+    from .flow import drain, handler_of, reading
+
+    split_count_and_code(options, "command")
+    stage = run_commands(
+        _command(options),
+        processes=options.processes,
+        ordered=not options.unordered,
+        handler=handler_of(options),
+        tell=None if options.quiet else tell,
+        base=options.base,
+        shell=options.shell,
+        separator=options.separator,
+        add=options.add,
+        subfolders=options.subfolders,
+        ignore_status=options.ignore_status,
+        only=field_chooser(options.fields) if options.fields else None,
+        workdir=options.tmpdir,
+    )
+    return drain(options, reading(options).compose(stage))
+
+
+def _command(options: argparse.Namespace) -> str:
+    if bool(options.command) == bool(options.script):
+        raise grammar.UsageError("give one command: with -c, or in a file with --script")
+    if options.command:
+        return str(options.command)
+    try:
+        with open(options.script, encoding="utf-8") as file:
+            return file.read()
+    except OSError as error:
+        raise grammar.UsageError(f"cannot read the script {options.script!r}: {error.strerror}") from None
+
+
+def tell(data: bytes) -> None:
+    """Pass on what a command says."""
+    buffer: Any = getattr(sys.stderr, "buffer", None)
+    if buffer is None:
+        sys.stderr.write(data.decode("utf-8", "replace"))
+    else:
+        buffer.write(data)
+        buffer.flush()
+
+
+# -- old names ---------------------------------------------------------------------------------------
+
+ERRORS = {"skip": "skip", "ignore": "raise", "abort": "raise"}
+
+
+def _configure_old(parser: argparse.ArgumentParser) -> None:
+    grammar.add_inputs(parser)
+    parser.add_argument("-c", "--command", metavar="CMD")
+    parser.add_argument("-b", "--base", default="sample", metavar="NAME")
+    parser.add_argument("-w", "--working_dir", metavar="DIR", help="taken and not needed")
+    parser.add_argument("-P", "-p", "--parallel", dest="processes", type=grammar.count, default=0, metavar="N")
+    parser.add_argument("-o", "--output", default="-", metavar="URL")
+    parser.add_argument("-e", "--error-handling", choices=tuple(ERRORS), default="skip")
+    parser.add_argument("--interpreter", dest="shell", default="bash", metavar="PROGRAM")
+    parser.add_argument("-v", "--verbose", action="store_true")
+    parser.add_argument("-q", "--quiet", action="store_true")
+
+
+def configure_wl_xargs(parser: argparse.ArgumentParser) -> None:
+    """wl-xargs."""
+    _configure_old(parser)
+    parser.add_argument("-S", "--script", metavar="FILE")
+    parser.add_argument("-f", "--fields", metavar="SPEC")
+    parser.add_argument("-F", choices=("ignore", "error"), default="error", help="taken and not needed")
+    parser.add_argument("-s", "--separator", default="/", metavar="TEXT")
+    parser.add_argument("--count", type=grammar.count, metavar="N")
+
+
+def configure_tarproc(parser: argparse.ArgumentParser) -> None:
+    """tarproc."""
+    _configure_old(parser)
+    parser.add_argument("-s", "--script", metavar="FILE")
+    parser.add_argument("-S", "--subdirs", dest="subfolders", action="store_true")
+    parser.add_argument("--count", type=grammar.count, metavar="N")
+    for flag in ("--debug", "--direct-output", "--keepdir"):
+        parser.add_argument(flag, action="store_true", help="taken and not needed")
+    parser.add_argument("-O", "--command-output", metavar="FILE", help="taken and not needed: it goes to stderr")
+
+
+def run_old(options: argparse.Namespace) -> int:
+    """Their words for errors; commas between fields."""
+    options.on_error = ERRORS[options.error_handling]
+    options.ignore_status = options.error_handling == "ignore"
+    if options.fields:
+        options.fields = options.fields.replace(",", " ")
+    return run(options)
+
+
+def run_wl_xargs(options: argparse.Namespace) -> int:
+    """wl-xargs kept the sample beside those made from it."""
+    options.add = True
+    return run_old(options)
+
+
+def configure_tarp_proc(parser: argparse.ArgumentParser) -> None:
+    """tarp proc."""
+    grammar.add_inputs(parser)
+    parser.add_argument("-c", "--command", metavar="CMD")
+    parser.add_argument("-m", "--multicommand", metavar="CMD", help="its files sample-000001.EXT become samples")
+    parser.add_argument("-f", "--field", dest="fields", metavar="SPEC")
+    parser.add_argument("-o", "--outputs", "--output", dest="output", default="-", metavar="URL")
+    parser.add_argument("--slice", metavar="LO:HI:STEP")
+    parser.add_argument("--shell", default="bash", metavar="PROGRAM")
+    parser.add_argument("-v", "--verbose", action="store_true")
+
+
+def run_tarp_proc(options: argparse.Namespace) -> int:
+    """Two names for the command, and a slice instead of a count."""
+    options.command = options.command or options.multicommand
+    sliced_to_count(options)
+    return run(options)
+
+
+def sliced_to_count(options: argparse.Namespace) -> None:
+    """--slice LO:HI of the old programs as skip and count."""
+    if not options.slice:
+        return
+    from webdataset.tools.choosing import parsed_slice
+
+    cut = parsed_slice(options.slice)
+    if cut.step not in (None, 1):
+        raise grammar.UsageError("a slice with a step is for `tarp cat --slice`")
+    options.skip = cut.start or 0
+    options.count = None if cut.stop is None else max(cut.stop - options.skip, 0)
+
+
+OLD = {"wl-xargs": configure_wl_xargs, "tarproc": configure_tarproc, "tarp proc": configure_tarp_proc}
+OLD_RUN = {"wl-xargs": run_wl_xargs, "tarproc": run_old, "tarp proc": run_tarp_proc}

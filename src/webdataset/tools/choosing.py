@@ -1,0 +1,102 @@
+"""Which fields of a sample to keep and under which names, and keys anew.
+
+>>> keep = field_chooser("image:jpg,png cls")
+>>> keep({"__key__": "a", "png": b"...", "cls": b"7", "txt": b"hello"})
+{'__key__': 'a', 'image': b'...', 'cls': b'7'}
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from webdataset.handlers import Handler, handled, reraise_exception
+from webdataset.stages import pipelinefilter
+
+from .lazy import missing_field
+
+Sample = dict[str, Any]
+
+
+@pipelinefilter
+def fields(data: Iterable[Sample], spec: str, handler: Handler = reraise_exception) -> Iterator[Sample]:
+    """Keep and rename fields: `"jpg;png cls"` keeps two, `"image:jpg,png"` renames the first that is there."""
+    return handled(data, field_chooser(spec), handler)
+
+
+@pipelinefilter
+def rekey(data: Iterable[Sample], pattern: str = "{index:09d}", start: int = 0) -> Iterator[Sample]:
+    """Give every sample a new key; `{index}` counts, `{key}` is the old one; `%09d` and `#` count too.
+
+    >>> [sample["__key__"] for sample in rekey("#")([{"__key__": "b"}, {"__key__": "a"}])]
+    ['000000000', '000000001']
+    """
+    name = key_maker(pattern)
+    return (sample | {"__key__": name(sample["__key__"], n)} for n, sample in enumerate(data, start))
+
+
+def field_chooser(spec: str) -> Callable[[Sample], Sample]:
+    """The function that keeps the fields of a specification; a missing one is an error that lists the others."""
+    wanted = parsed_fields(spec)
+
+    def choose(sample: Sample) -> Sample:
+        result = {name: value for name, value in sample.items() if name[:2] == "__"}
+        for new, names in wanted:
+            found = next((name for name in names if name in sample), None)
+            if found is None:
+                raise missing_field(" or ".join(names), sample)
+            result[new or found] = sample[found]
+        return result
+
+    return choose
+
+
+def parsed_fields(spec: str) -> list[tuple[str, list[str]]]:
+    """Pairs of a new name, empty if the name stays, and the fields to take it from.
+
+    >>> parsed_fields("jpg;png label:cls,class")
+    [('', ['jpg', 'png']), ('label', ['cls', 'class'])]
+    """
+    parsed = []
+    for part in spec.split():
+        new, colon, old = part.rpartition(":")
+        names = [name for name in old.replace(",", ";").split(";") if name]
+        if not names or (colon and not new):
+            raise ValueError(
+                f"{part!r} names no field; write jpg, jpg;png or new:old1,old2, with spaces between fields"
+            )
+        parsed.append((new, names))
+    if not parsed:
+        raise ValueError('no fields are named; write for example "jpg;png cls"')
+    return parsed
+
+
+def key_maker(pattern: str) -> Callable[[str, int], str]:
+    """The function from an old key and a number to a new key."""
+    pattern = "{index:09d}" if pattern == "#" else pattern
+    try:
+        if "%" in pattern and "{" not in pattern:
+            if pattern % 0 == pattern % 1:
+                raise ValueError("it holds no number")
+            return lambda _, index: pattern % index
+        if pattern.format(index=0, key="a") == pattern.format(index=1, key="b"):
+            raise ValueError("it holds neither {index} nor {key}")
+    except (IndexError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"the pattern {pattern!r} makes no keys: {error}; write {{index:09d}} or %09d") from None
+    return lambda key, index: pattern.format(index=index, key=key)
+
+
+def parsed_slice(text: str) -> slice:
+    """Python's lo:hi:step.
+
+    >>> parsed_slice("2:8:2"), parsed_slice("5")
+    (slice(2, 8, 2), slice(5, None, None))
+    """
+    try:
+        parts = [int(part) if part else None for part in text.split(":")]
+        cut = slice(*parts) if len(parts) > 1 else slice(parts[0], None)
+        itertools.islice((), cut.start, cut.stop, cut.step)
+    except (TypeError, ValueError):
+        raise ValueError(f"a slice is lo:hi:step with numbers of at least 0, got {text!r}") from None
+    return cut

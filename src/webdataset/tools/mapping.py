@@ -1,0 +1,163 @@
+"""Python functions over samples, in this process or in several.
+
+>>> samples = [{"__key__": "a", "cls": b"1"}, {"__key__": "b", "cls": b"2"}]
+>>> def only_b(sample):
+...     return sample if sample["cls"] == 2 else None
+>>> list(map_samples(lambda: only_b)(samples))
+[{'__key__': 'b', 'cls': b'2'}]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from webdataset.errors import SampleError, WebDatasetError
+from webdataset.handlers import Handler, ask, close, handled, placed, reraise_exception
+from webdataset.reports import Report, current_report
+from webdataset.stages import pipelinefilter
+
+from .lazy import LazySample, field_decoder
+from .parallel import process_pool, submitted
+
+Sample = dict[str, Any]
+Function = Callable[[LazySample], Any]
+Outcome = Sample | list[Sample] | Exception | None
+
+BATCH_SAMPLES = 256
+BATCH_BYTES = 4 << 20
+
+
+@pipelinefilter
+def map_samples(
+    data: Iterable[Sample],
+    make: Callable[[], Function],
+    *,
+    decode: str = "rgb",
+    processes: int = 0,
+    ordered: bool = True,
+    handler: Handler = reraise_exception,
+) -> Iterator[Sample]:
+    """Apply the function that `make()` gives to every sample: a dict in its place, a list for several, None for none.
+
+    The function gets a sample whose fields are decoded when it looks at them. Fields that it leaves alone keep
+    their bytes. `processes=N` uses N processes, each of which calls `make`.
+    """
+    if processes > 1:
+        return _in_processes(data, make, decode, processes, ordered, handler=handler, report=current_report())
+    return _flat(handled(data, applied(make(), decode), handler))
+
+
+def applied(function: Function, decode: str) -> Callable[[Sample], Sample | list[Sample] | None]:
+    """The function of a sample of bytes that calls a function of a sample of values."""
+    decode_field = field_decoder(decode)
+
+    def apply(sample: Sample) -> Sample | list[Sample] | None:
+        lazy = LazySample(sample, decode_field)
+        result = function(lazy)
+        if result is None:
+            return None
+        encoded: Sample | list[Sample] = lazy.encoded() if result is lazy else _results(lazy, result)
+        return encoded
+
+    return apply
+
+
+def _results(lazy: LazySample, result: Any) -> Sample | list[Sample]:
+    key = lazy["__key__"]
+    if isinstance(result, Mapping):
+        return _keyed(lazy.encoded(result), key)
+    if isinstance(result, (str, bytes)) or not hasattr(result, "__iter__"):
+        raise SampleError(
+            f"the result is {type(result).__name__}, not a sample",
+            hint="give a dict, a list of dicts or None; statements such as _[...] = ... change the sample itself",
+        )
+    results = [_keyed(lazy.encoded(item), f"{key}/{n:06d}") for n, item in enumerate(result) if item is not None]
+    keys = [sample["__key__"] for sample in results]
+    if len(set(keys)) < len(keys):
+        raise SampleError("several samples of one result have the same key", hint='give each its own "__key__"')
+    return results
+
+
+def _keyed(sample: Sample, key: str) -> Sample:
+    return sample if "__key__" in sample else {"__key__": key, **sample}
+
+
+def _flat(results: Iterator[Sample | list[Sample]]) -> Iterator[Sample]:
+    try:
+        for result in results:
+            if isinstance(result, dict):
+                yield result
+            else:
+                yield from result
+    finally:
+        close(results)
+
+
+# -- processes ---------------------------------------------------------------------------------------
+
+
+def _in_processes(
+    data: Iterable[Sample],
+    make: Callable[[], Function],
+    decode: str,
+    processes: int,
+    ordered: bool,
+    *,
+    handler: Handler,
+    report: Report,
+) -> Iterator[Sample]:
+    source = iter(data)
+    make()  # a mistake in the code is told once, not by every process
+    try:
+        with process_pool(processes, _start, make, decode) as pool:
+            for batch, future in submitted(pool, _work, batches(source), workers=processes, ordered=ordered):
+                for sample, outcome in zip(batch, future.result(), strict=True):
+                    if isinstance(outcome, Exception):
+                        if not ask(handler, placed(outcome, sample), report, "samples_dropped"):
+                            return
+                    elif type(outcome) is dict:
+                        yield outcome
+                    elif outcome:
+                        yield from outcome
+    finally:
+        close(source)
+
+
+def batches(samples: Iterable[Sample]) -> Iterator[list[Sample]]:
+    """Lists of samples that are worth sending to another process."""
+    batch: list[Sample] = []
+    size = 0
+    for sample in samples:
+        batch.append(sample)
+        for value in sample.values():
+            size += len(value)
+        if size > BATCH_BYTES or len(batch) >= BATCH_SAMPLES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+class _Worker:
+    """What a worker process was started with."""
+
+    apply: Callable[[Sample], Outcome]
+
+
+def _start(make: Callable[[], Function], decode: str) -> None:
+    _Worker.apply = staticmethod(applied(make(), decode))
+
+
+def _work(batch: list[Sample]) -> list[Outcome]:
+    return [_outcome(sample) for sample in batch]
+
+
+def _outcome(sample: Sample) -> Outcome:
+    try:
+        return _Worker.apply(sample)
+    except WebDatasetError as error:
+        return error
+    except Exception as error:
+        # not every exception survives the way to another process
+        return SampleError(f"{type(error).__name__}: {error}")

@@ -1,0 +1,78 @@
+"""Work done by several threads or processes at once, a bounded amount at a time, in order or as it comes."""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import signal
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from typing import Any
+
+AHEAD = 2
+"""Tasks that wait for each worker, so that none has to wait for us."""
+
+Task = tuple[Any, "Future[Any]"]
+
+
+def submitted(
+    executor: Executor, function: Callable[[Any], Any], items: Iterable[Any], *, workers: int, ordered: bool = True
+) -> Iterator[Task]:
+    """Pairs of an item and its future, which is done.
+
+    >>> from concurrent.futures import ThreadPoolExecutor
+    >>> with ThreadPoolExecutor(2) as pool:
+    ...     [(item, future.result()) for item, future in submitted(pool, str, [1, 2, 3], workers=2)]
+    [(1, '1'), (2, '2'), (3, '3')]
+    """
+    pending: deque[Task] = deque()
+    try:
+        for item in items:
+            pending.append((item, executor.submit(function, item)))
+            while len(pending) > workers * (1 + AHEAD):
+                yield _next(pending, ordered)
+        while pending:
+            yield _next(pending, ordered)
+    finally:
+        for _, future in pending:
+            future.cancel()
+
+
+@contextlib.contextmanager
+def process_pool(workers: int, initializer: Callable[..., None], *arguments: Any) -> Iterator[ProcessPoolExecutor]:
+    """Processes that end with this block, at once if it ends with an exception."""
+    others = set(multiprocessing.active_children())
+    methods = multiprocessing.get_all_start_methods()
+    context = multiprocessing.get_context("fork" if "fork" in methods else None)  # forks need 10 ms, spawns 200
+    pool = ProcessPoolExecutor(
+        workers, mp_context=context, initializer=_begin_worker, initargs=(initializer, *arguments)
+    )
+    try:
+        yield pool
+        pool.shutdown()
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        for child in set(multiprocessing.active_children()) - others:
+            child.kill()
+        raise
+
+
+def _next(pending: deque[Task], ordered: bool) -> Task:
+    if not ordered:
+        wait([future for _, future in pending], return_when=FIRST_COMPLETED)
+        first = next(n for n, (_, future) in enumerate(pending) if future.done())
+        pending.rotate(-first)
+        task = pending.popleft()
+        pending.rotate(first)
+        return task
+    task = pending.popleft()
+    wait([task[1]])
+    return task
+
+
+def _begin_worker(initializer: Callable[..., None], *arguments: Any) -> None:
+    """Ctrl-C goes to the whole group of processes; the parent decides what it means."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    initializer(*arguments)

@@ -1,0 +1,237 @@
+"""A shell command for each sample, in a folder of its own, its files back into the sample.
+
+>>> samples = [{"__key__": "a", "txt": b"hello"}]
+>>> list(run_commands("tr a-z A-Z < sample.txt > sample.up; rm sample.txt")(samples))
+[{'__key__': 'a', 'up': b'HELLO'}]
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from webdataset.errors import CommandError, SampleError
+from webdataset.handlers import Handler, ask, close, placed, reraise_exception
+from webdataset.reports import Report, current_report
+from webdataset.stages import pipelinefilter
+from webdataset.storage.commands import CommandStream
+
+from .parallel import submitted
+from .spilling import temporary_folder
+
+Sample = dict[str, Any]
+Tell = Callable[[bytes], object]
+
+LAST_WORDS = 300
+
+
+@pipelinefilter
+def run_commands(
+    data: Iterable[Sample],
+    /,
+    command: str,
+    *,
+    processes: int = 0,
+    ordered: bool = True,
+    handler: Handler = reraise_exception,
+    tell: Tell | None = None,
+    **options: Any,
+) -> Iterator[Sample]:
+    """Run a shell command for each sample, in a folder that holds `sample.EXT` for each field and `sample.__key__`.
+
+    The files `sample.EXT` that are there afterwards are the sample. Folders with such files, or files
+    `sample-000001.EXT`, become samples of their own in its place. What the command prints goes to `tell`. The
+    options are those of Commander.
+    """
+    commander = Commander(command, tell=tell, report=current_report(), **options)
+    return _run(data, commander, max(processes, 1), ordered, handler)
+
+
+class Commander:
+    """Runs one command for one sample at a time, from any thread.
+
+    `base` is what the files are called instead of `sample`; `separator` stands between a sample's key and the names of
+    samples made from it; `add` keeps the sample itself beside those; `subfolders=True` takes folders only;
+    `ignore_status` takes the files of a command that failed; `only` chooses the fields to write.
+    """
+
+    def __init__(
+        self,
+        command: str,
+        *,
+        base: str = "sample",
+        shell: str = "bash",
+        separator: str = "/",
+        add: bool = False,
+        subfolders: bool = False,
+        ignore_status: bool = False,
+        only: Callable[[Sample], Sample] | None = None,
+        workdir: str | None = None,
+        keep: bool = False,
+        tell: Tell | None = None,
+        report: Report | None = None,
+    ) -> None:
+        if not command.strip():
+            raise ValueError("the command is empty")
+        if not base or "/" in base or "." in base:
+            raise ValueError(f"the base must be a plain word such as sample, got {base!r}")
+        self.argv = [*shell.split(), "-c", command]
+        self.base, self.separator, self.add, self.subfolders = base, separator, add, subfolders
+        self.ignore_status, self.only, self.workdir, self.keep = ignore_status, only, workdir, keep
+        self.tell = tell
+        self.report = report or Report()
+        self.folder = ""
+        self._running: set[CommandStream] = set()
+        self._lock = threading.Lock()
+        self._stopped = False
+        self._told = False
+        self._numbered = re.compile(rf"{re.escape(base)}[-_]?([^.]+)\.(.+)", re.DOTALL)
+
+    def __call__(self, job: tuple[int, Sample]) -> list[Sample]:
+        """The samples that the command makes of one."""
+        number, sample = job
+        folder = os.path.join(self.folder, f"{number:09d}")
+        os.mkdir(folder, 0o700)
+        try:
+            self._unpack(folder, sample)
+            self._run(folder)
+            return self._collected(folder, sample)
+        finally:
+            if not self.keep:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    def stop(self) -> None:
+        """End all commands that are running, and everything they started."""
+        with self._lock:
+            self._stopped = True
+            running = list(self._running)
+        for stream in running:
+            stream.abort()
+
+    # -- one sample ------------------------------------------------------------------------------
+
+    def _unpack(self, folder: str, sample: Sample) -> None:
+        chosen = self.only(sample) if self.only is not None else sample
+        for field, data in chosen.items():
+            if field[:2] != "__":
+                with open(os.path.join(folder, f"{self.base}.{field}"), "xb") as file:
+                    file.write(data)
+        with open(os.path.join(folder, f"{self.base}.__key__"), "xb") as file:
+            file.write(os.fsencode(sample["__key__"]))
+
+    def _run(self, folder: str) -> None:
+        with self._lock:
+            if self._stopped:
+                raise CommandError("the command was stopped")
+            stream = CommandStream(
+                self.argv, "rb", cwd=folder, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, ignore_errors=True
+            )
+            self._running.add(stream)
+        try:
+            words = self._listen(stream)
+        finally:
+            with self._lock:
+                self._running.discard(stream)
+            stream.close()
+        if stream.status and not self.ignore_status:
+            said = " ".join(words.decode("utf-8", "replace").split())
+            raise CommandError(f"the command ended with status {stream.status}" + (f": {said}" if said else ""))
+
+    def _listen(self, stream: CommandStream) -> bytes:
+        last = b""
+        while data := stream.read1(1 << 16):
+            last = (last + data)[-LAST_WORDS:]
+            if self.tell is not None:
+                self.tell(data)
+        return last
+
+    # -- what it left ------------------------------------------------------------------------------
+
+    def _collected(self, folder: str, sample: Sample) -> list[Sample]:
+        key = sample["__key__"]
+        own: Sample = {}
+        others: dict[str, Sample] = {}
+        strangers = []
+        for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+            if entry.is_dir(follow_symlinks=False):
+                if fields := self._fields_in(entry.path):
+                    others[entry.name] = fields
+            elif entry.name.startswith(f"{self.base}."):
+                own[entry.name[len(self.base) + 1 :]] = _content(entry)
+            elif (found := self._numbered.fullmatch(entry.name)) and not self.subfolders:
+                others.setdefault(found.group(1), {})[found.group(2)] = _content(entry)
+            else:
+                strangers.append(entry.name)
+        if strangers:
+            self._warn_about(strangers[0], key)
+        made = [self._finished(fields, f"{key}{self.separator}{name}", key) for name, fields in others.items()]
+        if self.add or not (made or self.subfolders):
+            made.insert(0, self._finished(own, key, key))
+        return [result for result in made if len(result) > 1]
+
+    def _fields_in(self, folder: str) -> Sample:
+        prefix = f"{self.base}."
+        return {
+            entry.name[len(prefix) :]: _content(entry)
+            for entry in sorted(os.scandir(folder), key=lambda entry: entry.name)
+            if entry.name.startswith(prefix) and not entry.is_dir(follow_symlinks=False)
+        }
+
+    def _finished(self, fields: Sample, default: str, key: str) -> Sample:
+        named = fields.pop("__key__", None)
+        result: Sample = {"__key__": default if named is None else os.fsdecode(named.rstrip(b"\r\n"))}
+        if not result["__key__"]:
+            raise SampleError(f"the command left an empty {self.base}.__key__", key=key)
+        for field, data in fields.items():
+            if not field or field[:2] == "__":
+                raise SampleError(f"the command left a file that can be no field: {self.base}.{field}", key=key)
+            result[field.lower()] = data
+        return result
+
+    def _warn_about(self, name: str, key: str) -> None:
+        with self._lock:
+            told, self._told = self._told, True
+        if not told:
+            text = f"the command leaves files that are not called {self.base}.EXT, such as {name!r}; they are left out"
+            self.report.warn(text, key=key)
+
+
+def _run(
+    data: Iterable[Sample], commander: Commander, workers: int, ordered: bool, handler: Handler
+) -> Iterator[Sample]:
+    source = iter(data)
+    try:
+        with temporary_folder(commander.workdir) as folder:
+            commander.folder = folder
+            pool = ThreadPoolExecutor(workers, "webdataset-command")
+            try:
+                for (_, sample), future in submitted(
+                    pool, commander, enumerate(source), workers=workers, ordered=ordered
+                ):
+                    error = future.exception()
+                    if error is None:
+                        yield from future.result()
+                    elif not isinstance(error, Exception):
+                        raise error
+                    elif not ask(handler, placed(error, sample), commander.report, "samples_dropped"):
+                        return
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+                commander.stop()
+                pool.shutdown()
+    finally:
+        close(source)
+
+
+def _content(entry: os.DirEntry[str]) -> bytes:
+    """A file's bytes; what is neither a file nor a link to one cannot be a field."""
+    if not entry.is_file():
+        raise SampleError(f"the command left something that is no file: {entry.name}")
+    with open(entry.path, "rb") as file:
+        return file.read()
