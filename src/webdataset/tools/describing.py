@@ -170,14 +170,18 @@ class Range:
         >>> for number in (0, 1, 1, 4):
         ...     numbers.add(number)
         >>> numbers.histogram(2)
-        [(0.0, 2.0, 3), (2.0, 4.0, 1)]
+        [(0, 2.0, 3), (2.0, 4.0, 1)]
+        >>> numbers.histogram(10)
+        [(0, 0, 1), (1, 1, 2), (4, 4, 1)]
         """
         finite = [number for number in self.kept if math.isfinite(number)]
         if not finite:
             return []
         low, high = min(finite), max(finite)
-        if low == high:
-            return [(low, high, len(finite))]
+        different = sorted(set(finite))
+        if len(different) <= bins:
+            exactly = Counter(finite)
+            return [(number, number, exactly[number]) for number in different]
         width = (high - low) / bins
         counts = Counter(min(int((number - low) / width), bins - 1) for number in finite)
         return [(low + i * width, low + (i + 1) * width, counts[i]) for i in range(bins)]

@@ -1,8 +1,8 @@
 """A description as text: one block a field, with bars; or as a picture.
 
 >>> print(bars([(0.0, 2.0, 3), (2.0, 4.0, 1)], width=3))
-         0 .. 2          3 ###
-         2 .. 4          1 #
+         0 .. 2             3 ###
+         2 .. 4             1 #
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def bars(bins: Bins, *, width: int = 40) -> str:
     rows = []
     for low, high, n in bins:
         bar = "#" * (-(-n * width // most))
-        rows.append(f"{_number(low):>10} .. {_number(high):<8} {n:>3} {bar}".rstrip())
+        span = f"{_number(low):>10} .. {_number(high):<8}" if low < high else f"{_number(low):>22}"
+        rows.append(f"{span} {n:>6} {bar}".rstrip())
     return "\n".join(rows)
 
 

@@ -73,12 +73,12 @@ def grouped(entries: Iterable[Entry]) -> Iterator[SampleEntry]:
 def long_line(entry: Entry) -> str:
     """A member as `tar tv` shows it: mode, size, time, name.
 
-    >>> long_line(Entry("a.txt", "0", 5, 0, 512, 0o444, 0.0, "", {}))
-    '-r--r--r--         5 1970-01-01 00:00 a.txt'
+    >>> long_line(Entry("a.txt", "0", 5, 0, 512, 0o444, 1e9, "", {}))
+    '-r--r--r--         5 2001-09-... a.txt'
     """
     mode = stat.filemode(entry.mode & 0o7777 | _KINDS.get(entry.type, 0))
     mode = "h" + mode[1:] if entry.type == "1" else mode
-    when = time.strftime("%Y-%m-%d %H:%M", time.gmtime(min(max(entry.mtime, 0), 1 << 40)))
+    when = time.strftime("%Y-%m-%d %H:%M", time.localtime(min(max(entry.mtime, 0), 1 << 40)))
     link = {"1": " link to ", "2": " -> "}.get(entry.type)
     return f"{mode} {entry.size:>9} {when} {shown(entry.name)}" + (link + shown(entry.linkname) if link else "")
 

@@ -2,21 +2,22 @@
 
 One pass is timed at the borders of its stages, so that each stage's own time is known; and in the reads of the
 streams, where the time that passes without work for the CPU is time spent waiting for the network or the disk.
+A stage's first item does not count: it pays for imports and the like.
 """
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from webdataset.dataset import WebDataset
 from webdataset.filters import batched, decode, map, shuffle, to_tuple
 from webdataset.gopen import gopen
+from webdataset.handlers import close
 from webdataset.loader import WebLoader
-from webdataset.shardlists import SimpleShardList
+from webdataset.pipeline import DataPipeline
+from webdataset.shardlists import SimpleShardList, split_by_worker
 from webdataset.storage.urls import is_local, local_path, scheme_of
 from webdataset.tariterators import tarfile_samples
 
@@ -51,6 +52,12 @@ class Plan:
             stages["batch"] = batched(self.batchsize) if self.fields else batched(self.batchsize, collation_fn=list)
         return stages
 
+    def samples_in(self, item: Any) -> int:
+        """How many samples one result of the last stage holds."""
+        if not self.batchsize:
+            return 1
+        return len(item[0]) if self.fields else len(item)
+
 
 class StageSpeed(NamedTuple):
     """What one stage took by itself."""
@@ -62,20 +69,23 @@ class StageSpeed(NamedTuple):
 
 
 class Speed(NamedTuple):
-    """What was measured, in this process or with workers."""
+    """What was measured: in this process, or with workers, whose times are then added up."""
 
     workers: int
     samples: int
     bytes: int
     seconds: float
+    """How long the samples took to come."""
     open_seconds: float
     first_byte_seconds: float
     first_sample_seconds: float
     wait_seconds: float
-    cpu_seconds: float
+    """How long the pipeline waited for bytes."""
+    active_seconds: float
+    """How long the pipeline was at work or waited for bytes; the rest of the time, it waited for its consumer."""
     stages: list[StageSpeed]
     source: str
-    """"network", "disk" or "command": what the bytes come from."""
+    """What the bytes come from: network, disk or command."""
 
     @property
     def samples_per_second(self) -> float:
@@ -87,13 +97,10 @@ class Speed(NamedTuple):
 
     def bound(self) -> tuple[str, str]:
         """What bounds it, and in which stage: ("network", "read"), ("cpu", "map") and so on."""
-        if not self.stages:
-            # a worker that waits for its source uses no CPU
-            cores = min(self.workers, os.cpu_count() or 1)
-            busy = self.cpu_seconds / max(self.seconds * cores, 1e-9)
-            return ("cpu", "workers") if busy > MOSTLY else (self.source, "read")
-        if self.wait_seconds > MOSTLY * self.seconds:
+        if self.wait_seconds > MOSTLY * self.active_seconds:
             return self.source, "read"
+        if self.workers and self.active_seconds < MOSTLY * self.seconds * self.workers:
+            return "cpu", "transfer"
         own = {stage.name: stage.seconds for stage in self.stages}
         own["read"] = max(own["read"] - self.wait_seconds, 0.0)
         return "cpu", max(own, key=lambda name: own[name])
@@ -110,50 +117,51 @@ class Speed(NamedTuple):
         }
 
 
-def measure(urls: list[str], plan: Plan, *, clock: Callable[[], float] = time.perf_counter) -> Speed:
-    """Read in this process, with a look at every stage."""
-    watch = _Watch(clock)
-    source: Iterator[Any] = tarfile_samples(({"url": url} for url in urls), opener=watch.opened)
-    timed = {"read": _Timed(watch.weighed(source), clock)}
-    last: Iterator[Any] = timed["read"]
-    for name, stage in plan.stages().items():
-        timed[name] = _Timed(iter(stage(last)), clock)
-        last = timed[name]
-    start, cpu = clock(), time.process_time()
+def measure(urls: list[str], plan: Plan) -> Speed:
+    """Read in this process."""
+    run = _Run(({"url": url} for url in urls), plan)
+    start = time.perf_counter()
+    samples, first = 0, 0.0
     try:
-        samples, first = _drained(last, plan, watch, clock, start)
+        for item in run:
+            now = time.perf_counter()
+            first = first or now - start
+            samples += plan.samples_in(item)
+            if (plan.count and samples >= plan.count) or now - start > plan.seconds:
+                break
     finally:
-        source.close()  # type: ignore[attr-defined]
-    seconds = clock() - (watch.start or start)
-    cpu = time.process_time() - cpu
-    stages = _own_times(timed, samples, watch.bytes)
-    return Speed(
-        0, samples, watch.bytes, seconds, watch.open_seconds, watch.first_byte, first, watch.wait, cpu, stages,
-        source_of(urls),
-    )  # fmt: skip
+        run.close()
+    watch, own = run.watch, run.own_seconds()
+    seconds = sum(own.values())
+    stages = _speeds(own, samples, watch.bytes)
+    places = (watch.open_seconds, watch.first_byte, first, watch.wait)
+    return Speed(0, samples, watch.bytes, seconds, *places, seconds, stages, source_of(urls))
 
 
 def measure_workers(urls: list[str], plan: Plan, workers: int) -> Speed:
-    """Read with the workers of a DataLoader."""
-    dataset = WebDataset(SimpleShardList(urls), empty_check=False, shardshuffle=False, nodesplitter=None)
-    loader = WebLoader(dataset.compose(_Worker(plan)), batch_size=None, num_workers=workers)
-    before = os.times()
+    """Read with the workers of a DataLoader, which also have to send home what they made."""
+    dataset = DataPipeline(SimpleShardList(urls), split_by_worker, _Worker(plan))
+    loader = iter(WebLoader(dataset, batch_size=None, num_workers=workers))
     start = time.perf_counter()
-    first, samples, size = 0.0, 0, 0
-    batches = iter(loader)
+    first = seconds = wait = 0.0
+    samples = size = 0
+    last: dict[int, dict[str, float]] = {}
     try:
-        for _, count, weighed in batches:
-            first = first or time.perf_counter() - start
-            samples += count
-            size += weighed
-            if time.perf_counter() - start > plan.seconds or (plan.count and samples >= plan.count):
+        for _, count, weighed, worker, waited, own in loader:
+            seconds = time.perf_counter() - start
+            wait, last[worker] = wait + waited, own
+            if not first:
+                first = seconds
+                continue  # from here on the rate is that of workers that are running
+            samples, size = samples + count, size + weighed
+            if seconds > plan.seconds or (plan.count and samples >= plan.count):
                 break
     finally:
-        seconds = time.perf_counter() - start
-        batches.close()  # type: ignore[attr-defined]  # ends the workers
-    after = os.times()
-    cpu = after.children_user + after.children_system - before.children_user - before.children_system
-    return Speed(workers, samples, size, seconds, 0.0, 0.0, first, 0.0, cpu, [], source_of(urls))
+        close(loader)
+    own = {name: sum(times[name] for times in last.values()) for name in next(iter(last.values()), {"read": 0.0})}
+    stages = _speeds(own, samples, size)
+    active = sum(own.values())
+    return Speed(workers, samples, size, seconds - first, 0.0, 0.0, first, wait, active, stages, source_of(urls))
 
 
 def source_of(urls: Iterable[str]) -> str:
@@ -169,52 +177,107 @@ def source_of(urls: Iterable[str]) -> str:
 def verdict(speed: Speed) -> str:
     """What bounds it, in a sentence, with the cure."""
     bound_by, stage = speed.bound()
+    if bound_by == "cpu" and stage == "transfer":
+        return "bound by the CPU of the main process, which takes the samples from the workers; batches make it cheaper"
+    share = f"{speed.wait_seconds / max(speed.active_seconds, 1e-9):.0%}"
     if bound_by == "cpu":
-        where = "with all workers busy" if stage == "workers" else f"in the stage {stage!r}"
-        advice = "more cores, or less work a sample" if speed.workers else "workers (-P) share it between cores"
-        return f"bound by the CPU, {where}; {advice}"
-    waited = f", waiting for it {speed.wait_seconds / max(speed.seconds, 1e-9):.0%} of the time" if speed.stages else ""
-    advice = "a faster disk or larger reads" if bound_by == "disk" else "more workers (-P) help if each gets a share"
-    return f"bound by the {bound_by}{waited}; {advice}"
+        advice = "less work a sample, or more cores" if speed.workers else "workers (-P) share it between cores"
+        return f"bound by the CPU, in the stage {stage!r} (waiting for data {share} of the time); {advice}"
+    advice = "a faster disk helps" if bound_by == "disk" else "more workers (-P) help if each gets a share of its own"
+    return f"bound by the {bound_by}, waiting for it {share} of the time; {advice}"
+
+
+class _Run:
+    """Shards through all stages of a plan, each of them timed."""
+
+    def __init__(self, shards: Iterable[Any], plan: Plan) -> None:
+        self.watch = _Watch()
+        self.source = tarfile_samples(shards, opener=self.watch.opened)
+        self.timed = {"read": _Timed(self.watch.weighed(self.source), None)}
+        last = self.timed["read"]
+        for name, stage in plan.stages().items():
+            last = self.timed[name] = _Timed(iter(stage(last)), last)
+        self.last = last
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.last
+
+    def own_seconds(self) -> dict[str, float]:
+        """What each stage took by itself."""
+        return {name: timed.own_seconds() for name, timed in self.timed.items()}
+
+    def close(self) -> None:
+        close(self.source)
+
+
+class _Timed:
+    """An iterator that knows how long its items took to come, and what of that was not its source's."""
+
+    def __init__(self, items: Iterator[Any], source: _Timed | None) -> None:
+        self.items = items
+        self.source = source
+        self.seconds = self.first = 0.0
+        self.count = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        before = time.perf_counter()
+        try:
+            item = next(self.items)
+        finally:
+            self.seconds += time.perf_counter() - before
+        self.count += 1
+        if self.count == 1:
+            self.first = self._own()
+        return item
+
+    def own_seconds(self) -> float:
+        """Without its source's time; the first item, which is no measure, taken like the others."""
+        own = self._own()
+        if self.source is not None and self.count > 1:
+            own = (own - self.first) * self.count / (self.count - 1)
+        return max(own, 1e-9)
+
+    def _own(self) -> float:
+        return self.seconds - (self.source.seconds if self.source is not None else 0.0)
 
 
 class _Watch:
     """Sees streams being opened and read, and samples passing."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self.clock = clock
-        self.start: float | None = None
+    def __init__(self) -> None:
+        self.start = 0.0
         self.open_seconds = self.first_byte = self.wait = 0.0
         self.bytes = 0
-        self.opens = 0
 
     def opened(self, shards: Iterable[Any], handler: Any) -> Iterator[Any]:  # noqa: ARG002 - as url_opener is called
         for shard in shards:
-            before, cpu = self.clock(), time.thread_time()
-            self.start = self.start or before
-            stream = gopen(shard["url"])
-            taken = self.clock() - before
-            if not self.opens:
-                self.open_seconds = taken
-            self.opens += 1
-            self.wait += max(taken - (time.thread_time() - cpu), 0.0)
-            path = local_path(shard["url"])
+            self.start = self.start or time.perf_counter()
+            stream, taken = self.timed(gopen, shard["url"])
+            self.open_seconds = self.open_seconds or taken
             opened = {**shard, "stream": _WatchedStream(stream, self)}
+            path = local_path(shard["url"])
             yield opened if path is None else opened | {"local_path": path}
 
     def weighed(self, samples: Iterable[Any]) -> Iterator[Any]:
         for sample in samples:
-            self.bytes += weight(sample)
+            self.bytes += sum(len(value) for value in sample.values() if type(value) is bytes)
             yield sample
 
+    def timed(self, function: Callable[[Any], Any], argument: Any) -> tuple[Any, float]:
+        """The result and how long it took; the time in which the CPU had nothing to do was spent waiting."""
+        before, cpu = time.perf_counter(), time.thread_time()
+        result = function(argument)
+        taken = time.perf_counter() - before
+        self.wait += max(taken - (time.thread_time() - cpu), 0.0)
+        return result, taken
+
     def read(self, function: Callable[[int], bytes], size: int) -> bytes:
-        before, cpu = self.clock(), time.thread_time()
-        data = function(size)
-        after = self.clock()
-        # the CPU is busy with copying; the rest of the time it waited
-        self.wait += max(after - before - (time.thread_time() - cpu), 0.0)
+        data: bytes = self.timed(function, size)[0]
         if data and not self.first_byte:
-            self.first_byte = after - (self.start or before)
+            self.first_byte = time.perf_counter() - self.start
         return data
 
 
@@ -233,63 +296,25 @@ class _WatchedStream:
         self._stream.close()
 
 
-class _Timed:
-    """An iterator that knows how long its items took to come."""
-
-    def __init__(self, items: Iterator[Any], clock: Callable[[], float]) -> None:
-        self.items = items
-        self.clock = clock
-        self.seconds = 0.0
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        before = self.clock()
-        try:
-            return next(self.items)
-        finally:
-            self.seconds += self.clock() - before
-
-
-def weight(sample: Any) -> int:
-    """The bytes of a sample as it is stored."""
-    return sum(len(value) for value in sample.values() if isinstance(value, bytes))
-
-
-def _drained(
-    items: Iterator[Any], plan: Plan, watch: _Watch, clock: Callable[[], float], start: float
-) -> tuple[int, float]:
-    """How many samples came, and when the first did."""
-    samples, first = 0, 0.0
-    for item in items:
-        first = first or clock() - (watch.start or start)
-        samples += len(item) if plan.batchsize else 1
-        if (plan.count and samples >= plan.count) or clock() - start > plan.seconds:
-            break
-    return samples, first
-
-
-def _own_times(timed: dict[str, _Timed], samples: int, size: int) -> list[StageSpeed]:
-    speeds, before = [], 0.0
-    for name, stage in timed.items():
-        own = max(stage.seconds - before, 1e-9)
-        speeds.append(StageSpeed(name, own, samples / own, size / 1e6 / own))
-        before = stage.seconds
-    return speeds
-
-
 class _Worker:
-    """The stages of a plan in a worker; what comes home is (samples or a batch, how many, of how many bytes)."""
+    """A plan in a worker: what comes home is a result, its samples and bytes, and what the worker's time went into."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
 
-    def __call__(self, samples: Iterator[Any]) -> Iterator[tuple[Any, int, int]]:
-        watch = _Watch(time.perf_counter)
-        items: Iterator[Any] = watch.weighed(samples)
-        for stage in self.plan.stages().values():
-            items = iter(stage(items))
-        for item in items:
-            size, watch.bytes = watch.bytes, 0
-            yield item, len(item) if self.plan.batchsize else 1, size
+    def __call__(self, shards: Iterable[Any]) -> Iterator[tuple[Any, int, int, int, float, dict[str, float]]]:
+        import os
+
+        run = _Run(shards, self.plan)
+        try:
+            for item in run:
+                size, run.watch.bytes = run.watch.bytes, 0
+                wait, run.watch.wait = run.watch.wait, 0.0
+                yield item, self.plan.samples_in(item), size, os.getpid(), wait, run.own_seconds()
+        finally:
+            run.close()
+
+
+def _speeds(own: dict[str, float], samples: int, size: int) -> list[StageSpeed]:
+    times = {name: max(seconds, 1e-9) for name, seconds in own.items()}
+    return [StageSpeed(name, taken, samples / taken, size / 1e6 / taken) for name, taken in times.items()]
