@@ -111,7 +111,8 @@ class Folder:
 
     def _growing(self, temporary: str, path: str, filling: Filling | None, wanted: Wanted) -> Growing:
         handle = open_shared(temporary)
-        return Growing(handle, path, filling, wait_seconds=self.wait_seconds, tell=wanted.tell)
+        length = kept.announced_length(temporary)
+        return Growing(handle, path, filling, length=length, wait_seconds=self.wait_seconds, tell=wanted.tell)
 
     def _lead(self, path: str, lock: Lock, wanted: Wanted) -> Source:
         """Fetch the file in the background, and be the first to read it."""

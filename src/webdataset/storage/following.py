@@ -135,20 +135,18 @@ class Growing:
         path: str,
         filling: Filling | None = None,
         *,
+        length: int | None,
         wait_seconds: float,
         tell: Callable[[CannotStoreError], None],
     ) -> None:
         self.handle = handle
         self.path = path
+        self.length = length
         self.filling = filling
         self.wait_seconds = wait_seconds
         self.too_slow = False
         self._tell = tell
         self._direct: Direct | None = None
-
-    @property
-    def length(self) -> int | None:
-        return None if self.filling is None else self.filling.length
 
     def at(self, position: int, size: int) -> bytes | None:
         if self._direct is not None:

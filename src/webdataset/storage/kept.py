@@ -63,6 +63,16 @@ def temporary_name(path: str, length: int | None) -> str:
     return beside(path, f"{os.urandom(8).hex()}.{length or 0}.temp")
 
 
+def announced_length(temporary: str) -> int | None:
+    """How many bytes a file on its way in will have, if that is known.
+
+    >>> announced_length("cache/.a.tar.0123456789abcdef.512.temp")
+    512
+    """
+    found = TEMPORARY.fullmatch(os.path.basename(temporary))
+    return int(found[2] or 0) or None if found else None
+
+
 def temporaries(path: str) -> list[str]:
     """What was fetched so far of a file: one while it is fetched; others are leftovers."""
     folder, name = os.path.split(path)

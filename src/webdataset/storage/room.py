@@ -7,7 +7,7 @@ import fcntl
 import os
 from collections.abc import Callable, Iterator
 
-from .kept import NO_LINKS, ROOM, TEMPORARY, CannotStoreError, beside, files, is_ours, remove_unused, storing
+from .kept import NO_LINKS, ROOM, CannotStoreError, announced_length, beside, files, is_ours, remove_unused, storing
 
 
 class Room:
@@ -79,9 +79,8 @@ def one_at_a_time(folder: str) -> Iterator[None]:
 
 
 def _reserved(path: str, status: os.stat_result) -> int:
-    """The bytes a file will have: one on its way in says so in its name."""
-    found = TEMPORARY.fullmatch(os.path.basename(path))
-    return max(status.st_size, int(found[2] or 0)) if found else status.st_size
+    """The bytes a file has or will have."""
+    return max(status.st_size, announced_length(path) or 0)
 
 
 def _or_zero(keyfn: Callable[[str], float]) -> Callable[[str], float]:
