@@ -10,7 +10,19 @@ import pytest
 from tests_support import numbered, tar_bytes
 
 # Real servers on loopback, each started when a test asks for it.
-pytest_plugins = ["servers.sshd"]
+pytest_plugins = [
+    "servers.aistore",
+    "servers.sshd",
+    "servers.object_stores",
+    "servers.moto",
+    "servers.ceph",
+    "servers.azurite",
+    "servers.gcs",
+    "servers.hub",
+    "servers.faults",
+    "servers.nginx",
+    "servers.squid",
+]
 
 
 @pytest.fixture

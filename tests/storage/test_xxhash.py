@@ -47,7 +47,7 @@ def test_the_partition_of_the_input_does_not_matter(parts):
 
 
 def test_it_agrees_with_the_package():
-    package = pytest.importorskip("xxhash", reason="pip install xxhash")
+    package = pytest.importorskip("xxhash", reason="pip install 'webdataset[ais]'")
     source = random.Random(1)
     for size in [*range(100), 1000, 4097, 100_000]:
         data = source.randbytes(size)

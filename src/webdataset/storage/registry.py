@@ -18,9 +18,19 @@ Opener = Callable[..., Any]
 
 
 def _http(url: str, mode: str = "rb", **options: Any) -> Any:
+    if mode == "wb":
+        from .put import open_put
+
+        return open_put(url, **options)
     from .http import open_http  # http.client and ssl take 40 ms to import
 
     return open_http(url, mode, **options)
+
+
+def _ais(url: str, mode: str = "rb", **options: Any) -> Any:
+    from .ais import open_ais
+
+    return open_ais(url, mode, **options)
 
 
 def _ssh(url: str, mode: str = "rb", **options: Any) -> Any:
@@ -43,7 +53,7 @@ OPENERS: dict[str, Opener] = {
     "abfs": open_store,
     "abfss": open_store,
     "hf": open_store,
-    "ais": tools.open_ais,
+    "ais": _ais,
     "ssh": _ssh,
     "sftp": _ssh,
     "scp": _ssh,

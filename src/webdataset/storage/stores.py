@@ -30,8 +30,9 @@ STORES = {
     "abfs": "azure",
     "abfss": "azure",
     "hf": "hf",
+    "ais": "ais",
 }
-_MAGIC = re.compile(r"[*?[]")
+_MAGIC = re.compile(r"[*[]|\?(?!(?:arch|etl_)[a-z]+=)")  # AIStore's options are no pattern
 
 
 class Store(ABC):

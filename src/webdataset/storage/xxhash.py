@@ -30,7 +30,7 @@ _STRIPE = 32
 class Hash(Protocol):
     """What `hashlib` gives, too."""
 
-    def update(self, data: bytes, /) -> object: ...
+    def update(self, data: bytes | memoryview, /) -> object: ...
 
     def hexdigest(self) -> str: ...
 
@@ -69,7 +69,7 @@ class XXH64:
         self._rest = b""
         self.update(data)
 
-    def update(self, data: bytes, /) -> None:
+    def update(self, data: bytes | memoryview, /) -> None:
         """Take more bytes."""
         self._length += len(data)
         data = self._rest + bytes(data)

@@ -1,0 +1,328 @@
+"""Objects of an AIStore cluster, over its own HTTP interface.
+
+    ais://bucket/train-000000.tar                           an object; its characters are taken as they are
+    ais://bucket/train-000000.tar?archpath=0001.jpg         one member of a shard
+    ais://bucket/train-000000.tar?etl_name=resize           an object as a transformation in the cluster gives it
+
+The cluster is the one of `AIS_ENDPOINT`, the token that of `AIS_AUTHN_TOKEN` or `AIS_AUTHN_TOKEN_FILE`. With
+`USE_AIS_FOR=gs:s3`, `gs:` and `s3:` urls are read through it, too. A body that breaks goes on at the same byte, through
+the proxy again; its checksum is compared at the end (that of an object above 8 MiB only if the package `xxhash` is
+installed).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+from webdataset.errors import StorageError
+from webdataset.settings import settings
+
+from . import xxhash
+from .ais_client import AisConnector, Cluster, cluster_of, failure
+from .connect import Reply
+from .faults import BROKEN, described, status_error
+from .http import HttpStream, Version
+from .reader import reading_ahead
+from .stores import Store
+from .uploads import FileUpload, Upload
+from .urls import scheme_of
+
+PROVIDERS = {"ais": "ais", "s3": "aws", "gs": "gcp", "gcs": "gcp", "az": "azure", "oci": "oci"}
+CHUNK_BYTES = 1 << 20
+IS_FOLDER = 1 << 8  # among the flags of an entry of a list
+
+# What may follow an object's name; any other question mark is part of the name.
+_OPTIONS = ("archpath", "archmime", "archregx", "archmode", "etl_name", "etl_args", "namespace", "provider")
+_QUERY = re.compile(rf"\?((?:(?:{'|'.join(_OPTIONS)})=[^&]*(?:&|$))+)$")
+_CHECKSUMS: dict[str, Callable[[], xxhash.Hash]] = {"xxhash2": xxhash.new, "md5": hashlib.md5, "sha512": hashlib.sha512}
+
+
+def open_ais(url: str, mode: str = "rb", *, bufsize: int = 8192, **options: Any) -> Any:
+    """Open an object; without a named cluster through the `ais` command, which has a configuration of its own."""
+    if not options.get("endpoint") and not settings.ais_endpoint:
+        from .tools import open_ais as open_with_command
+
+        return open_with_command(url, mode, bufsize=bufsize, **options)
+    return STORE.open(url, **options) if mode == "rb" else STORE.put(url, **options)
+
+
+@dataclass(frozen=True)
+class Named:
+    """What a url names.
+
+    >>> named("ais://b/a.tar?archpath=x/1.jpg")
+    Named(bucket='b', key='a.tar', provider='ais', query={'archpath': 'x/1.jpg'})
+    >>> named("s3://b/what?.tar")
+    Named(bucket='b', key='what?.tar', provider='aws', query={})
+    """
+
+    bucket: str
+    key: str
+    provider: str
+    query: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_made(self) -> bool:
+        """Whether the cluster makes these bytes when asked: they have no checksum, and no middle to begin at."""
+        return any(name.startswith(("arch", "etl")) for name in self.query)
+
+    def address(self, cluster: Cluster, api: str = "native") -> str:
+        """The web address of the object."""
+        if not self.key:
+            raise StorageError("this url names a bucket, not an object", url=f"ais://{self.bucket}")
+        if api == "s3":
+            return cluster.address("s3", self.bucket, self.key, **self.query)
+        return cluster.address("v1", "objects", self.bucket, self.key, **({"provider": self.provider} | self.query))
+
+
+def named(url: str) -> Named:
+    """Take a url apart."""
+    scheme = scheme_of(url)
+    if scheme not in PROVIDERS:
+        known = ", ".join(PROVIDERS)
+        raise StorageError(f"AIStore has no objects of {scheme}: urls", url=url, hint=f"the schemes are {known}")
+    text = url.split(":", 1)[1].removeprefix("//")
+    query: dict[str, str] = {}
+    if found := _QUERY.search(text):
+        text = text[: found.start()]
+        pairs = (pair.partition("=") for pair in found[1].split("&") if pair)
+        query = {name: unquote(value) for name, _, value in pairs}
+    bucket, _, key = text.partition("/")
+    if bucket.startswith(("@", "#")):  # a bucket of another cluster, or in a namespace
+        query["namespace"] = bucket
+        bucket, _, key = key.partition("/")
+    if not bucket:
+        raise StorageError("this url names no bucket", url=url, hint="write ais://bucket/name")
+    return Named(bucket, key, query.pop("provider", PROVIDERS[scheme]), query)
+
+
+class AisStore(Store):
+    """The operations on objects; `endpoint`, `token`, `patience`, timeouts and `proxy` are options of all of them."""
+
+    def open(
+        self,
+        url: str,
+        *,
+        etl_name: str | None = None,
+        etl_args: Any = None,
+        archpath: str | None = None,
+        verify: bool = True,
+        api: str | None = None,
+        connections: int = 1,
+        **options: Any,
+    ) -> Any:
+        """The bytes of an object, of one member of a shard (`archpath`), or of a transformation (`etl_name`).
+
+        With several `connections` a large object comes in parts side by side, and its checksum is not compared.
+        """
+        args = etl_args if etl_args is None or isinstance(etl_args, str) else json.dumps(etl_args)
+        more = {"etl_name": etl_name, "etl_args": args, "archpath": archpath}
+        name = named(url)
+        name.query.update({key: value for key, value in more.items() if value is not None})
+        api = api or settings.ais_api
+        if api not in ("native", "s3"):
+            raise ValueError(f'the api of AIStore is "native" or "s3", got {api!r}')
+        stream = AisStream(url, cluster_of(url, **options), name, verify=verify, api=api)
+        return reading_ahead(stream, 1 if name.is_made else connections)
+
+    def list(
+        self, prefix: str, *, pagesize: int = 0, cached: bool = False, **options: Any
+    ) -> Iterator[tuple[str, int]]:
+        """Url and size of every object whose url begins with this one; `cached`: only what is in the cluster."""
+        name = named(prefix)
+        start = prefix.split(":", 1)[0] + "://" + (f"{name.query['namespace']}/" if "namespace" in name.query else "")
+        value = {"prefix": name.key, "props": "name,size", "pagesize": pagesize, "flags": "1" if cached else "0"}
+        for entry in _entries(cluster_of(prefix, **options), name, value, prefix):
+            if not int(entry.get("flags") or 0) & IS_FOLDER:
+                yield f"{start}{name.bucket}/{entry['name']}", int(entry.get("size") or 0)
+
+    def size(self, url: str, **options: Any) -> int:
+        """The size of an object in bytes."""
+        cluster = cluster_of(url, **options)
+        return _size(cluster.ask("HEAD", named(url).address(cluster), url).headers, url)
+
+    def put(self, url: str, **options: Any) -> Upload:
+        """A stream to write an object through; it is collected in a temporary file, and appears when that is closed."""
+        cluster, name = cluster_of(url, **options), named(url)
+        address = name.address(cluster)
+        return FileUpload(url, lambda file, size: _store(cluster, address, url, file, size))
+
+    def delete(self, url: str, **options: Any) -> None:
+        """Remove an object."""
+        cluster = cluster_of(url, **options)
+        cluster.ask("DELETE", named(url).address(cluster), url, ok=(200, 204))
+
+
+STORE = AisStore()
+
+
+class AisStream(HttpStream):
+    """The bytes of an object."""
+
+    def __init__(
+        self, url: str, cluster: Cluster, name: Named, *, verify: bool = True, api: str = "native", **part: Any
+    ) -> None:
+        self._cluster = cluster
+        self._name = name
+        self._verify = verify
+        self._api = api
+        self._asked = False
+        self._checksum = ""
+        self._hasher: xxhash.Hash | None = None
+        self._given = hashlib.blake2b() if name.is_made else None
+        super().__init__(
+            url,
+            connect_timeout=cluster.connect_timeout,
+            read_timeout=cluster.read_timeout,
+            first_pause=cluster.first_pause,
+            identity=self._mark,
+            **part,
+        )
+
+    def part(self, start: int, stop: int) -> AisStream:
+        """Some bytes of the same object, over a connection of their own."""
+        place: dict[str, Any] = {"start": start, "stop": stop, "version": self.version}
+        return AisStream(self.url, self._cluster, self._name, verify=False, api=self._api, **place)
+
+    def _open(self) -> None:
+        if not self._asked:
+            self._asked = True
+            address = self._name.address(self._cluster, self._api)
+            self._connector = AisConnector(self._cluster, address, self.url)
+        super()._open()
+
+    def _accept(self, reply: Reply) -> None:
+        if reply.status in (401, 403):
+            error = failure(reply, self.url)
+            reply.close()
+            raise error
+        super()._accept(reply)
+        if not self.position and self._stop is None and self._verify and not self._name.is_made:
+            kind, self._checksum = reply.header("Ais-Checksum-Type") or "", reply.header("Ais-Checksum-Value") or ""
+            affordable = kind != "xxhash2" or xxhash.is_affordable(reply.length)
+            self._hasher = _CHECKSUMS[kind]() if kind in _CHECKSUMS and self._checksum and affordable else None
+
+    def readinto1(self, buffer: Any, /) -> int:
+        view = memoryview(buffer).cast("B")
+        count = super().readinto1(view)
+        for hasher in (self._hasher, self._given):
+            if hasher is not None:
+                hasher.update(view[:count])
+        if self._finished and not count and self._stop is None:
+            self._compare()
+        return count
+
+    def _compare(self) -> None:
+        """At the end of the whole: what came is what the cluster has."""
+        hasher, self._hasher = self._hasher, None
+        if hasher is not None and hasher.hexdigest() != self._checksum.lower():
+            raise StorageError("the checksum of what came is not the cluster's", url=self.url)
+
+    # -- going on after a break ------------------------------------------------------------------
+
+    def _mark(self, reply: Reply) -> str | None:
+        """What names the version of an object: its checksum, else its version number."""
+        if self._given is not None:
+            return "made"  # _check_rest compares the bytes themselves
+        found = _mark(reply.header) or reply.validator
+        if reply.status == 206 and self.version is not None and found != self.version.validator:
+            # a bucket may be set up to give the checksum of the range instead of the object's
+            found = _mark(self._cluster.ask("HEAD", self._name.address(self._cluster), self.url).headers.get)
+        return found
+
+    def _range_headers(self) -> dict[str, str]:
+        return {} if self._given is not None else super()._range_headers()
+
+    def _check_rest(self, reply: Reply) -> None:
+        if self._given is None:
+            super()._check_rest(reply)
+            return
+        if reply.status != 200:
+            raise self._early(status_error(reply, self.url).message)
+        again, missing = hashlib.blake2b(), self.position
+        try:
+            while missing and (data := reply.response.read(min(missing, CHUNK_BYTES))):
+                again.update(data)
+                missing -= len(data)
+        except BROKEN as exn:
+            raise self._early(described(exn, self._connector.read_timeout)) from None
+        if missing or again.digest() != self._given.digest():
+            raise self._early("the cluster gives other bytes when asked again")
+        self.version = Version.of(reply, self._identity)
+
+
+# -- lists -----------------------------------------------------------------------------------------
+
+
+def _entries(cluster: Cluster, name: Named, value: dict[str, Any], url: str) -> Iterator[dict[str, Any]]:
+    query = {"provider": name.provider} | {key: text for key, text in name.query.items() if key == "namespace"}
+    address = cluster.address("v1", "buckets", name.bucket, **query)
+    token = ""
+    while True:
+        body = json.dumps({"action": "list", "value": value}).encode()
+        page = cluster.ask("GET", address, url, headers={"Content-Type": "application/json"}, body=body).json(url)
+        page = page if isinstance(page, dict) else {}
+        yield from page.get("entries") or []  # no entries are null, not an empty list
+        following = page.get("continuation_token") or ""
+        if not following:
+            return
+        if following == token:
+            raise StorageError("the list of the cluster does not advance", url=url)
+        token = following
+        value = value | {"continuation_token": token, "uuid": page.get("uuid") or ""}
+
+
+# -- writing ---------------------------------------------------------------------------------------
+
+
+class _Body:
+    """A file as the body of a request, from its beginning whenever it is sent."""
+
+    def __init__(self, file: io.BufferedIOBase) -> None:
+        self._file = file
+
+    def __iter__(self) -> Iterator[bytes]:
+        self._file.seek(0)
+        while chunk := self._file.read(CHUNK_BYTES):
+            yield chunk
+
+
+def _store(cluster: Cluster, address: str, url: str, file: Any, size: int) -> None:
+    """Send an object in two steps: the proxy says where to, then the body goes there.
+
+    The proxy is never sent the body: it answers before the end of it, and a client that streams loses the beginning.
+    """
+    headers = {"Content-Length": str(size), "Content-Type": "application/octet-stream"}
+    checksum = None
+    if xxhash.is_affordable(size):
+        hasher = xxhash.new()
+        for chunk in _Body(file):
+            hasher.update(chunk)
+        checksum = hasher.hexdigest()
+        headers |= {"Ais-Checksum-Type": "xxhash2", "Ais-Checksum-Value": checksum}
+    cluster.ask("PUT", address, url, body=_Body(file), upload=headers, ok=(200, 201, 204))
+    stored = cluster.ask("HEAD", address, url).headers
+    kind, value = stored.get("ais-checksum-type"), stored.get("ais-checksum-value")
+    differs = kind == "xxhash2" and value and checksum and value.lower() != checksum
+    if _size(stored, url) != size or differs:
+        cluster.ask("DELETE", address, url, ok=(200, 204))
+        raise StorageError(f"the cluster stored something else than these {size} bytes; it was removed", url=url)
+
+
+def _size(headers: dict[str, str], url: str) -> int:
+    text = headers.get("content-length") or ""
+    if not text.isdecimal():
+        raise StorageError("the cluster does not say how long the object is", url=url)
+    return int(text)
+
+
+def _mark(header: Callable[[str], str | None]) -> str | None:
+    value = header("ais-checksum-value")
+    return f"{header('ais-checksum-type')}:{value}" if value else header("ais-version")

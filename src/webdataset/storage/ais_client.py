@@ -1,0 +1,315 @@
+"""Requests to an AIStore cluster: the proxy is asked, the target that it names has the data.
+
+Where an object lies changes when targets come and go, so every request and every repetition asks the proxy anew and
+follows its redirect to the letter (it may be signed). The token goes to the proxy only. A target that died stays in the
+cluster's map for half a minute and more; so a cluster that has answered once is given `patience` seconds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import random
+import ssl
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote, urljoin, urlsplit
+
+from webdataset.errors import StorageError
+from webdataset.redact import redacted
+from webdataset.settings import settings
+
+from . import addresses
+from .connect import CONNECT_SECONDS, REDIRECTS, STALL_SECONDS, Connector, Reply
+from .faults import BROKEN, CONTACT_RETRIES, described, status_error
+
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 5.0
+LONGEST_RETRY_AFTER = 60.0
+WAITED_STATUS = frozenset({408, 425, 429, 502, 503, 504})
+NOT_FOUND = 404
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """One cluster, and how to speak to it; small, and the same in every process it is sent to."""
+
+    endpoint: str
+    token: str | None = None
+    patience: float | None = None
+    connect_timeout: float = CONNECT_SECONDS
+    read_timeout: float = STALL_SECONDS
+    first_pause: float = FIRST_PAUSE
+    proxy: str | None = None
+    cafile: str | None = None
+
+    @property
+    def seconds(self) -> float:
+        """For how long a cluster in trouble is waited for."""
+        return settings.ais_patience if self.patience is None else self.patience
+
+    def address(self, *path: str, **query: str | None) -> str:
+        """The web address of something in the cluster; names are taken as they are.
+
+        >>> Cluster("http://host:51080/").address("v1", "objects", "b", "a b/ä?.tar", provider="ais")
+        'http://host:51080/v1/objects/b/a%20b/%C3%A4%3F.tar?provider=ais'
+        """
+        words = "&".join(f"{name}={_quoted(text, '')}" for name, text in query.items() if text is not None)
+        place = "/".join(_quoted(word, "/") for word in path)
+        return f"{self.endpoint.rstrip('/')}/{place}" + (f"?{words}" if words else "")
+
+    def ask(
+        self,
+        method: str,
+        address: str,
+        url: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        body: Any = None,
+        upload: Mapping[str, str] | None = None,
+        ok: tuple[int, ...] = (200,),
+    ) -> Said:
+        """One request and its whole answer; another status than these is an error.
+
+        `upload` are the headers of a body to be stored.
+        """
+        connector = AisConnector(self, address, url, headers=headers, upload=upload)
+        deadline = time.monotonic() + self.seconds
+        while True:
+            reply = connector.send(method, None, body)
+            try:
+                if reply.status not in ok:
+                    raise failure(reply, url)
+                heads = {name.lower(): value for name, value in reply.response.getheaders()}
+                return Said(reply.status, heads, reply.response.read())
+            except BROKEN as exn:
+                if isinstance(exn, StorageError) or time.monotonic() > deadline:
+                    raise _translated(exn, url, self.read_timeout) from None
+            finally:
+                reply.close()
+
+
+@dataclass(frozen=True)
+class Said:
+    """A whole answer; the names of the headers in lower case."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    def json(self, url: str) -> Any:
+        try:
+            return json.loads(self.body)
+        except ValueError:
+            raise StorageError("the cluster's answer is no JSON", url=url, hint="check AIS_ENDPOINT") from None
+
+
+def cluster_of(url: str, endpoint: str | None = None, token: str | None = None, **options: Any) -> Cluster:
+    """The cluster that the arguments or the environment name."""
+    found = endpoint or settings.ais_endpoint
+    if not found:
+        hint = "set AIS_ENDPOINT to the address of the cluster's proxy, such as http://host:51080"
+        raise StorageError("no AIStore cluster is named", url=url, hint=hint)
+    if "://" not in found:
+        found = f"http://{found}"
+    return Cluster(found, token, cafile=options.pop("cafile", None) or settings.ais_client_ca, **options)
+
+
+class AisConnector(Connector):
+    """Asks the proxy, then the target it names; waits for a cluster that is in trouble."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        address: str,
+        shown: str,
+        *,
+        headers: Mapping[str, str] | None = None,
+        upload: Mapping[str, str] | None = None,
+    ) -> None:
+        super().__init__(
+            address,
+            headers=headers,
+            prepare=self._with_token,
+            connect_timeout=cluster.connect_timeout,
+            read_timeout=cluster.read_timeout,
+            proxy=cluster.proxy,
+            cafile=cluster.cafile,
+        )
+        self._cluster = cluster
+        self._shown = shown
+        self._upload = upload
+        self._stopped = threading.Event()
+        self._target: Connector | None = None
+        self._reached = False  # the proxy has answered
+        self._known = False  # the object was there
+        self.waits = 0
+
+    def send(
+        self,
+        method: str = "GET",
+        headers: Mapping[str, str] | None = None,
+        body: Any = None,
+        *,
+        follow: bool = True,
+        reuse: bool = True,
+    ) -> Reply:
+        """The answer of the target, or of the proxy where that says no; StorageError when patience is at its end."""
+        waiting = _Waiting(self._cluster, self._stopped)
+        while True:
+            try:
+                reply = self._ask_both(method, headers, body, follow=follow, reuse=reuse)
+            except BROKEN as exn:
+                waiting.after(exn, self._shown, reached=self._reached)
+                self.waits += 1
+                continue
+            if not self._is_trouble(reply, waiting.is_long):
+                self._known = self._known or reply.status < 300
+                return reply
+            error = failure(reply, self._shown)
+            reply.close()
+            waiting.pause(error, reply.retry_after)
+            self.waits += 1
+
+    def abort(self) -> None:
+        self._stopped.set()
+        super().abort()
+        if self._target is not None:
+            self._target.abort()
+
+    def _ask_both(self, method: str, headers: Any, body: Any, *, follow: bool, reuse: bool) -> Reply:
+        upload = self._upload
+        # The proxy never gets a body that is to be stored: it does not wait for its end.
+        reply = super().send(method, headers, body if upload is None else b"", follow=False, reuse=reuse)
+        self._reached = True
+        headers = {**(headers or {}), **(upload or {})}
+        location = reply.header("Location")
+        if follow and reply.status in REDIRECTS and location is not None:
+            reply.drain()
+            self._target = self._connector_to(location)
+            return self._target.send(method, headers, body, follow=method == "GET", reuse=reuse and upload is None)
+        if upload is None or reply.status >= 300:
+            return reply
+        reply.drain()  # no proxy but a node that stores by itself
+        return super().send(method, headers, body, follow=False, reuse=False)
+
+    def _connector_to(self, location: str) -> Connector:
+        source = addresses.parts_of(self.url, self._shown)
+        addresses.redirected(source, location, self._shown)  # refused where it must not lead
+        target = location if urlsplit(location).netloc else urljoin(self.url, location)
+        cluster = self._cluster
+        return Connector(
+            target,
+            headers=self._headers,
+            prepare=_as_they_are,
+            connect_timeout=cluster.connect_timeout,
+            read_timeout=cluster.read_timeout,
+            proxy=cluster.proxy,
+            cafile=cluster.cafile,
+        )
+
+    def _is_trouble(self, reply: Reply, long: bool) -> bool:
+        """Whether another answer may come later."""
+        if reply.status != NOT_FOUND:
+            return reply.status in WAITED_STATUS
+        return self._known or long or not self._is_ready()
+
+    def _is_ready(self) -> bool:
+        """Whether a cluster that knows no such object has started at all."""
+        try:
+            probe = Connector(self._cluster.address("v1", "health", readiness="true"), proxy=self._cluster.proxy)
+            reply = probe.send("GET")
+        except BROKEN:
+            return False
+        reply.close()
+        return reply.status not in WAITED_STATUS
+
+    def _with_token(self, _method: str, _url: str, headers: dict[str, str]) -> dict[str, str]:
+        token = self._cluster.token or _token()
+        return headers | ({"Authorization": f"Bearer {token}"} if token else {})
+
+
+class _Waiting:
+    """Pauses that grow, until the patience is used up."""
+
+    def __init__(self, cluster: Cluster, stopped: threading.Event) -> None:
+        self._seconds = cluster.seconds
+        self._stall = cluster.read_timeout
+        self._pause = cluster.first_pause
+        self._stopped = stopped
+        self._since = time.monotonic()
+        self._failures = 0
+
+    @property
+    def is_long(self) -> bool:
+        """Whether there was trouble already: what is missing now may only be out of reach."""
+        return self._failures > 0
+
+    def after(self, error: BaseException, url: str, *, reached: bool) -> None:
+        """Wait after a connection that failed, if another one may not; not long for a proxy that never answered."""
+        if self._stopped.is_set():
+            raise ValueError("I/O operation on closed file")
+        if isinstance(error, StorageError):
+            raise error
+        if isinstance(error, ssl.SSLCertVerificationError):
+            line = f"the server's certificate is not trusted: {error.verify_message}"
+            raise StorageError(line, url=url, hint="set AIS_CLIENT_CA to a file with your authority's certificate")
+        found = StorageError(f"cannot reach the cluster: {described(error, self._stall)}", url=url)
+        if not reached and self._failures >= CONTACT_RETRIES:
+            found.hint = "check AIS_ENDPOINT"
+            raise found
+        self.pause(found)
+
+    def pause(self, error: StorageError, retry_after: float = 0.0) -> None:
+        """Wait a little longer each time; the error itself when it was too long."""
+        self._failures += 1
+        waited = time.monotonic() - self._since
+        longest = min(LONGEST_PAUSE, self._pause * 2 ** min(self._failures - 1, 16))
+        seconds = max(min(retry_after, LONGEST_RETRY_AFTER), random.uniform(longest / 2, longest))
+        if waited >= self._seconds:
+            error.message += f" (waited {waited:.0f} s for the cluster)"
+            raise error
+        if self._stopped.wait(min(seconds, self._seconds - waited)):
+            raise ValueError("I/O operation on closed file")
+
+
+def failure(reply: Reply, url: str) -> StorageError:
+    """One line with the cure for an answer that is an error."""
+    error = status_error(reply, url)
+    told = reply.header("Hdr-Error")  # HEAD has no body
+    if told:
+        with contextlib.suppress(ValueError, AttributeError):
+            error.message += f" ({redacted(str(json.loads(told).get('message')))})"
+    if reply.status in (401, 403):
+        error.hint = "check the token in AIS_AUTHN_TOKEN, when it ends, and what it allows"
+    return error
+
+
+def _translated(error: BaseException, url: str, seconds: float) -> StorageError:
+    return error if isinstance(error, StorageError) else StorageError(described(error, seconds), url=url)
+
+
+def _token() -> str | None:
+    """The token of the environment, or of a file, read anew each time: tokens end and are renewed."""
+    if settings.ais_token or not settings.ais_token_file:
+        return settings.ais_token
+    try:
+        with open(settings.ais_token_file, encoding="utf-8") as file:
+            text = file.read().strip()
+    except OSError as exn:
+        raise StorageError(f"cannot read AIS_AUTHN_TOKEN_FILE: {exn.strerror}") from None
+    if text.startswith("{"):  # as the ais command writes it
+        with contextlib.suppress(ValueError, AttributeError):
+            return str(json.loads(text)["token"])
+    return text
+
+
+def _as_they_are(_method: str, _url: str, headers: dict[str, str]) -> dict[str, str]:
+    return headers
+
+
+def _quoted(text: str, safe: str) -> str:
+    return quote(text.encode("utf-8", "surrogateescape"), safe=safe + "-_.~")

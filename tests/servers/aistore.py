@@ -1,0 +1,179 @@
+"""An AIStore cluster for tests: a real one if AIS_ENDPOINT is set, else a double that behaves like one.
+
+The double is a proxy and two targets on loopback, each a server of its own, written after what a cluster of version
+5.0 was seen to do: GET is answered 301, all else 307; a redirect carries `pid` and `utm`; errors are JSON; a target
+refuses what was not redirected to it; a proxy answers PUT without reading the body.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from servers.aistore_nodes import Answer, Node, Proxy, Stored, Target
+
+REAL_ENDPOINT = os.environ.get("AIS_ENDPOINT")
+REAL_TOKEN = os.environ.get("AIS_AUTHN_TOKEN")
+
+
+class DoubleCluster:
+    """The double; its attributes make it misbehave, ask for tokens (`secret`) or sign its redirects (`signed`)."""
+
+    def __init__(self) -> None:
+        self.buckets: set[str] = set()
+        self.objects: dict[str, dict[tuple[str, str], Stored]] = {"t1": {}, "t2": {}}
+        self.smap = ["t1", "t2"]
+        self.refusals: list[Answer] = []
+        self.cuts: list[int | None] = []
+        self.batch_cuts: list[int | None] = []
+        self.noticed_after: dict[str, int] = {}
+        self.back_after: dict[str, int] = {}
+        self.bodies_at_proxy = 0
+        self.page = 1000
+        self.starting = self.garbled = self.signed = self.range_checksums = False
+        self.checksums = True
+        self.secret: bytes | None = None
+        self.nodes = {"p1": Node(self, "p1", Proxy)} | {name: Node(self, name, Target) for name in self.objects}
+
+    @property
+    def endpoint(self) -> str:
+        return self.nodes["p1"].address
+
+    def close(self) -> None:
+        for node in self.nodes.values():
+            node.kill()
+
+    def place(self, bucket: str, name: str) -> str:
+        """The target with the highest random weight; one that is dead stays in the map until it is noticed."""
+        target = max(self.smap, key=lambda each: hashlib.sha1(f"{each}/{bucket}/{name}".encode()).digest())
+        for waits, happens in ((self.noticed_after, self.smap.remove), (self.back_after, self.revive)):
+            if target in waits:
+                waits[target] -= 1
+                if waits[target] < 0:
+                    del waits[target]
+                    happens(target)
+                    return self.place(bucket, name)
+        return target
+
+    def kill(self, target: str, *, noticed_after: int | None = None, back_after: int | None = None) -> None:
+        """A target dies; the proxy notices, or it comes back, after so many redirects to it."""
+        self.nodes[target].kill()
+        if noticed_after is not None:
+            self.noticed_after[target] = noticed_after
+        if back_after is not None:
+            self.back_after[target] = back_after
+
+    def revive(self, target: str) -> None:
+        port = self.nodes[target].server_address[1]
+        self.nodes[target] = Node(self, target, Target, port)
+
+    def mirror(self) -> None:
+        """Every target has every object."""
+        merged = self.objects["t1"] | self.objects["t2"]
+        self.objects = {name: dict(merged) for name in self.objects}
+
+    def live_target(self) -> str:
+        return self.smap[0]
+
+    def names(self, bucket: str) -> set[str]:
+        return {name for each in self.objects.values() for found, name in each if found == bucket}
+
+    def find(self, bucket: str, name: str) -> Stored:
+        return next(each[bucket, name] for each in self.objects.values() if (bucket, name) in each)
+
+    def lookup(self, bucket: str, name: str) -> bytes | None:
+        return self.find(bucket, name).data if name in self.names(bucket) else None
+
+    def destroy(self, bucket: str) -> None:
+        self.buckets.discard(bucket)
+        for each in self.objects.values():
+            for key in [key for key in each if key[0] == bucket]:
+                del each[key]
+
+    def signature(self, text: str) -> str:
+        return hmac.new(b"redirects", text.encode(), hashlib.sha256).hexdigest()[:32]
+
+    def seen(self, kind: str) -> list[tuple[str, str, dict[str, str]]]:
+        """The requests that proxies (p) or targets (t) got."""
+        return [request for name, node in self.nodes.items() if name.startswith(kind) for request in node.seen]
+
+
+@dataclass
+class Bucket:
+    """A bucket of the cluster under test, filled without the code that is tested."""
+
+    endpoint: str
+    name: str
+    double: DoubleCluster | None = None
+
+    def url(self, name: str) -> str:
+        return f"ais://{self.name}/{name}"
+
+    def put(self, name: str, data: bytes) -> str:
+        address = f"{self.endpoint}/v1/objects/{self.name}/{quote(name)}?provider=ais"
+        request("PUT", request("PUT", address).headers["Location"], data)
+        return self.url(name)
+
+    def get(self, name: str) -> bytes | None:
+        try:
+            return request("GET", f"{self.endpoint}/v1/objects/{self.name}/{quote(name)}?provider=ais").read()
+        except urllib.error.HTTPError as error:
+            if error.code != 404:
+                raise
+            return None
+
+
+class _Unfollowed(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, req: Any, *answer: Any) -> Any:
+        return super().redirect_request(req, *answer) if req.get_method() == "GET" else None
+
+
+def request(method: str, address: str, body: bytes | None = None) -> Any:
+    headers = {"Authorization": f"Bearer {REAL_TOKEN}"} if REAL_TOKEN and REAL_ENDPOINT else {}
+    asked = urllib.request.Request(address, data=body, method=method, headers=headers)
+    opener = urllib.request.build_opener(_Unfollowed, urllib.request.ProxyHandler({}))
+    try:
+        return opener.open(asked, timeout=30)
+    except urllib.error.HTTPError as error:
+        if error.code in (301, 307):
+            return error
+        raise
+
+
+@pytest.fixture
+def ais_double(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
+    """A bucket in a double of its own, to be broken at will."""
+    double = DoubleCluster()
+    double.buckets.add("b")
+    monkeypatch.setenv("AIS_ENDPOINT", double.endpoint)
+    monkeypatch.delenv("AIS_AUTHN_TOKEN", raising=False)
+    yield Bucket(double.endpoint, "b", double)
+    double.close()
+
+
+@pytest.fixture
+def ais_bucket(request: pytest.FixtureRequest) -> Iterator[Bucket]:
+    """An empty bucket: of the cluster that AIS_ENDPOINT names, else of a double."""
+    if REAL_ENDPOINT is None:
+        yield request.getfixturevalue("ais_double")
+        return
+    bucket = Bucket(REAL_ENDPOINT.rstrip("/"), f"test-{secrets.token_hex(6)}")
+    _action(bucket, "POST", "create-bck")
+    yield bucket
+    _action(bucket, "DELETE", "destroy-bck")
+
+
+def _action(bucket: Bucket, method: str, action: str) -> None:
+    address = f"{bucket.endpoint}/v1/buckets/{bucket.name}?provider=ais"
+    request(method, address, json.dumps({"action": action}).encode())
