@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+import pytest
+
+from webdataset.gopen import gopen
+from webdataset.storage import aws, google, s3
 from webdataset.storage.client import Client
 
 _NUMBERS = itertools.count()
@@ -23,6 +30,16 @@ class ObjectServer:
     def environment(self, port: int | None = None) -> dict[str, str]:
         """The variables to set; with a port, those for a way to the server through that one."""
         raise NotImplementedError
+
+    @property
+    def data_port(self) -> int:
+        """Where the bytes of objects come from."""
+        return self.port
+
+    def store(self, url: str, data: bytes) -> None:
+        """Put an object there."""
+        with gopen(url, "wb") as stream:
+            stream.write(data)
 
     def wrong_key(self) -> dict[str, str]:
         """The variables of somebody with a wrong secret."""
@@ -42,3 +59,19 @@ class ObjectServer:
 def asked(client: Client, method: str, path: str, **options: Any) -> Any:
     """A request of our own to the server, below the store's interface."""
     return client.ask(method, lambda: path, **options)
+
+
+@pytest.fixture
+def nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """A machine on which nobody has logged in to anything, and which is no machine of a cloud."""
+    kinds = ("AWS_", "AZURE_", "GOOGLE_", "HF_", "HUGGING_FACE_", "STORAGE_EMULATOR_", "CLOUDSDK_", "USE_AIS_FOR")
+    for name in list(os.environ):
+        if name.startswith(kinds):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("GCE_METADATA_HOST", "127.0.0.1:1")
+    yield
+    for remembered in (aws._sections, aws._from_boto3, aws._from_role, google._from_file, google._from_machine):
+        remembered.cache_clear()
+    s3._regions.cache_clear()

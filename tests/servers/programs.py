@@ -15,9 +15,8 @@ from pathlib import Path
 import pytest
 
 START_SECONDS = 60.0
-ROOT = Path(__file__).resolve().parents[2]
 # beside this Python, and where `./run servers` puts the programs of npm
-FOLDERS = [Path(sys.executable).parent, ROOT / ".venv" / "node" / "node_modules" / ".bin", ROOT / "node_modules" / ".bin"]
+FOLDERS = [Path(sys.prefix) / "bin", Path(sys.prefix) / "node" / "node_modules" / ".bin"]
 
 
 def program(name: str, package: str) -> str:

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from webdataset.errors import MissingShardError, StorageError
 
 from .http import HttpStream
+from .reader import reading_ahead
 from .requests import Answer, request
 from .stores import Store
 from .uploads import Upload
@@ -53,8 +54,9 @@ class Client(ABC):
 
     cures: ClassVar[Mapping[str, Cure]] = {}
 
-    def __init__(self, url: str, **connection: Any) -> None:
+    def __init__(self, url: str, *, connections: int | None = None, **connection: Any) -> None:
         self.url = url
+        self.connections = connections
         self.connection = connection
 
     # -- what a store is made of -----------------------------------------------------------------
@@ -88,14 +90,15 @@ class Client(ABC):
 
     # -- asking ----------------------------------------------------------------------------------
 
-    def stream(self) -> HttpStream:
-        """The bytes of the object."""
+    def stream(self) -> Any:
+        """The bytes of the object, read ahead in the background."""
         try:
-            return self._stream()
+            stream = self._stream()
         except StorageError as exn:
             if not self._answered(exn):
                 raise
-        return self._stream()
+            stream = self._stream()
+        return reading_ahead(stream, self.connections)
 
     def size(self) -> int:
         """The size of the object in bytes."""
@@ -172,7 +175,7 @@ class ClientStore(Store):
     def __init__(self, client: Callable[..., Client]) -> None:
         self.client = client
 
-    def open(self, url: str, **options: Any) -> HttpStream:
+    def open(self, url: str, **options: Any) -> Any:
         return self.client(url, **options).stream()
 
     def list(self, prefix: str, **options: Any) -> Iterator[tuple[str, int]]:

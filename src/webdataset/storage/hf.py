@@ -18,6 +18,7 @@ from .requests import Answer
 from .uploads import FileUpload
 
 ENDPOINT = "https://huggingface.co"
+FORM = "hf://datasets/owner/name[@revision]/path"
 KINDS = ("datasets", "spaces", "models")
 _NEXT = re.compile(r'<([^>]*)>\s*;\s*rel="?next"?')
 _LOGIN = "set HF_TOKEN to a token that may do this, from huggingface.co/settings/tokens"
@@ -56,6 +57,8 @@ class HubClient(Client):
 
     def address(self, query: Query = ()) -> str:
         place = self.place
+        if not place.path:
+            raise StorageError("this url names no file of the repository", url=self.url, hint=f"write {FORM}")
         kind = "" if place.kind == "models" else f"{place.kind}/"
         revision = quote(place.revision, safe="%")
         return f"{self.endpoint}/{kind}{place.repository}/resolve/{revision}/{quoted(place.path)}{query_text(query)}"
@@ -110,9 +113,8 @@ def place_of(url: str) -> Place:
     kind, _, after = rest.partition("/")
     kind, after = (kind, after) if kind in KINDS else ("models", rest)
     words = after.split("/", 2)
-    if len(words) < 3 or not words[0] or not words[1].partition("@")[0] or not words[2].strip("/"):
-        hint = "hf://datasets/owner/name[@revision]/path"
-        raise StorageError("this url names no file of a repository", url=url, hint=f"write {hint}")
+    if len(words) < 3 or not words[0] or not words[1].partition("@")[0]:
+        raise StorageError("this url names no file of a repository", url=url, hint=f"write {FORM}")
     name, _, revision = words[1].partition("@")
     root = f"{scheme}://{rest[: len(rest) - len(words[2])]}"
     return Place(root, kind, f"{words[0]}/{name}", revision or "main", words[2])

@@ -1,0 +1,146 @@
+"""Azure: whose key it is, SAS tokens, and urls that name an account."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import sys
+import time
+from urllib.parse import quote
+
+import pytest
+
+from servers.doubles import Double, Reply, ranged
+from webdataset.errors import StorageError
+from webdataset.gopen import gopen
+from webdataset.storage.azure import AzureClient
+from webdataset.storage.azure_account import EMULATOR_ACCOUNT, EMULATOR_KEY, Account, account_for
+
+pytestmark = pytest.mark.usefixtures("nobody")
+
+KEY = base64.b64encode(b"hush").decode()
+
+
+def account(host="", **options):
+    return account_for(host, options.pop("endpoint", None), anonymous=options.pop("anonymous", False), url="az://c/b")
+
+
+# -- whose key it is -------------------------------------------------------------------------------
+
+
+def test_a_connection_string_says_it_all(monkeypatch):
+    text = f"DefaultEndpointsProtocol=https;AccountName=me;AccountKey={KEY};EndpointSuffix=core.windows.net"
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", text)
+    assert account() == Account("me", "https://me.blob.core.windows.net", KEY)
+    assert account("me.dfs.core.windows.net") == account()
+    assert account(anonymous=True) == Account("me", "https://me.blob.core.windows.net")
+
+
+def test_a_connection_string_may_hold_a_sas_token(monkeypatch):
+    text = "BlobEndpoint=https://me.blob.core.windows.net/;SharedAccessSignature=sv=2021&sig=hush%3D"
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", text)
+    assert account() == Account("me", "https://me.blob.core.windows.net", sas="sv=2021&sig=hush%3D")
+    assert "hush" not in repr(account())
+
+
+def test_the_emulator_has_a_short_name(monkeypatch):
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", "UseDevelopmentStorage=true")
+    assert account() == Account(EMULATOR_ACCOUNT, f"http://127.0.0.1:10000/{EMULATOR_ACCOUNT}", EMULATOR_KEY)
+
+
+def test_an_account_and_its_key_come_from_the_environment(monkeypatch):
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "me")
+    monkeypatch.setenv("AZURE_STORAGE_KEY", KEY)
+    assert account() == Account("me", "https://me.blob.core.windows.net", KEY)
+
+
+def test_the_key_of_one_account_is_not_shown_to_another(monkeypatch):
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "me")
+    monkeypatch.setenv("AZURE_STORAGE_KEY", KEY)
+    assert account("other.dfs.core.windows.net").key == ""
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", f"AccountName=me;AccountKey={KEY}")
+    assert account("other.dfs.core.windows.net").key == ""
+
+
+@pytest.mark.parametrize(
+    ("url", "address"),
+    [("abfs://data@me.dfs.core.windows.net/a b/c.tar", "https://me.blob.core.windows.net/data/a%20b/c.tar"),
+     ("abfss://data@me.dfs.core.chinacloudapi.cn/c.tar", "https://me.blob.core.chinacloudapi.cn/data/c.tar"),
+     ("az://data@me.blob.core.windows.net/c.tar", "https://me.blob.core.windows.net/data/c.tar")],
+)  # fmt: skip
+def test_urls_may_name_their_account(url, address):
+    assert AzureClient(url, anonymous=True).address() == address
+
+
+def test_errors_before_any_request(monkeypatch):
+    with pytest.raises(StorageError, match=r"names no account .*AZURE_STORAGE_ACCOUNT"):
+        gopen("az://container/a.tar")
+    with pytest.raises(StorageError, match="names no container"):
+        gopen("az:///a.tar")
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", "nonsense")
+    with pytest.raises(StorageError, match="CONNECTION_STRING names no account"):
+        gopen("az://container/a.tar")
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", "AccountName=me;AccountKey=h?sh")
+    with pytest.raises(StorageError, match="not base64") as caught:
+        gopen("az://container/a.tar")
+    assert "h?sh" not in str(caught.value)
+
+
+# -- what is sent ----------------------------------------------------------------------------------
+
+
+def test_without_credentials_requests_carry_none(monkeypatch):
+    monkeypatch.setitem(sys.modules, "azure.identity", None)
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "me")
+    with Double(lambda question: ranged(question, b"data", '"1"')) as double:
+        assert gopen("az://container/a.tar", endpoint=double.url).read() == b"data"
+        assert "authorization" not in double.questions[0].headers
+
+
+def test_a_container_that_is_not_public_is_an_error_with_the_cure(monkeypatch):
+    monkeypatch.setitem(sys.modules, "azure.identity", None)
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "me")
+    refusal = Reply(409, b"", {"x-ms-error-code": "PublicAccessNotPermitted"})
+    line = r"account is not public .*set AZURE_STORAGE_KEY"
+    with Double(lambda question: refusal) as double, pytest.raises(StorageError, match=line):
+        gopen("az://container/a.tar", endpoint=double.url)
+
+
+def sas_token(container, permissions="rl", seconds=3600):
+    """A token as the portal makes one, signed with the emulator's key."""
+    expiry = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + seconds))
+    resource = f"/blob/{EMULATOR_ACCOUNT}/{container}"
+    lines = [permissions, "", expiry, resource, "", "", "", "2021-06-08", "c", *[""] * 7]
+    digest = hmac.new(base64.b64decode(EMULATOR_KEY), "\n".join(lines).encode(), hashlib.sha256).digest()
+    signature = quote(base64.b64encode(digest).decode(), safe="")
+    return f"sv=2021-06-08&sr=c&sp={permissions}&se={quote(expiry)}&sig={signature}"
+
+
+@pytest.fixture
+def shared(azurite_server, monkeypatch):
+    """A container with one blob; afterwards only a SAS token is known."""
+    for name, value in azurite_server.environment().items():
+        monkeypatch.setenv(name, value)
+    bucket = azurite_server.bucket()
+    azurite_server.store(f"{bucket}/a.tar", b"data")
+    monkeypatch.delenv("AZURE_STORAGE_CONNECTION_STRING")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", EMULATOR_ACCOUNT)
+    monkeypatch.setenv("AZURE_STORAGE_ENDPOINT", f"http://127.0.0.1:{azurite_server.port}/{EMULATOR_ACCOUNT}")
+    return bucket
+
+
+def test_a_sas_token_reads_and_lists(shared, monkeypatch):
+    monkeypatch.setenv("AZURE_STORAGE_SAS_TOKEN", "?" + sas_token(shared.removeprefix("az://")))
+    assert gopen(f"{shared}/a.tar").read() == b"data"
+    assert list(AzureClient(f"{shared}/").list()) == [(f"{shared}/a.tar", 4)]
+
+
+@pytest.mark.parametrize("options", [{"seconds": -60}, {"permissions": "w"}])
+def test_a_sas_token_that_has_ended_or_permits_too_little_is_an_error_without_it(shared, monkeypatch, options):
+    token = sas_token(shared.removeprefix("az://"), **options)
+    monkeypatch.setenv("AZURE_STORAGE_SAS_TOKEN", token)
+    with pytest.raises(StorageError, match=r"\(403 .*; check") as caught:
+        gopen(f"{shared}/a.tar")
+    assert token.partition("sig=")[2] not in str(caught.value)
+    assert "sig=" not in str(caught.value)

@@ -1,0 +1,351 @@
+"""What every object store does, on a real server or a double of it: one suite for all."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import pickle
+import re
+import threading
+import time
+
+import pytest
+
+import webdataset as wds
+from servers.sshd import CuttingProxy
+from tests_support import numbered, tar_bytes
+from webdataset.errors import MissingShardError, ShardWarning, StorageError
+from webdataset.gopen import gopen
+from webdataset.storage import stores, uploads
+from webdataset.storage.stores import is_pattern, matching, store_for
+from webdataset.storage.urls import expanded
+
+WRITABLE = ["moto", pytest.param("ceph", marks=pytest.mark.slow), "azurite", "gcs"]
+ALL = [*WRITABLE, "hub"]
+# letters that addresses, signatures and lists each treat in their own way
+STRANGE = "a b/c+d%20e/ü~!$&'()=@,;:/x.tar"
+
+
+def started(request, nobody, monkeypatch):
+    server = request.getfixturevalue(f"{request.param}_server")
+    for name, value in server.environment().items():
+        monkeypatch.setenv(name, value)
+    return server
+
+
+@pytest.fixture(params=ALL)
+def server(request, nobody, monkeypatch):
+    return started(request, nobody, monkeypatch)
+
+
+@pytest.fixture(params=WRITABLE)
+def writable(request, nobody, monkeypatch):
+    return started(request, nobody, monkeypatch)
+
+
+@pytest.fixture
+def cutting(monkeypatch):
+    """A way to the server that breaks after so many bytes of each connection."""
+    proxies = []
+
+    def cut(server, cuts):
+        proxies.append(CuttingProxy(server.data_port, cuts))
+        for name, value in server.environment(proxies[-1].port).items():
+            monkeypatch.setenv(name, value)
+        return proxies[-1]
+
+    yield cut
+    for proxy in proxies:
+        proxy.close()
+
+
+def read(url, **options):
+    with gopen(url, **options) as stream:
+        return stream.read()
+
+
+def put(url, data):
+    with gopen(url, "wb") as stream:
+        stream.write(data)
+
+
+def write_one_good_and_one_bad_sample(url):
+    with wds.TarWriter(url) as sink:
+        sink.write({"__key__": "a", "bin": bytes(2 * uploads.FIRST_PART_BYTES)})
+        sink.write({"no": b"key"})
+
+
+# -- reading ---------------------------------------------------------------------------------------
+
+
+def test_an_object_is_read_whole(server):
+    url = f"{server.bucket()}/train/a.tar"
+    server.store(url, b"hello" * 100_000)
+    assert read(url) == b"hello" * 100_000
+    assert store_for(url).size(url) == 500_000
+
+
+def test_an_empty_object_is_empty(server):
+    url = f"{server.bucket()}/empty"
+    server.store(url, b"")
+    assert read(url) == b""
+    assert store_for(url).size(url) == 0
+
+
+def test_a_name_may_hold_any_letters(server):
+    bucket = server.bucket()
+    server.store(f"{bucket}/{STRANGE}", b"strange")
+    assert read(f"{bucket}/{STRANGE}") == b"strange"
+    assert list(store_for(bucket).list(f"{bucket}/a b/")) == [(f"{bucket}/{STRANGE}", 7)]
+
+
+def test_a_broken_connection_is_taken_up_where_it_broke(server, cutting):
+    data = os.urandom(3_000_000)
+    url = f"{server.bucket()}/a.tar"
+    server.store(url, data)
+    proxy = cutting(server, [1_000_000, 500_000, 1_200_000])
+    assert read(url, first_pause=0.01) == data
+    assert proxy.connections == 4
+
+
+def test_an_object_that_changes_under_a_broken_connection_is_an_error(server, cutting):
+    url = f"{server.bucket()}/a.tar"
+    server.store(url, os.urandom(3_000_000))
+    cutting(server, [1_000_000])
+    with gopen(url, first_pause=0.01) as stream:
+        start = stream.read(1000)
+        server.store(url, os.urandom(3_000_000))
+        with pytest.raises(StorageError, match=r"changed|Precondition|412|404") as caught:
+            stream.read()
+    assert len(start) == 1000
+    assert url in str(caught.value)
+
+
+def test_a_dataset_is_read_from_a_store(server):
+    bucket = server.bucket()
+    for i in range(3):
+        server.store(f"{bucket}/train-{i}.tar", tar_bytes(numbered(10, start=10 * i)))
+    server.store(f"{bucket}/other.tar", tar_bytes(numbered(10, start=90)))
+    keys = [sample["__key__"] for sample in wds.WebDataset(f"{bucket}/train-*.tar", shardshuffle=False)]
+    assert keys == [f"{i:06d}" for i in range(30)]
+
+
+def _keys_in_process(url, queue):
+    queue.put([sample["__key__"] for sample in wds.WebDataset(url, shardshuffle=False)])
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_child_process_reads_after_its_parent_has_read(server, method):
+    url = f"{server.bucket()}/a.tar"
+    server.store(url, tar_bytes(numbered(5)))
+    assert len(matching(url.replace("a.tar", "*.tar"))) == 1
+    assert len(read(url)) > 0
+    context = multiprocessing.get_context(method)
+    queue = context.SimpleQueue()
+    child = context.Process(target=_keys_in_process, args=(url, queue))
+    child.start()
+    assert queue.get() == [f"{i:06d}" for i in range(5)]
+    child.join()
+
+
+def test_threads_share_a_store(server):
+    bucket = server.bucket()
+    for i in range(8):
+        server.store(f"{bucket}/{i}", bytes([i]) * 100_000)
+    found = {}
+
+    def one(i):
+        found[i] = read(f"{bucket}/{i}")
+
+    threads = [threading.Thread(target=one, args=(i,)) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {i: bytes([i]) * 100_000 for i in range(8)}
+
+
+# -- lists and patterns ----------------------------------------------------------------------------
+
+
+def test_a_list_has_all_pages(server, monkeypatch):
+    for module in ("s3", "gcs", "azure"):
+        monkeypatch.setattr(f"webdataset.storage.{module}.LIST_PAGE", 2)
+    server.page = 2
+    bucket = server.bucket()
+    for i in range(5):
+        server.store(f"{bucket}/d/{i}.tar", b"x" * i)
+    server.store(f"{bucket}/e.tar", b"")
+    assert sorted(store_for(bucket).list(f"{bucket}/d/")) == [(f"{bucket}/d/{i}.tar", i) for i in range(5)]
+    assert len(list(store_for(bucket).list(f"{bucket}/"))) == 6
+
+
+def test_patterns_expand_as_in_a_shell(server):
+    bucket = server.bucket()
+    names = ["a-0.tar", "a-1.tar", "b-0.tar", "a-x.txt", "sub/a-0.tar", "sub/deep/a-1.tar"]
+    for name in names:
+        server.store(f"{bucket}/{name}", b"x")
+    assert expanded(f"{bucket}/*.tar") == [f"{bucket}/{name}" for name in ("a-0.tar", "a-1.tar", "b-0.tar")]
+    assert expanded(f"{bucket}/a-?.tar") == [f"{bucket}/a-0.tar", f"{bucket}/a-1.tar"]
+    assert expanded(f"{bucket}/[!a]-0.tar") == [f"{bucket}/b-0.tar"]
+    assert expanded(f"{bucket}/**/a-1.tar") == [f"{bucket}/a-1.tar", f"{bucket}/sub/deep/a-1.tar"]
+    assert expanded(f"{bucket}/{{b,a}}-*.tar") == [f"{bucket}/{name}" for name in ("b-0.tar", "a-0.tar", "a-1.tar")]
+    assert expanded(f"{bucket}/sub/*::x.tar") == [f"{bucket}/sub/a-0.tar", "x.tar"]
+
+
+def test_a_pattern_that_matches_nothing_is_an_error(server):
+    bucket = server.bucket()
+    server.store(f"{bucket}/a.tar", b"x")
+    with pytest.raises(MissingShardError, match=r"no object matches .*none-\*\.tar"):
+        wds.WebDataset(f"{bucket}/none-*.tar", shardshuffle=False)
+
+
+def test_an_object_that_looks_like_a_pattern_stands_for_itself(server):
+    bucket = server.bucket()
+    server.store(f"{bucket}/a[1].tar", b"itself")
+    server.store(f"{bucket}/a1.tar", b"other")
+    assert expanded(f"{bucket}/a[1].tar") == [f"{bucket}/a[1].tar"]
+    assert read(f"{bucket}/a[1].tar") == b"itself"
+
+
+# -- errors ----------------------------------------------------------------------------------------
+
+
+def test_a_missing_object_is_one_line_at_once(server):
+    url = f"{server.bucket()}/none.tar"
+    before = time.monotonic()
+    with pytest.raises(MissingShardError, match=r"there is no such .*none\.tar\]; check the name") as caught:
+        read(url)
+    with pytest.raises(MissingShardError, match="there is no such"):
+        store_for(url).size(url)
+    assert time.monotonic() - before < 5
+    assert "\n" not in str(caught.value)
+    assert pickle.loads(pickle.dumps(caught.value)).url == url
+
+
+def test_a_missing_bucket_is_one_line_at_once(server):
+    bucket = server.bucket()[:-1] + "none"
+    before = time.monotonic()
+    for job in (lambda: read(f"{bucket}/a.tar"), lambda: expanded(f"{bucket}/*.tar")):
+        with pytest.raises(StorageError, match=r"there is no such (bucket|container|repository)"):
+            job()
+    assert time.monotonic() - before < 5
+
+
+def test_a_wrong_key_is_one_line_at_once_without_the_key(server, monkeypatch):
+    if not server.checks_keys:
+        return  # this one accepts anybody; tests of its own show what it does with tokens
+    url = f"{server.bucket()}/a.tar"
+    server.store(url, b"x")
+    for name, value in server.wrong_key().items():
+        monkeypatch.setenv(name, value)
+    before = time.monotonic()
+    for job in (lambda: read(url), lambda: put(url, b"y"), lambda: expanded(url + "*")):
+        with pytest.raises(StorageError, match=r"40[13] .*; check") as caught:
+            job()
+        assert not re.search(r"wrong\b(?! \()|d3Jvbmc|Signature=", str(caught.value).replace("key is wrong", ""))
+    assert time.monotonic() - before < 5
+
+
+# -- writing ---------------------------------------------------------------------------------------
+
+
+def test_a_shard_written_to_a_store_is_read_from_it(writable):
+    bucket = writable.bucket()
+    done = []
+    with wds.ShardWriter(f"{bucket}/out-%06d.tar", maxcount=3, post=done.append, verbose=0) as sink:
+        for i in range(7):
+            sink.write({"__key__": f"{i:04d}", "txt": f"text{i}", "cls": i})
+    assert done == [f"{bucket}/out-{i:06d}.tar" for i in range(3)]
+    samples = list(wds.WebDataset(f"{bucket}/out-*.tar", shardshuffle=False).decode())
+    assert [(sample["__key__"], sample["txt"], sample["cls"]) for sample in samples] == [
+        (f"{i:04d}", f"text{i}", i) for i in range(7)
+    ]
+
+
+@pytest.mark.parametrize("extra", [-1, 0, 1])
+def test_an_object_in_parts_is_the_same_bytes(writable, extra):
+    url = f"{writable.bucket()}/big"
+    data = os.urandom(3 * uploads.FIRST_PART_BYTES + extra)
+    with gopen(url, "wb") as stream:
+        for start in range(0, len(data), 1_000_003):
+            stream.write(memoryview(data)[start : start + 1_000_003])
+    assert read(url) == data
+    assert writable.unfinished(url.rpartition("/")[0]) == 0
+
+
+def test_nothing_is_visible_before_the_end(writable):
+    bucket = writable.bucket()
+    stream = gopen(f"{bucket}/a.tar", "wb")
+    stream.write(bytes(2 * uploads.FIRST_PART_BYTES + 1))
+    assert list(store_for(bucket).list(f"{bucket}/")) == []
+    stream.close()
+    assert [size for _, size in store_for(bucket).list(f"{bucket}/")] == [2 * uploads.FIRST_PART_BYTES + 1]
+
+
+def test_an_exception_leaves_no_object_no_part_and_the_old_one_as_it_was(writable):
+    bucket = writable.bucket()
+    put(f"{bucket}/old.tar", b"old")
+    for name in ("old.tar", "new.tar"):
+        with pytest.raises(ValueError, match="key"):
+            write_one_good_and_one_bad_sample(f"{bucket}/{name}")
+    assert list(store_for(bucket).list(f"{bucket}/")) == [(f"{bucket}/old.tar", 3)]
+    assert writable.unfinished(bucket) == 0
+
+
+def test_a_writer_that_is_forgotten_leaves_nothing(writable):
+    bucket = writable.bucket()
+    sink = wds.TarWriter(f"{bucket}/a.tar")
+    sink.write({"__key__": "a", "bin": bytes(2 * uploads.FIRST_PART_BYTES)})
+    with pytest.warns(ShardWarning, match="never closed"):
+        del sink
+    assert list(store_for(bucket).list(f"{bucket}/")) == []
+    assert writable.unfinished(bucket) == 0
+
+
+def test_a_part_is_sent_again_after_a_broken_connection(writable, cutting, monkeypatch):
+    url = f"{writable.bucket()}/a.tar"
+    data = os.urandom(3 * uploads.FIRST_PART_BYTES + 5)
+    # the answer to the first request comes through, those to the next two do not
+    cutting(writable, [None, 1, 1])
+    with gopen(url, "wb", first_pause=0.01) as stream:
+        stream.write(data)
+    for name, value in writable.environment().items():
+        monkeypatch.setenv(name, value)
+    assert read(url) == data
+    assert writable.unfinished(url.rpartition("/")[0]) == 0
+
+
+def test_writing_to_a_missing_bucket_is_an_error_and_ends_at_once(writable):
+    bucket = writable.bucket()[:-1] + "none"
+    for size in (10, 2 * uploads.FIRST_PART_BYTES):
+        with pytest.raises(MissingShardError, match="there is no such"):
+            put(f"{bucket}/a.tar", bytes(size))
+
+
+# -- without a server ------------------------------------------------------------------------------
+
+
+def test_only_stores_have_patterns():
+    assert is_pattern("s3://bucket/a*.tar")
+    assert is_pattern("abfs://c@account.dfs.core.windows.net/a?.tar")
+    assert not is_pattern("http://host/a*.tar")
+    assert not is_pattern("s3://bucket[1]/a.tar")
+    assert not is_pattern("pipe:cat *.tar")
+    assert expanded("http://[::1]:80/a?x=*") == ["http://[::1]:80/a?x=*"]
+
+
+def test_a_scheme_without_a_store_is_an_error():
+    with pytest.raises(StorageError, match="no url of an object store"):
+        store_for("http://host/a.tar")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "matches"),
+    [("*.tar", "a.tar", True), ("*.tar", "d/a.tar", False), ("**.tar", "d/a.tar", True), ("[a-c]", "b", True),
+     ("[!a-c]", "b", False), ("[!a]", "/", False), ("[]x]", "]", True), ("[z-a]", "m", False), ("[", "[", True),
+     ("a.tar", "aXtar", False), ("[\\d]", "5", False), ("[[]", "[", True), ("[a&&b]", "&", True), ("?", "ü", True),
+     ("**/x", "x", True), ("a/**/x", "a/b/c/x", True), ("[^a]", "^", True), ("*", "", True)],
+)  # fmt: skip
+def test_patterns_match_as_in_a_shell(pattern, name, matches):
+    assert bool(stores._regex(f"s3://b/{pattern}", 7).fullmatch(f"s3://b/{name}")) == matches
