@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import os
 import pickle
 import resource
@@ -413,3 +414,46 @@ def test_records_of_cbor_become_samples(tmp_path):
     assert [(sample["__key__"], sample["x"]) for sample in samples] == [("a", 1), ("b", 2)]
     with pytest.raises(ShardError, match="CBOR"):
         list(cbors_to_samples()([f"pipe:head -c 20 {tmp_path}/a.cbors"]))
+
+
+def test_an_archive_without_an_end_marker_from_a_command_is_read_but_not_kept(tmp_path, folder):
+    (tmp_path / "a.tar").write_bytes(tar_bytes(numbered(3), end=False))
+    (source,) = FileCache(folder)([f"pipe:cat {tmp_path}/a.tar"])
+    assert read(source) == tar_bytes(numbered(3), end=False)
+    assert shown(folder) == []
+
+
+def test_a_validator_of_the_users_sees_the_whole_before_anything_is_read(shard, folder):
+    sizes = []
+    cache = FileCache(folder, validator=lambda path: sizes.append(os.path.getsize(path)) or len(sizes) > 1)
+    with pytest.raises(ValueError, match="not a tar archive"):
+        cache.open(f"pipe:cat {shard}")
+    assert sizes == [len(TAR)]
+    assert read(cache.open(f"pipe:cat {shard}")) == TAR
+
+
+def test_standard_input_is_not_kept(shard, folder):
+    opened = "FileCache(sys.argv[1]).open('-')['stream']"
+    program = f"import sys; from webdataset.cache import FileCache; print(len({opened}.read()))"
+    for data in (TAR, TAR[:512]):
+        done = subprocess.run([sys.executable, "-c", program, folder], input=data, stdout=subprocess.PIPE, check=True)
+        assert int(done.stdout) == len(data)
+    assert not folder.exists()
+
+
+def test_what_others_put_into_the_folder_is_used(shard, folder):
+    folder.mkdir()
+    (folder / "a.tar").write_bytes(TAR)
+    (source,) = FileCache(folder, url_to_name=url_to_cache_name)(["http://nowhere.invalid/a.tar"])
+    assert read(source) == TAR
+
+
+def test_no_secret_is_written_into_the_folder(folder, monkeypatch):
+    from webdataset.gopen import gopen_schemes
+
+    monkeypatch.setitem(gopen_schemes, "mem", lambda url, mode, bufsize: io.BytesIO(TAR))
+    url = "mem://me:hunter2@h/a.tar?X-Amz-Signature=hunter2&token=hunter2"
+    assert read(FileCache(folder).open(url)) == TAR
+    everything = [name.encode() + (folder / name).read_bytes() for name in os.listdir(folder)]
+    assert len(everything) == 2
+    assert not any(b"hunter2" in part for part in everything)
