@@ -12,7 +12,7 @@ import time
 import pytest
 
 import webdataset as wds
-from servers.sshd import CuttingProxy
+from servers.faults import Cut, Fine, Reset, Stall
 from tests_support import numbered, tar_bytes
 from webdataset.errors import MissingShardError, ShardWarning, StorageError
 from webdataset.gopen import gopen
@@ -44,19 +44,16 @@ def writable(request, nobody, monkeypatch):
 
 
 @pytest.fixture
-def cutting(monkeypatch):
-    """A way to the server that breaks after so many bytes of each connection."""
-    proxies = []
+def breaking(monkeypatch, make_fault_proxy):
+    """Put a way that breaks as told between us and the server."""
 
-    def cut(server, cuts):
-        proxies.append(CuttingProxy(server.data_port, cuts))
-        for name, value in server.environment(proxies[-1].port).items():
+    def put_between(server, faults, **options):
+        proxy = make_fault_proxy(server.data_port, faults, **options)
+        for name, value in server.environment(proxy.port).items():
             monkeypatch.setenv(name, value)
-        return proxies[-1]
+        return proxy
 
-    yield cut
-    for proxy in proxies:
-        proxy.close()
+    return put_between
 
 
 def read(url, **options):
@@ -99,19 +96,28 @@ def test_a_name_may_hold_any_letters(server):
     assert list(store_for(bucket).list(f"{bucket}/a b/")) == [(f"{bucket}/{STRANGE}", 7)]
 
 
-def test_a_broken_connection_is_taken_up_where_it_broke(server, cutting):
+def test_a_broken_connection_is_taken_up_where_it_broke(server, breaking):
     data = os.urandom(3_000_000)
     url = f"{server.bucket()}/a.tar"
     server.store(url, data)
-    proxy = cutting(server, [1_000_000, 500_000, 1_200_000])
-    assert read(url, first_pause=0.01) == data
+    proxy = breaking(server, [Cut(1_000_000), Reset(500_000), Stall(1_200_000)])
+    assert read(url, first_pause=0.01, read_timeout=1.0) == data
     assert proxy.connections == 4
 
 
-def test_an_object_that_changes_under_a_broken_connection_is_an_error(server, cutting):
+def test_a_large_object_is_read_over_several_connections(server, breaking):
+    data = os.urandom(20 << 20)
+    url = f"{server.bucket()}/a.tar"
+    server.store(url, data)
+    proxy = breaking(server, [Fine(), Cut(1_000_000)], delay=0.01)
+    assert read(url, first_pause=0.01, connections=3) == data
+    assert proxy.connections >= 3
+
+
+def test_an_object_that_changes_under_a_broken_connection_is_an_error(server, breaking):
     url = f"{server.bucket()}/a.tar"
     server.store(url, os.urandom(3_000_000))
-    cutting(server, [1_000_000])
+    breaking(server, [Cut(1_000_000)])
     with gopen(url, first_pause=0.01) as stream:
         start = stream.read(1000)
         server.store(url, os.urandom(3_000_000))
@@ -303,11 +309,11 @@ def test_a_writer_that_is_forgotten_leaves_nothing(writable):
     assert writable.unfinished(bucket) == 0
 
 
-def test_a_part_is_sent_again_after_a_broken_connection(writable, cutting, monkeypatch):
+def test_a_part_is_sent_again_after_a_broken_connection(writable, breaking, monkeypatch):
     url = f"{writable.bucket()}/a.tar"
     data = os.urandom(3 * uploads.FIRST_PART_BYTES + 5)
     # the answer to the first request comes through, those to the next two do not
-    cutting(writable, [None, 1, 1])
+    breaking(writable, [Fine(), Cut(1), Reset(1)])
     with gopen(url, "wb", first_pause=0.01) as stream:
         stream.write(data)
     for name, value in writable.environment().items():

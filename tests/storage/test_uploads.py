@@ -220,6 +220,15 @@ def test_shards_are_written_to_a_web_server(dav):
     assert keys == ["0", "1", "2", "3"]
 
 
+def test_nginx_takes_shards(nginx):
+    with wds.ShardWriter(nginx.url("/new/folder/a-%02d.tar"), maxcount=2, verbose=0) as sink:
+        for i in range(4):
+            sink.write({"__key__": str(i), "bin": bytes(1_500_000)})
+    assert sorted(path.name for path in (nginx.files / "new" / "folder").iterdir()) == ["a-00.tar", "a-01.tar"]
+    found = wds.WebDataset(nginx.url("/new/folder/a-{00..01}.tar"), shardshuffle=False)
+    assert [(sample["__key__"], len(sample["bin"])) for sample in found] == [(str(i), 1_500_000) for i in range(4)]
+
+
 def test_a_file_is_put_again_after_an_error_of_the_moment_and_a_redirect(dav):
     dav.answers = [Reply(503), Reply(307, b"", {"Location": f"{dav.double.url}/b.tar"})]
     with gopen(f"{dav.double.url}/a.tar", "wb", first_pause=0.01) as stream:

@@ -22,7 +22,7 @@ from .requests import request
 
 SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 TOKEN_URI = "https://oauth2.googleapis.com/token"  # noqa: S105 - an address
-METADATA_HOST = "metadata.google.internal"
+METADATA_HOST = "169.254.169.254"  # its name may take a resolver long where there is no such machine
 _ADC = "application_default_credentials.json"
 
 

@@ -14,6 +14,7 @@ from urllib.parse import unquote_plus, urlsplit
 from xml.sax.saxutils import escape
 
 from webdataset.errors import MissingShardError, StorageError
+from webdataset.settings import settings
 
 from . import aws
 from .client import BAD_RANGE, Client, ClientStore, Cure, Query, bucket_and_key, pages, query_text, quoted
@@ -79,6 +80,8 @@ class S3Client(Client):
     def prepare(self, method: str, url: str, headers: dict[str, str], body: bytes = b"") -> dict[str, str]:
         keys = self.keys()
         if keys is not None:
+            if payer := settings.cloud("AWS_REQUEST_PAYER"):
+                headers = headers | {"x-amz-request-payer": payer}
             return signed(method, url, headers, keys, region=self.region, body=body)
         if body:
             headers = headers | {
