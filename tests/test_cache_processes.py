@@ -27,7 +27,7 @@ HELD = 28 * (512 + 3072)  # whole members
 
 def shard(number, samples=40, size=3000):
     """About 200 kB that no other shard begins with."""
-    return tar_bytes([(f"{number}-{i:04d}.bin", bytes([number + 1, i]) * (size // 2)) for i in range(samples)])
+    return tar_bytes([(f"{number}-{i:04d}.bin", bytes([number + 1, i % 256]) * (size // 2)) for i in range(samples)])
 
 
 class Server:
@@ -360,17 +360,31 @@ def test_a_second_reader_in_the_same_thread_reads_along(server, folder):
     assert server.requests["/0.tar"] == 1
 
 
-def test_when_the_first_reader_leaves_the_second_fetches_itself(server, folder):
+def test_when_the_first_reader_leaves_the_second_reads_on(server, folder):
     data = shard(0)
     url = server.put("/0.tar", data, held=HELD)
     first = Folder(folder).open(wanted(url))
     with Folder(folder).open(wanted(url)) as second:
         assert second.read(HELD) == data[:HELD]
-        server.held.clear()
         first.close()
+        server.release.set()
         assert second.read() == data[HELD:]
     assert visible(folder) == ["a.tar"]
-    assert server.requests["/0.tar"] == 2
+    assert server.requests["/0.tar"] == 1
+
+
+def test_when_all_readers_leave_the_file_is_given_up(server, folder):
+    data = shard(0, samples=1000)
+    url = server.put("/0.tar", data, held=HELD)
+    first = Folder(folder).open(wanted(url))
+    with Folder(folder).open(wanted(url)) as second:
+        assert second.read(HELD) == data[:HELD]
+        first.close()
+    server.release.set()
+    for thread in threading.enumerate():
+        if thread.name.startswith("webdataset"):
+            thread.join(5)
+    assert visible(folder) == []
 
 
 def test_a_forked_copy_of_a_reader_reads_along_and_leaves_the_file_to_its_parent(server, folder):

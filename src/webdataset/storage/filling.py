@@ -68,6 +68,7 @@ class Filling:
         self._crc32 = 0
         self._head = self._tail = b""
         self._stopping = False
+        self._left = False  # its reader has gone, but others read along
         self._thread: threading.Thread | None = None
         self._read = arriving(source).read
 
@@ -101,6 +102,8 @@ class Filling:
             self.error = exn
         finally:
             self._finish(published=published)
+            if self._left:
+                _quietly(self._end_source)
 
     def start(self) -> None:
         """Run in the background."""
@@ -113,7 +116,7 @@ class Filling:
         _quietly(self.source.close)
 
     def stop(self) -> None:
-        """The reader leaves: a file that is all but complete is completed, another one is given up."""
+        """The reader leaves: a file that others read, or that is all but complete, is completed, else given up."""
         thread = self._thread
         if self.owner != os.getpid():
             self._lock.release()  # a forked copy: the file belongs to the parent
@@ -124,6 +127,11 @@ class Filling:
             thread.join(GRACE_SECONDS)
         if self.over:
             thread.join()
+            return
+        if kept.is_in_use(self.temporary):
+            self._left = True
+            if self.done:
+                _quietly(self._end_source)
             return
         self._stopping = True
         if thread.is_alive():
@@ -144,7 +152,7 @@ class Filling:
                 self._room.look_again(self.written)
                 room += ROOM_BYTES
             data = self._read(CHUNK_BYTES)
-            if self._stopping:
+            if self._stopping or (self._left and not kept.is_in_use(self.temporary)):
                 raise _Stopped
         _close_checked(self.source)
         if self.length is not None and self.written != self.length:

@@ -163,15 +163,13 @@ class Growing:
         return os.pread(self.handle, size, position)
 
     def close(self) -> None:
-        try:
-            if self._direct is not None:
-                self._direct.close()
-            elif self.filling is not None:
-                self.filling.stop()
-                if self.filling.refused is not None:
-                    self._tell(self.filling.refused)
-        finally:
-            os.close(self.handle)
+        os.close(self.handle)
+        if self._direct is not None:
+            self._direct.close()
+        elif self.filling is not None:
+            self.filling.stop()
+            if self.filling.refused is not None:
+                self._tell(self.filling.refused)
 
     def _from_here(self, filling: Filling, position: int, size: int) -> bytes:
         with filling.changed:

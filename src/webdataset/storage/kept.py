@@ -236,6 +236,18 @@ def problem_with(entry: Entry) -> str | None:
     return None
 
 
+def is_in_use(path: str) -> bool:
+    """Whether somebody reads a file."""
+    try:
+        with open(os.open(path, os.O_RDONLY | NO_LINKS), "rb") as file:
+            fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
 def remove_unused(path: str) -> bool:
     """Remove a file that nobody reads, and the facts about it."""
     try:
