@@ -66,7 +66,7 @@ def target_of(source: str, target: str, sources: int = 1) -> str:
             return target
         target += "/"
     name = source if is_local(source) else source.partition("?")[0].partition("#")[0]
-    name = name.rstrip("/").rpartition("/")[2]
+    name = name.rpartition("/")[2]
     if source == "-" or scheme_of(source) == "pipe" or name in ("", ".", ".."):
         raise StorageError("this source has no name of its own", url=source, hint="name the file to write")
     return target + name
