@@ -150,6 +150,7 @@ class Proxy(Handler):
         if bucket not in cluster.buckets:
             raise Answer(404, message=f'bucket "ais://{bucket}" does not exist')
         if path[:3] == ["v1", "ml", "moss"]:
+            self.body()  # read over, so that the connection can be used again
             self.redirect(cluster, cluster.live_target(), 307, self.path.replace("?", "/xid/wid/1?", 1))
         name = "/".join(path[3 if path[0] == "v1" else 2 :])
         if int(self.headers.get("Content-Length") or 0):

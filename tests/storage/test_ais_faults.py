@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import threading
 import time
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import webdataset as wds
+from servers.aistore import Bucket, DoubleCluster
 from servers.aistore_nodes import Answer, token
 from tests_support import tar_bytes
 from webdataset import ais
@@ -142,6 +146,44 @@ def test_a_body_that_breaks_goes_on_at_the_exact_byte(bucket, double):
     with report.in_force(), open_ais(url, **QUICK) as stream:
         assert stream.read() == DATA
     assert report.as_dict()["shards_retried"] == 1
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.integers(0, 20_000), max_size=6), st.booleans(), st.integers(1, 70_000))
+def test_any_cuts_give_the_same_bytes(shared_bucket, cuts, ranges, size):
+    double = shared_bucket.double
+    double.cuts, double.range_checksums = list(cuts), ranges
+    with open_ais(shared_bucket.url("a"), **QUICK) as stream:
+        assert b"".join(iter(lambda: stream.read(size), b"")) == DATA
+    double.cuts = []
+
+
+@pytest.fixture(scope="module")
+def shared_bucket():
+    double = DoubleCluster()
+    double.buckets.add("b")
+    bucket = Bucket(double.endpoint, "b", double)
+    bucket.put("a", DATA)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AIS_ENDPOINT", double.endpoint)
+        yield bucket
+    double.close()
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_forked_process_reads_on_its_own(bucket):
+    url = bucket.put("a", DATA)
+    with open_ais(url) as stream:
+        first = stream.read(1000)
+        context = multiprocessing.get_context("fork")
+        with context.Pool(1) as pool:
+            assert pool.apply_async(_whole, (url,)).get(30) == DATA
+        assert first + stream.read() == DATA
+
+
+def _whole(url):
+    with open_ais(url) as stream:
+        return stream.read()
 
 
 def test_a_range_with_a_checksum_of_its_own_is_checked_by_asking(bucket, double):

@@ -14,7 +14,7 @@ import ssl
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote, urljoin, urlsplit
 
@@ -38,7 +38,7 @@ class Cluster:
     """One cluster, and how to speak to it; small, and the same in every process it is sent to."""
 
     endpoint: str
-    token: str | None = None
+    token: str | None = field(default=None, repr=False)
     patience: float | None = None
     connect_timeout: float = CONNECT_SECONDS
     read_timeout: float = STALL_SECONDS
@@ -199,10 +199,13 @@ class AisConnector(Connector):
     def _connector_to(self, location: str) -> Connector:
         source = addresses.parts_of(self.url, self._shown)
         addresses.redirected(source, location, self._shown)  # refused where it must not lead
-        target = location if urlsplit(location).netloc else urljoin(self.url, location)
+        return self._plain(location if urlsplit(location).netloc else urljoin(self.url, location))
+
+    def _plain(self, address: str) -> Connector:
+        """A way to another node, without the token."""
         cluster = self._cluster
         return Connector(
-            target,
+            address,
             headers=self._headers,
             prepare=_as_they_are,
             connect_timeout=cluster.connect_timeout,
@@ -220,8 +223,7 @@ class AisConnector(Connector):
     def _is_ready(self) -> bool:
         """Whether a cluster that knows no such object has started at all."""
         try:
-            probe = Connector(self._cluster.address("v1", "health", readiness="true"), proxy=self._cluster.proxy)
-            reply = probe.send("GET")
+            reply = self._plain(self._cluster.address("v1", "health", readiness="true")).send("GET")
         except BROKEN:
             return False
         reply.close()

@@ -30,6 +30,8 @@ from webdataset.reports import current_report
 from webdataset.settings import settings
 
 from .commands import CommandStream
+from .tools import open_curl
+from .urls import scheme_of
 
 CONNECT_SECONDS = 30
 RETRIES = 4
@@ -77,6 +79,8 @@ class Address:
 def open_ssh(url: str, mode: str = "rb", **options: Any) -> Any:
     """Open a file of another machine for reading or writing."""
     if mode == "rb":
+        if scheme_of(url) != "ssh" and urlsplit(url).password is not None:
+            return open_curl(url, mode, **options)  # which takes it, as it always did; ssh does not
         return SshStream(url, **options)
     return SshUpload(url, **options)
 
@@ -220,7 +224,8 @@ class SshStream(io.BufferedIOBase):
     def _accept(self, words: list[str]) -> None:
         """The answer begins as it should, and it is the same file as before."""
         if len(words) < 9 or not words[5].isdecimal():
-            raise StorageError("the other machine does not answer like a shell", url=self.url)
+            hint = "a server that allows only sftp is read with pipe:curl -sS sftp://..."
+            raise StorageError("the other machine does not answer like a shell", url=self.url, hint=hint)
         if not words[1].startswith("-"):
             raise StorageError("this is no regular file", url=self.url)
         stamp = [words[0], *words[5:9]]
