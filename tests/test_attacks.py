@@ -253,17 +253,22 @@ def test_a_shard_list_from_a_server_cannot_name_commands(serve, canary, monkeypa
         read(f"{address}/spec.yaml")
 
 
-@pytest.mark.parametrize("url", ["gs://b/a;touch CANARY", "gs://b/$(touch CANARY)", "gs://b/`touch CANARY`"])
-def test_a_url_is_never_part_of_a_shell_command(url, canary, tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["a;touch CANARY", "$(touch CANARY)", "`touch CANARY`", "a'; touch CANARY; '"])
+def test_a_url_is_never_part_of_a_shell_command(name, canary, tmp_path, monkeypatch):
     tools = tmp_path / "tools"
     tools.mkdir()
-    (tools / "gsutil").write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/words; exit 1\n')
-    (tools / "gsutil").chmod(0o755)
+    # what ssh does with its last word: the shell of the other machine runs it
+    (tools / "ssh").write_text('#!/bin/sh\nfor word; do :; done; exec sh -c "$word"\n')
+    (tools / "ssh").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
-    url = url.replace("CANARY", str(canary))
-    with pytest.raises(OSError, match="gsutil"):
-        read([url])
-    assert url in (tmp_path / "words").read_text().split("\n")
+    with pytest.raises(OSError, match="ssh"):
+        read([f"ssh://host/{name.replace('CANARY', str(canary))}"])
+
+
+@pytest.mark.parametrize("url", ["ssh://-oProxyCommand=touch CANARY/a", "scp://-oProxyCommand=touch CANARY@host/a"])
+def test_a_url_is_never_an_option_of_a_command(url, canary):
+    with pytest.raises((OSError, ValueError)):
+        read([url.replace("CANARY", str(canary))])
 
 
 # -- names -----------------------------------------------------------------------------------------
