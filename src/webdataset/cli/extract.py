@@ -31,6 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from webdataset.reports import Report
     from webdataset.tools.lazy import LazySample, field_decoder
     from webdataset.tools.tables import write_table
 
@@ -46,9 +47,11 @@ def run(options: argparse.Namespace) -> int:
     if format == "parquet":
         refuse_terminal(options.output)
     table: dict[str, Any] = {"fields": columns(options), "format": format, "header": not options.noheader}
-    with writing(options.output) as out:
+    report = Report()
+    with writing(options.output) as out, report.in_force():
         write_table(rows, out, **table, handler=handler_of(options))
-    return finished(options, progress, dataset.stats())
+    report.add(dataset.stats())
+    return finished(options, progress, report.as_dict())
 
 
 def columns(options: argparse.Namespace) -> list[str]:

@@ -31,6 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from webdataset.reports import Report
     from webdataset.tools.describing import describe
     from webdataset.tools.histograms import lines, plot
 
@@ -42,7 +43,10 @@ def run(options: argparse.Namespace) -> int:
     as_json, options.json = options.json, False  # here it is the result, not the progress
     progress = Progress(options, options.urls, options.count)
     decode = None if options.decode in ("raw", "none") else options.decode
-    description = describe(progress(dataset), decode=decode, handler=handler_of(options))
+    report = Report()
+    with report.in_force():
+        description = describe(progress(dataset), decode=decode, handler=handler_of(options))
+    report.add(dataset.stats())
     if options.plot:
         plot(description, options.plot)
     if as_json:
@@ -52,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
             sys.stdout.write(line + "\n")
         if options.count and description.samples == options.count:
             sys.stdout.write(f"\nonly the first {options.count} samples; -c 0 looks at all\n")
-    return finished(options, progress, dataset.stats())
+    return finished(options, progress, report.as_dict())
 
 
 def _finite(facts: object) -> object:

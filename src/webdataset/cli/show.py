@@ -26,16 +26,21 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from webdataset.reports import Report
+
     from .flow import finished, reading
 
     dataset = reading(options)
     progress = _progress(options)
-    samples = _with_fields(progress(dataset), options.fields)
+    report = Report()
+    with report.in_force():
+        samples = _with_fields(progress(dataset), options)
     if options.html:
         _write_page(samples, options)
     else:
         _print(samples, options, progress)
-    return finished(options, progress, dataset.stats())
+    report.add(dataset.stats())
+    return finished(options, progress, report.as_dict())
 
 
 def _progress(options: argparse.Namespace) -> Any:
@@ -44,16 +49,22 @@ def _progress(options: argparse.Namespace) -> Any:
     return Progress(options, options.urls, options.count)
 
 
-def _with_fields(samples: Iterator[Any], spec: str | None) -> Iterator[Any]:
+def _with_fields(samples: Iterator[Any], options: argparse.Namespace) -> Iterator[Any]:
     from webdataset.filters.fields import parse_field_spec
+    from webdataset.handlers import handled
     from webdataset.tools.alternatives import field_named
 
-    if not spec:
-        yield from samples
-        return
-    for sample in samples:
-        names = [field_named(sample, alternatives) for alternatives in parse_field_spec(spec)]
-        yield {name: sample[name] for name in ("__key__", *names)}
+    from .flow import handler_of
+
+    if not options.fields:
+        return samples
+    specs = parse_field_spec(options.fields)
+
+    def chosen(sample: Any) -> Any:
+        names = [field_named(sample, alternatives) for alternatives in specs]
+        return {name: sample[name] for name in ("__key__", *names)}
+
+    return handled(samples, chosen, handler_of(options))
 
 
 def _print(samples: Iterator[Any], options: argparse.Namespace, progress: Any) -> None:

@@ -103,24 +103,15 @@ def _row(sample: Sample, names: Names) -> Row:
 
 
 def _write_tsv(rows: Rows, out: BinaryIO, columns: list[str], header: bool) -> int:
-    count = 0
-    lines = ("\t".join(_cell(value).translate(_TSV_ESCAPES) for value in row.values()) for row in rows)
-    if header:
-        out.write("\t".join(columns).encode() + b"\n")
-    for line in lines:
-        out.write(line.encode() + b"\n")
-        count += 1
-    return count
+    return _write_lines(rows, out, columns if header else None, _tsv_line)
+
+
+def _tsv_line(cells: list[str]) -> bytes:
+    return "\t".join(cell.translate(_TSV_ESCAPES) for cell in cells).encode() + b"\n"
 
 
 def _write_csv(rows: Rows, out: BinaryIO, columns: list[str], header: bool) -> int:
-    count = 0
-    if header:
-        out.write(_csv_line(columns))
-    for row in rows:
-        out.write(_csv_line([_cell(value) for value in row.values()]))
-        count += 1
-    return count
+    return _write_lines(rows, out, columns if header else None, _csv_line)
 
 
 def _csv_line(cells: list[str]) -> bytes:
@@ -129,6 +120,18 @@ def _csv_line(cells: list[str]) -> bytes:
         return b'""\n'  # an empty line is no row
     quoted = ['"' + cell.replace('"', '""') + '"' if _CSV_SPECIAL.search(cell) else cell for cell in cells]
     return ",".join(quoted).encode() + b"\n"
+
+
+def _write_lines(rows: Rows, out: BinaryIO, columns: list[str] | None, line_of: Callable[[list[str]], bytes]) -> int:
+    """The header goes with the first row, so that a source that cannot be read gives nothing."""
+    count = 0
+    for row in rows:
+        line = line_of([_cell(value) for value in row.values()])
+        out.write(line_of(columns) + line if columns and not count else line)
+        count += 1
+    if columns and not count:
+        out.write(line_of(columns))
+    return count
 
 
 def _write_json(rows: Rows, out: BinaryIO, columns: list[str], header: bool) -> int:  # noqa: ARG001 - rows say it all
