@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections import deque
+from dataclasses import dataclass
 from typing import Any
 
 from webdataset.errors import StorageError
@@ -84,7 +85,8 @@ class ReadAhead(Ahead):
         self._buffer_bytes = buffer_bytes
         self._unmade = buffers
         self._free: list[memoryview] = []
-        self._ready: deque[tuple[memoryview, int]] = deque()
+        self._ready: deque[_Filled] = deque()
+        self._taken: _Filled | None = None
         self._view = memoryview(b"")
         self._place = self._end = 0
         self._error: BaseException | None = None
@@ -117,7 +119,7 @@ class ReadAhead(Ahead):
         if place == self._end or self.closed:
             if size == 0 or not self._next():
                 return b""
-            place = 0
+            place = self._place
         stop = self._end if size < 0 else min(place + size, self._end)
         self._place = stop
         self._position += stop - place
@@ -135,7 +137,7 @@ class ReadAhead(Ahead):
         if self.closed:
             return
         super().close()
-        self._free, self._view, self._place, self._end = [], memoryview(b""), 0, 0
+        self._view, self._place, self._end = memoryview(b""), 0, 0
         if self._thread is None or self._process != os.getpid():
             self.source.close()  # a forked copy has no thread
         else:
@@ -158,19 +160,19 @@ class ReadAhead(Ahead):
         if self._process != os.getpid():
             raise StorageError("a stream that is being read cannot be read on in a forked process", url=self.url)
         with self._changed:
-            if len(self._view):
-                self._free.append(self._view)
-                self._view = memoryview(b"")
-                self._changed.notify()
-            while not self._ready and self._error is None and not self._over:
-                self._changed.wait()
-            return self._take()
-
-    def _take(self) -> bool:
-        self._place = self._end = 0
-        if self._ready:
-            self._view, self._end = self._ready.popleft()
-            return True
+            while True:
+                if self._taken is not None and self._taken.last:
+                    self._free.append(self._taken.view)
+                    self._changed.notify()
+                self._taken = None
+                while not self._ready and self._error is None and not self._over:
+                    self._changed.wait()
+                if not self._ready:
+                    break
+                self._taken = taken = self._ready.popleft()
+                if taken.start < taken.stop:
+                    self._view, self._place, self._end = taken.view, taken.start, taken.stop
+                    return True
         if self._error is not None:
             raise self._error
         return False
@@ -227,20 +229,33 @@ class ReadAhead(Ahead):
         return memoryview(bytearray(self._buffer_bytes))
 
     def _filled(self, view: memoryview) -> bool:
-        """Fill a buffer, or hand over what is there if the reader may be waiting; False at the end."""
-        count = got = 0
-        try:
-            while count < len(view):
-                got = self.source.readinto1(view[count:])
-                count += got
-                if not got or not self._ready:
-                    break
-        finally:
-            if count:
-                with self._changed:
-                    self._ready.append((view, count))
-                    self._changed.notify()
+        """Fill a buffer, every piece handed over as soon as it is there; False at the end."""
+        count, got = 0, 1
+        while got and count < len(view):
+            got = self.source.readinto1(view[count:])
+            with self._changed:
+                self._hand_over(_Filled(view, count, count + got, last=not got or count + got == len(view)))
+                self._changed.notify()
+            count += got
         return got > 0
+
+    def _hand_over(self, piece: _Filled) -> None:
+        """Make the piece the next one to take, or make the last one longer if it still lies there."""
+        before = self._ready[-1] if self._ready else None
+        if before is not None and before.view is piece.view and not before.last:
+            before.stop, before.last = piece.stop, piece.last
+        else:
+            self._ready.append(piece)
+
+
+@dataclass
+class _Filled:
+    """A piece of a buffer that can be read; after the last one the buffer is free."""
+
+    view: memoryview
+    start: int
+    stop: int
+    last: bool
 
 
 class ParallelReader(Ahead):

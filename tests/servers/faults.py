@@ -1,0 +1,180 @@
+"""A way to a server that breaks as told: a TCP proxy that cuts, resets, stalls, delays and slows down.
+
+with fault_proxy(server.port, [Cut(after=1000), Stall(after=5000)]) as proxy:
+    ...  # the first connection is cut after 1000 bytes of answers, the second stalls, the others work
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+import pytest
+
+PIECE = 64 << 10
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What happens to one connection once so many bytes of answers have passed."""
+
+    after: int = 0
+
+
+class Cut(Fault):
+    """The connection is closed, as by a server that ends in peace."""
+
+
+class Reset(Fault):
+    """The connection is reset."""
+
+
+class Stall(Fault):
+    """Nothing comes any more, and the connection stays open."""
+
+
+class Fine(Fault):
+    """Nothing happens."""
+
+
+class FaultProxy:
+    """Listens on `port`; the n-th connection meets the n-th fault, those after the last one meet `default`.
+
+    `delay` is added to the way there and back once per request; `bytes_per_second` bounds each connection.
+    """
+
+    def __init__(
+        self,
+        target_port: int,
+        faults: Iterable[Fault] = (),
+        *,
+        default: Fault | None = None,
+        delay: float = 0.0,
+        bytes_per_second: float | None = None,
+    ) -> None:
+        self.target_port = target_port
+        self.faults = list(faults)
+        self.default = default
+        self.delay = delay
+        self.bytes_per_second = bytes_per_second
+        self.connections = 0
+        self.passed = 0
+        self._closing = threading.Event()
+        self._sockets: set[socket.socket] = set()
+        self._lock = threading.Lock()
+        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+        self.port = int(self._listener.getsockname()[1])
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
+
+    def url(self, path: str, scheme: str = "http") -> str:
+        return f"{scheme}://127.0.0.1:{self.port}{path}"
+
+    def close(self) -> None:
+        self._closing.set()
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        with self._lock:
+            for sock in self._sockets:
+                with contextlib.suppress(OSError):
+                    sock.shutdown(socket.SHUT_RDWR)
+        self._thread.join(5)
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _accept(self) -> None:
+        while not self._closing.is_set():
+            try:
+                client, _ = self._listener.accept()
+            except OSError:
+                return
+            fault = self.faults[self.connections] if self.connections < len(self.faults) else self.default
+            self.connections += 1
+            threading.Thread(target=self._serve, args=(client, fault), daemon=True).start()
+
+    def _serve(self, client: socket.socket, fault: Fault | None) -> None:
+        try:
+            server = socket.create_connection(("127.0.0.1", self.target_port))
+        except OSError:
+            client.close()
+            return
+        with self._lock:
+            self._sockets |= {client, server}
+        asking = threading.Thread(target=self._questions, args=(client, server), daemon=True)
+        asking.start()
+        try:
+            with contextlib.suppress(OSError):
+                self._answers(server, client, fault)
+        finally:
+            # the thread that reads from it must be gone before closing means anything
+            _end(client, socket.SHUT_RD if isinstance(fault, Reset) else socket.SHUT_RDWR)
+            _end(server)
+            asking.join(5)
+            if isinstance(fault, Reset):
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            with self._lock:
+                self._sockets -= {client, server}
+            client.close()
+            server.close()
+
+    def _questions(self, client: socket.socket, server: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := client.recv(PIECE):
+                if self.delay:
+                    self._closing.wait(self.delay)
+                server.sendall(data)
+        with contextlib.suppress(OSError):
+            server.shutdown(socket.SHUT_WR)
+
+    def _answers(self, server: socket.socket, client: socket.socket, fault: Fault | None) -> None:
+        left = None if fault is None or isinstance(fault, Fine) else fault.after
+        while not self._closing.is_set():
+            if left == 0:
+                if isinstance(fault, Stall):
+                    with contextlib.suppress(OSError):
+                        while client.recv(PIECE):
+                            pass
+                return
+            data = server.recv(PIECE if left is None else min(PIECE, left))
+            if not data:
+                return
+            client.sendall(data)
+            self.passed += len(data)
+            left = None if left is None else left - len(data)
+            if self.bytes_per_second:
+                time.sleep(len(data) / self.bytes_per_second)
+
+
+def _end(sock: socket.socket, how: int = socket.SHUT_RDWR) -> None:
+    with contextlib.suppress(OSError):
+        sock.shutdown(how)
+
+
+@contextlib.contextmanager
+def fault_proxy(
+    target_port: int,
+    faults: Iterable[Fault] = (),
+    *,
+    default: Fault | None = None,
+    delay: float = 0.0,
+    bytes_per_second: float | None = None,
+) -> Iterator[FaultProxy]:
+    """A way to `target_port` that breaks as told, for the length of the block."""
+    proxy = FaultProxy(target_port, faults, default=default, delay=delay, bytes_per_second=bytes_per_second)
+    try:
+        yield proxy
+    finally:
+        proxy.close()
+
+
+@pytest.fixture
+def make_fault_proxy() -> Iterator[type[FaultProxy]]:
+    """`make_fault_proxy(port, [Cut(after=1000)])`: proxies that end with the test."""
+    with contextlib.ExitStack() as stack:
+        yield lambda *words, **options: stack.enter_context(fault_proxy(*words, **options))  # type: ignore[misc]

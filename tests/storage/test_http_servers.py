@@ -1,0 +1,388 @@
+"""Web servers as they are: nginx, squid, and the ways to them that break."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import webdataset as wds
+from servers.faults import Cut, Fine, Reset, Stall, fault_proxy
+from tests_support import numbered, tar_bytes
+from webdataset.errors import StorageError
+from webdataset.reports import Report
+from webdataset.storage.http import HttpStream, open_http
+from webdataset.storage.reader import PART_BYTES, ParallelReader, ReadAhead
+
+DATA = random.Random(1).randbytes(3_000_000)
+BIG = random.Random(2).randbytes(5 * PART_BYTES + 12_345)
+QUICK = {"first_pause": 0.001}
+
+
+@pytest.fixture(scope="module")
+def address(nginx):
+    return nginx.put("data.tar", DATA)
+
+
+@pytest.fixture(scope="module")
+def big(nginx):
+    return nginx.put("big.tar", BIG)
+
+
+def test_a_file_arrives_whole(address):
+    with open_http(address) as stream:
+        assert stream.read() == DATA
+
+
+def test_bytes_and_retries_are_counted(nginx, address):
+    report = Report()
+    with (
+        fault_proxy(nginx.port, [Cut(after=1_000_000)]) as proxy,
+        report.in_force(),
+        open_http(proxy.url("/data.tar"), **QUICK) as stream,
+    ):
+        assert stream.read() == DATA
+    assert report.as_dict()["bytes_read"] == len(DATA)
+    assert report.as_dict()["shards_retried"] == 1
+
+
+@pytest.mark.parametrize("fault", [Cut, Reset])
+@pytest.mark.parametrize("after", [0, 10, 200, 1000, 1_000_000, 3_000_000])
+def test_a_connection_that_breaks_anywhere_is_taken_up_at_the_byte(nginx, address, fault, after):
+    with (
+        fault_proxy(nginx.port, [fault(after=after)] * 3) as proxy,
+        open_http(proxy.url("/data.tar"), **QUICK) as stream,
+    ):
+        assert stream.read() == DATA
+
+
+def test_a_connection_that_stalls_is_left_for_another(nginx, address):
+    with (
+        fault_proxy(nginx.port, [Stall(after=500_000), Stall(after=0)]) as proxy,
+        open_http(proxy.url("/data.tar"), read_timeout=0.2, **QUICK) as stream,
+    ):
+        assert stream.read() == DATA
+        assert stream.retried == 2
+
+
+def test_a_server_without_ranges_that_breaks_is_an_error(nginx, address):
+    with (
+        fault_proxy(nginx.port, [Cut(after=1_000_000)]) as proxy,
+        open_http(proxy.url("/norange/data.tar"), **QUICK) as stream,
+        pytest.raises(StorageError, match="cannot continue in the middle"),
+    ):
+        stream.read()
+
+
+def test_a_file_that_is_replaced_meanwhile_is_an_error(nginx):
+    nginx.put("changing.tar", DATA)
+    with (
+        fault_proxy(nginx.port, [Cut(after=1_000_000)]) as proxy,
+        open_http(proxy.url("/changing.tar"), **QUICK) as stream,
+    ):
+        stream.read(10)
+        nginx.put("changing.tar", DATA[::-1] + b"more")
+        with pytest.raises(StorageError, match="changed while it was read"):
+            stream.read()
+
+
+def test_a_busy_place_is_an_error_in_the_end(nginx):
+    with pytest.raises(StorageError, match=r"503 .* 3 times in a row"):
+        open_http(nginx.url("/busy/a.tar"), retries=2, **QUICK)
+
+
+@pytest.mark.parametrize(("path", "status"), [("/none.tar", "404"), ("/guarded/data.tar", "401")])
+def test_a_refusal_is_one_line_at_once(nginx, address, path, status):
+    start = time.monotonic()
+    with pytest.raises(StorageError, match=f"the server answers {status}") as caught:
+        open_http(nginx.url(path))
+    assert "\n" not in str(caught.value)
+    assert "check the" in str(caught.value)
+    assert time.monotonic() - start < 1
+
+
+def test_a_host_that_does_not_exist_is_an_error_that_says_so():
+    with pytest.raises(StorageError, match="host name was not found"):
+        open_http("http://no-such-host.invalid/a.tar", retries=1, proxy="", **QUICK)
+
+
+def test_a_proxy_that_is_down_is_an_error():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    with pytest.raises(StorageError, match="connection failed"):
+        open_http("http://127.0.0.1:1/a.tar", proxy=f"http://127.0.0.1:{port}", **QUICK)
+
+
+# -- credentials -----------------------------------------------------------------------------------
+
+
+def test_a_password_of_the_url_or_of_netrc_is_used(nginx, address, tmp_path, monkeypatch):
+    with open_http(nginx.url("/guarded/data.tar").replace("//", "//me:secret@")) as stream:
+        assert stream.read() == DATA
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login me password secret\ndefault login x password y\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    with open_http(nginx.url("/guarded/data.tar")) as stream:
+        assert stream.read() == DATA
+
+
+def test_netrc_gives_nothing_to_other_hosts(server, tmp_path, monkeypatch):
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine elsewhere login me password secret\ndefault login x password y\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+    open_http(server.whole("/a.tar", b"x")).close()
+    assert "authorization" not in server.requests[0][1]
+
+
+def test_a_broken_netrc_is_a_warning(server, tmp_path, monkeypatch):
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine a login b\nnonsense here\n")
+    monkeypatch.setenv("NETRC", str(netrc))
+    with pytest.warns(UserWarning, match="its passwords are not used"):
+        open_http(server.whole("/a.tar", b"x")).close()
+
+
+# -- TLS and proxies -------------------------------------------------------------------------------
+
+
+def test_a_private_authority_is_trusted_by_argument_or_environment(nginx, address, monkeypatch):
+    with open_http(nginx.tls_url("/data.tar"), cafile=nginx.authority) as stream:
+        assert stream.read() == DATA
+    for name in ("SSL_CERT_FILE", "CURL_CA_BUNDLE"):
+        with monkeypatch.context() as patch:
+            patch.setenv(name, nginx.authority)
+            with open_http(nginx.tls_url("/data.tar")) as stream:
+                assert stream.read() == DATA
+
+
+def test_an_unknown_authority_is_an_error_at_once(nginx, address):
+    with pytest.raises(StorageError, match=r"certificate is not trusted.*SSL_CERT_FILE"):
+        open_http(nginx.tls_url("/data.tar"))
+
+
+def test_a_broken_tls_connection_is_taken_up(nginx, address):
+    with fault_proxy(nginx.tls_port, [Reset(after=1_000_000), Cut(after=100_000), Cut(after=0)]) as proxy:
+        url = proxy.url("/data.tar", "https").replace("127.0.0.1", "localhost")
+        with open_http(url, cafile=nginx.authority, **QUICK) as stream:
+            assert stream.read() == DATA
+
+
+def test_the_second_read_through_a_caching_proxy_comes_from_its_cache(nginx, squid, monkeypatch):
+    url = nginx.put("cached.tar", DATA)
+    monkeypatch.setenv("http_proxy", squid.url)
+    monkeypatch.setenv("no_proxy", "")
+    for _ in range(2):
+        with open_http(url) as stream:
+            assert stream.read() == DATA
+    done = squid.log("/cached.tar")
+    assert done[0].startswith("TCP_MISS")
+    assert "HIT" in done[1]
+
+
+def test_no_proxy_names_hosts_that_are_asked_directly(nginx, squid, address, monkeypatch):
+    monkeypatch.setenv("http_proxy", squid.url)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    before = len(squid.log("/data.tar"))
+    open_http(address).close()
+    assert len(squid.log("/data.tar")) == before
+
+
+def test_https_goes_through_a_tunnel(nginx, squid, address):
+    with open_http(nginx.tls_url("/data.tar"), cafile=nginx.authority, proxy=squid.url) as stream:
+        assert stream.read() == DATA
+    assert any(word.startswith("TCP_TUNNEL") for word in squid.log(f"localhost:{nginx.tls_port}"))
+
+
+def test_a_tunnel_that_the_proxy_refuses_is_an_error_at_once(squid):
+    with pytest.raises(StorageError, match=r"the proxy answers 403"):
+        open_http("https://192.0.2.1/a.tar", proxy=squid.url)
+
+
+# -- several connections ---------------------------------------------------------------------------
+
+
+def test_parts_over_several_connections_are_the_same_bytes(big):
+    with open_http(big, connections=4) as stream:
+        assert isinstance(stream, ParallelReader)
+        assert stream.read() == BIG
+        assert stream.read(1) == b""
+
+
+def test_every_part_is_taken_up_on_its_own(nginx, big):
+    faults = [
+        Cut(after=3_000_000),
+        Reset(after=100),
+        Fine(),
+        Cut(after=5_000_000),
+        Reset(after=0),
+        Reset(after=8_000_000),
+    ]
+    report = Report()
+    with (
+        fault_proxy(nginx.port, faults) as proxy,
+        report.in_force(),
+        open_http(proxy.url("/big.tar"), connections=4, **QUICK) as stream,
+    ):
+        assert stream.read() == BIG
+    assert report.as_dict()["shards_retried"] == 1
+    assert report.as_dict()["bytes_read"] == len(BIG)
+
+
+def test_several_connections_beat_one_over_a_long_way(nginx, big):
+    def seconds(connections):
+        with fault_proxy(nginx.port, delay=0.05, bytes_per_second=40e6) as proxy:
+            start = time.monotonic()
+            with open_http(proxy.url("/big.tar"), connections=connections) as stream:
+                assert hashlib.sha256(stream.read()).digest() == hashlib.sha256(BIG).digest()
+            return time.monotonic() - start
+
+    assert seconds(4) < 0.6 * seconds(1)
+
+
+def test_the_distance_decides_how_many_connections_there_are(nginx, big):
+    with open_http(big) as stream:
+        assert isinstance(stream, ReadAhead)
+    with fault_proxy(nginx.port, delay=0.05) as proxy, open_http(proxy.url("/big.tar")) as stream:
+        assert isinstance(stream, ParallelReader)
+
+
+def test_a_file_that_is_replaced_between_two_parts_is_an_error(nginx):
+    nginx.put("changing-big.tar", BIG)
+    with open_http(nginx.url("/changing-big.tar"), connections=2) as stream:
+        stream.read(10)
+        nginx.put("changing-big.tar", BIG[::-1] + b"more")
+        with pytest.raises(StorageError, match="changed while it was read"):
+            stream.read()
+
+
+def test_closing_many_connections_that_hang_is_quick(nginx, big):
+    with fault_proxy(nginx.port, default=Stall(after=500_000)) as proxy:
+        stream = open_http(proxy.url("/big.tar"), connections=4)
+        stream.read(400_000)
+        start = time.monotonic()
+        stream.close()
+        assert time.monotonic() - start < 0.1
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("reading")]
+
+
+# -- schedules of faults ---------------------------------------------------------------------------
+
+SCHEDULES = st.lists(
+    st.builds(
+        lambda kind, after: kind(after=after),
+        st.sampled_from([Cut, Reset, Fine]),
+        st.one_of(st.integers(0, 2000), st.integers(0, len(DATA) + 1000)),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(faults=SCHEDULES, path=st.sampled_from(["/data.tar", "/norange/data.tar"]), size=st.sampled_from([999, 1 << 20]))
+def test_whatever_breaks_the_bytes_are_right_or_there_is_an_error(nginx, address, faults, path, size):
+    got = []
+    with fault_proxy(nginx.port, faults) as proxy:
+        try:
+            with open_http(proxy.url(path), retries=3, **QUICK) as stream:
+                while data := stream.read(size):
+                    got.append(data)
+        except StorageError:
+            assert DATA.startswith(b"".join(got))
+        else:
+            assert b"".join(got) == DATA
+
+
+# -- datasets --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def shards(nginx):
+    return [nginx.put(f"shards/{i:04d}.tar", tar_bytes(numbered(3, i * 3))) for i in range(100)]
+
+
+def descriptors():
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_a_dataset_reads_on_through_faults(nginx, shards):
+    with fault_proxy(nginx.port, [Cut(after=1000), Reset(after=3000), Fine()] * 3) as proxy:
+        urls = [url.replace(str(nginx.port), str(proxy.port)) for url in shards[:5]]
+        keys = [sample["__key__"] for sample in wds.WebDataset(urls, shardshuffle=False)]
+    assert keys == [sample["__key__"] for sample in wds.WebDataset(shards[:5], shardshuffle=False)]
+    assert len(keys) == 15
+
+
+def test_nothing_is_left_after_many_shards(nginx, shards, address):
+    threads, files = threading.active_count(), descriptors()
+    samples = sum(1 for _ in wds.WebDataset(shards * 20, shardshuffle=False))
+    assert samples == 6000
+    for url in [address] * 200:  # left in the middle
+        with open_http(url) as stream:
+            stream.read(2_000_000)
+    for _ in range(50):
+        next(iter(wds.WebDataset(shards, shardshuffle=False)))
+    # the thread that was about to open the next shard ends when the server has answered
+    deadline = time.monotonic() + 5
+    while threading.active_count() > threads and time.monotonic() < deadline:
+        pass
+    assert threading.active_count() == threads
+    assert descriptors() <= files
+
+
+def test_a_stream_opened_before_a_fork_is_read_after_it(address):
+    program = f"""
+import hashlib, os, sys
+from webdataset.storage.http import open_http
+with open_http({address!r}) as early: early.read()
+stream = open_http({address!r})
+child = os.fork()
+if not child:
+    print(hashlib.sha256(stream.read()).hexdigest(), flush=True)
+    os._exit(0)
+os.waitpid(child, 0)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert done.stdout.strip() == hashlib.sha256(DATA).hexdigest(), done.stderr
+
+
+def test_a_stream_begun_before_a_fork_says_that_it_cannot_go_on(big):
+    program = f"""
+import os
+from webdataset.storage.http import open_http
+stream = open_http({big!r})
+stream.read(2_500_000)
+child = os.fork()
+if not child:
+    try:
+        stream.read()
+    except OSError as exn:
+        print(exn, flush=True)
+    stream.close()
+    os._exit(0)
+os.waitpid(child, 0)
+print(len(stream.read()))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
+    assert "forked process" in done.stdout, done.stderr
+    assert done.stdout.splitlines()[-1] == str(len(BIG) - 2_500_000)
+
+
+def test_streams_close_quickly_when_the_server_hangs_before_it_answers(nginx, address):
+    with fault_proxy(nginx.port, [Fine(), Stall(after=0)]) as proxy:
+        first = HttpStream(proxy.url("/data.tar"))
+        part = ReadAhead(first.part(1_000_000, 2_000_000))
+        part.start()
+        start = time.monotonic()
+        part.close()
+        first.close()
+        assert time.monotonic() - start < 0.1
