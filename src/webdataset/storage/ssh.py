@@ -397,7 +397,7 @@ def _ssh(address: Address, timeout: float, url: str) -> list[str]:
 def _command(script: str, words: list[str]) -> str:
     """The remote command: a fixed script, its arguments quoted for the shell that takes it apart.
 
-    >>> _command('cat -- "$1"', ["it's; rm -rf"])
-    'exec env LC_ALL=C sh -c \'cat -- "$1"\' sh \'it\'"\'"\'s; rm -rf\''
+    >>> print(_command('cat -- "$1"', ["a b; rm -rf"]))
+    exec env LC_ALL=C sh -c 'cat -- "$1"' sh 'a b; rm -rf'
     """
     return "exec env LC_ALL=C " + shlex.join(["sh", "-c", script, "sh", *words])
