@@ -17,6 +17,7 @@ import pytest
 
 from servers.doubles import Double, Question, Reply, ranged
 from servers.object_stores import ObjectServer
+from servers.programs import free_port, program, running
 
 TOKEN = "ya29.the-token"
 CHUNK = 256 * 1024
@@ -159,3 +160,13 @@ def gcs_server() -> Iterator[GcsServer]:
     gcs = Gcs()
     with gcs.double:
         yield GcsServer(gcs)
+
+
+@pytest.fixture(scope="session")
+def gcp_emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Somebody else's idea of Google Cloud Storage, with one bucket; its address."""
+    port = free_port()
+    command = [program("gcp-storage-emulator", "pip gcp-storage-emulator"), "start", "--host=127.0.0.1"]
+    command += [f"--port={port}", "--in-memory", "--default-bucket=bucket"]
+    with running(command, port, tmp_path_factory.mktemp("gcp")):
+        yield f"http://127.0.0.1:{port}"

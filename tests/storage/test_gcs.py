@@ -11,10 +11,12 @@ import pytest
 
 from servers.doubles import Double, Reply
 from servers.gcs import TOKEN
-from webdataset.errors import MissingPackageError, StorageError
+from webdataset.errors import MissingPackageError, MissingShardError, StorageError
 from webdataset.gopen import gopen
 from webdataset.storage import google, uploads
 from webdataset.storage.gcs import GcsClient
+from webdataset.storage.stores import store_for
+from webdataset.storage.urls import expanded
 
 pytestmark = pytest.mark.usefixtures("nobody")
 
@@ -199,3 +201,16 @@ def test_other_bytes_than_were_sent_are_an_error_and_no_object(gcs_server, monke
     with pytest.raises(StorageError, match="other bytes than were sent"):
         stream.close()
     assert gcs.buckets["bucket"] == {}
+
+
+def test_another_emulator_takes_lists_and_gives_objects(gcp_emulator, monkeypatch):
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", gcp_emulator)
+    small, large = b"small", os.urandom(2 * uploads.FIRST_PART_BYTES + 77)
+    for name, data in (("d/small one.tar", small), ("d/large.tar", large)):
+        with gopen(f"gs://bucket/{name}", "wb") as stream:
+            stream.write(data)
+        assert gopen(f"gs://bucket/{name}").read() == data
+    assert expanded("gs://bucket/d/*.tar") == ["gs://bucket/d/large.tar", "gs://bucket/d/small one.tar"]
+    assert store_for("gs:").size("gs://bucket/d/large.tar") == len(large)
+    with pytest.raises(MissingShardError, match="there is no such bucket or object"):
+        gopen("gs://bucket/none.tar")

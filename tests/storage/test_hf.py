@@ -28,14 +28,23 @@ def hub(hub_server, monkeypatch):
      ("hf://o/n@v1/d/a b.tar", "https://huggingface.co/o/n/resolve/v1/d/a%20b.tar"),
      ("hf://models/o/n/a.tar", "https://huggingface.co/o/n/resolve/main/a.tar"),
      ("hf://spaces/o/n/a.tar", "https://huggingface.co/spaces/o/n/resolve/main/a.tar"),
-     ("hf://datasets/o/n@refs%2Fpr%2F1/a.tar", "https://huggingface.co/datasets/o/n/resolve/refs%2Fpr%2F1/a.tar")],
+     ("hf://datasets/o/n@refs%2Fpr%2F1/a.tar", "https://huggingface.co/datasets/o/n/resolve/refs%2Fpr%2F1/a.tar"),
+     ("hf://datasets/o/n@refs/pr/1/a.tar", "https://huggingface.co/datasets/o/n/resolve/refs%2Fpr%2F1/a.tar")],
 )  # fmt: skip
 def test_urls_become_web_addresses(url, address):
     assert HubClient(url).address() == address
 
 
 @pytest.mark.parametrize(
-    "url", ["hf://o/n", "hf://datasets/o/n", "hf://", "hf://datasets/o/@x/a.tar", "hf://datasets/o/n/"]
+    "url",
+    [
+        "hf://o/n",
+        "hf://datasets/o/n",
+        "hf://",
+        "hf://datasets/o/@x/a.tar",
+        "hf://datasets/o/n@/a.tar",
+        "hf://datasets/o/n/",
+    ],
 )
 def test_a_url_without_a_file_is_an_error(url):
     with pytest.raises(StorageError, match=r"names no file .*write hf://datasets/"):

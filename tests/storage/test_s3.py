@@ -9,6 +9,8 @@ import sys
 from datetime import UTC, datetime
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from servers.doubles import Double, Reply, ranged
 from webdataset.errors import MissingPackageError, MissingShardError, StorageError
@@ -79,6 +81,32 @@ def test_signatures_are_those_of_the_general_test_suite(target, signature):
     url = f"https://example.amazonaws.com{target}"
     found = signed("GET", url, {}, SUITE, region="us-east-1", service="service", now=now)
     assert found["Authorization"].endswith(f"Signature={signature}")
+
+
+TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
+
+
+@given(
+    key=TEXT,
+    query=st.dictionaries(TEXT.filter(bool), TEXT, max_size=3),
+    body=st.binary(max_size=50),
+    token=st.sampled_from([None, "a token"]),
+)
+def test_signatures_are_those_of_amazons_own_library(key, query, body, token):
+    pytest.importorskip("botocore", reason="pip install 'webdataset[s3]'")
+    from botocore.auth import S3SigV4Auth
+    from botocore.awsrequest import AWSRequest
+    from botocore.credentials import Credentials
+
+    client = S3Client(f"s3://bucket/{key}", endpoint="http://host:9000", region="eu-west-1")
+    url = client.address(query.items())
+    theirs = AWSRequest("PUT", url, data=body, headers={"Range": "bytes=0-9"})
+    theirs.context["payload_signing_enabled"] = True
+    S3SigV4Auth(Credentials("ACCESS", "hush", token), "s3", "eu-west-1").add_auth(theirs)
+    now = datetime.strptime(theirs.headers["X-Amz-Date"], "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+    keys = Keys("ACCESS", "hush", token)
+    ours = signed("PUT", url, {"Range": "bytes=0-9"}, keys, region="eu-west-1", body=body, now=now)
+    assert ours["Authorization"] == theirs.headers["Authorization"]
 
 
 def test_secrets_are_not_in_what_is_shown():

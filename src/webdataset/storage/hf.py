@@ -20,6 +20,8 @@ from .uploads import FileUpload
 ENDPOINT = "https://huggingface.co"
 FORM = "hf://datasets/owner/name[@revision]/path"
 KINDS = ("datasets", "spaces", "models")
+# a revision has no slash, but for the hub's own references
+_REPOSITORY = re.compile(r"([^/@]+/[^/@]+)(?:@(refs/(?:convert|pr)/[^/]+|[^/]+))?/(.*)", re.DOTALL)
 _NEXT = re.compile(r'<([^>]*)>\s*;\s*rel="?next"?')
 _LOGIN = "set HF_TOKEN to a token that may do this, from huggingface.co/settings/tokens"
 
@@ -112,12 +114,12 @@ def place_of(url: str) -> Place:
     rest = rest.lstrip("/")
     kind, _, after = rest.partition("/")
     kind, after = (kind, after) if kind in KINDS else ("models", rest)
-    words = after.split("/", 2)
-    if len(words) < 3 or not words[0] or not words[1].partition("@")[0]:
+    found = _REPOSITORY.fullmatch(after)
+    if found is None:
         raise StorageError("this url names no file of a repository", url=url, hint=f"write {FORM}")
-    name, _, revision = words[1].partition("@")
-    root = f"{scheme}://{rest[: len(rest) - len(words[2])]}"
-    return Place(root, kind, f"{words[0]}/{name}", revision or "main", words[2])
+    repository, revision, path = found.groups()
+    root = f"{scheme}://{rest[: len(rest) - len(path)]}"
+    return Place(root, kind, repository, revision or "main", path)
 
 
 def hub_token() -> str | None:
