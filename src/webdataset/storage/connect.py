@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import http.client
+import io
 import os
 import re
 import socket
@@ -279,8 +280,39 @@ def _closed_on_error(connection: http.client.HTTPConnection, url: str) -> Any:
 Watch = Callable[[socket.socket], None]
 
 
+class _Response(http.client.HTTPResponse):
+    """An answer whose header is whole: http.client takes one that was cut, without its length, for a good one."""
+
+    def begin(self) -> None:
+        stream = self.fp
+        lines: Any = _Lines(stream)
+        self.fp = lines
+        try:
+            super().begin()
+        finally:
+            if self.fp is lines:
+                self.fp = stream
+        if lines.last not in (b"\r\n", b"\n"):
+            raise http.client.RemoteDisconnected("the header was cut")
+
+
+class _Lines:
+    """The last line that was read."""
+
+    def __init__(self, stream: io.BufferedReader) -> None:
+        self._stream = stream
+        self.last = b""
+        self.close = stream.close
+
+    def readline(self, size: int = -1) -> bytes:
+        self.last = self._stream.readline(size)
+        return self.last
+
+
 class _Connection(http.client.HTTPConnection):
     """A connection that tells of its socket before it waits for anything."""
+
+    response_class = _Response
 
     def __init__(self, host: str, port: int, timeout: float, watch: Watch) -> None:
         super().__init__(host, port, timeout=timeout)
