@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -116,3 +119,37 @@ def test_several_shards_need_a_folder(tmp_path: Path) -> None:
 def test_a_source_without_a_name_needs_one(source: str) -> None:
     with pytest.raises(StorageError, match="no name of its own"):
         target_of(source, "data/")
+
+
+def test_an_interrupted_copy_ends_at_once_and_leaves_nothing(folder: Path) -> None:
+    """The server sends a little and then nothing more."""
+    asked, over = threading.Event(), threading.Event()
+
+    class Stuck(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", "1000000")
+            self.end_headers()
+            self.wfile.write(bytes(1000))
+            asked.set()
+            over.wait()
+
+        def log_message(self, *args: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Stuck) as web:
+        thread = threading.Thread(target=web.serve_forever)
+        thread.start()
+        url = f"http://127.0.0.1:{web.server_port}/a.tar"
+        command = [sys.executable, "-m", "webdataset", "cp", url, f"{folder}/"]
+        with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
+            try:
+                assert asked.wait(30)
+                process.send_signal(signal.SIGINT)
+                assert process.wait(20) == 130
+            finally:
+                process.kill()
+                over.set()
+                web.shutdown()
+                thread.join()
+    assert list(folder.iterdir()) == []

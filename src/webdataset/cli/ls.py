@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from . import grammar
@@ -37,10 +37,11 @@ def run(options: argparse.Namespace) -> int:
 
     found = _found(urls_of(options.inputs), options)
     stop = None if options.count is None else options.skip + options.count
+    line_of = _formatter(options)
     try:
         for url, item in islice(found, options.skip, stop):
-            text = _line(url, item, options)
-            sys.stdout.write(text + "\n")
+            text = line_of(url, item)
+            sys.stdout.write(f"{url}\t{text}\n" if options.url else f"{text}\n")
     finally:
         close(found)
     return 0
@@ -65,21 +66,23 @@ def _found(urls: list[str], options: argparse.Namespace) -> Iterator[tuple[str, 
             sys.stderr.write(f"wl ls: {error}\n")
 
 
-def _line(url: str, item: Any, options: argparse.Namespace) -> str:
+def _formatter(options: argparse.Namespace) -> Callable[[str, Any], str]:
     from webdataset.tools.listing import long_line, shown
     from webdataset.tools.tables import plain_value
 
+    def facts(url: str, item: Any) -> str:
+        size = {"size": item.size} if options.samples else {}
+        return json.dumps(plain_value({"url": url, **item._asdict(), **size}), ensure_ascii=False)
+
+    def sample(_: str, item: Any) -> str:
+        return f"{shown(item.key)}\t{item.size}\t{' '.join(shown(name) for name in item.fields)}"
+
+    def name(_: str, item: Any) -> str:
+        text = shown(item.name)
+        return f"{text}/" if item.type == "5" and text[-1:] != "/" else text
+
     if options.json:
-        facts = item._asdict() | ({"size": item.size} if options.samples else {})
-        return json.dumps(plain_value({"url": url, **facts}), ensure_ascii=False)
+        return facts
     if options.samples:
-        text = f"{shown(item.key)}\t{item.size}\t{' '.join(shown(name) for name in item.fields)}"
-    else:
-        text = long_line(item) if options.long else _name(item)
-    return f"{url}\t{text}" if options.url else text
-
-
-def _name(entry: Any) -> str:
-    from webdataset.tools.listing import shown
-
-    return shown(entry.name + "/" if entry.type == "5" and not entry.name.endswith("/") else entry.name)
+        return sample
+    return (lambda _, item: long_line(item)) if options.long else name

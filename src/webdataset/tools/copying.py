@@ -6,6 +6,7 @@ again. What was written is read back: its size and the archive's end, or with `c
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
@@ -88,9 +89,10 @@ def _copied(
     from concurrent.futures import ThreadPoolExecutor
 
     report = current_report()
+    streams = _Streams()
     pool = ThreadPoolExecutor(parallel, "webdataset-copy")
     try:
-        jobs = [pool.submit(copy_shard, *pair, force=force, checksum=checksum) for pair in pairs]
+        jobs = [pool.submit(copy_shard, *pair, force=force, checksum=checksum, streams=streams) for pair in pairs]
         for job in jobs:
             try:
                 yield job.result()
@@ -98,31 +100,68 @@ def _copied(
                 if not ask(handler, error, report, "shards_skipped"):
                     return
     finally:
+        # whoever leaves early, or is interrupted, does not wait for the copies that are under way
+        streams.stop()
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def copy_shard(source: str, target: str, *, force: bool = False, checksum: bool = False) -> Copied:
+def copy_shard(
+    source: str, target: str, *, force: bool = False, checksum: bool = False, streams: _Streams | None = None
+) -> Copied:
     """Copy one shard, unless its copy is there already, and read back what was written."""
-    with gopen(source) as stream:
+    streams = streams or _Streams()
+    with streams.open(source) as stream:
         size = _size_of(source, stream)
         if not force and _is_copy(source, target, size, checksum):
             return Copied(source, target, size or 0, skipped=True)
-        digest, written = _written(stream, target)
+        digest, written = _written(stream, target, streams)
     if size is not None and written != size:
         raise StorageError(f"{written} of {size} bytes arrived", url=source)
     _verify(target, written, digest if checksum else None)
     return Copied(source, target, written, skipped=False)
 
 
-def _written(stream: Any, target: str) -> tuple[str, int]:
+class _Streams:
+    """The streams that are read just now, so that they can be closed from outside."""
+
+    def __init__(self) -> None:
+        self.stopped = False
+        self._open: set[Any] = set()
+
+    @contextlib.contextmanager
+    def open(self, url: str) -> Iterator[Any]:
+        stream = gopen(url)
+        self._open.add(stream)
+        try:
+            yield stream
+        finally:
+            self._open.discard(stream)
+            if url != "-":
+                stream.close()
+
+    def stop(self) -> None:
+        self.stopped = True
+        for stream in list(self._open):
+            # a copy that is given up has nothing more to say
+            with contextlib.suppress(Exception):
+                stream.close()
+
+    def check(self, url: str) -> None:
+        if self.stopped:
+            raise StorageError("the copy was interrupted", url=url)
+
+
+def _written(stream: Any, target: str, streams: _Streams) -> tuple[str, int]:
     path = local_target(rewrite_url(target))
     sink: Any = gopen(target, "wb") if path is None else AtomicFile(path)
     digest, written = hashlib.sha256(), 0
     try:
         while chunk := stream.read(CHUNK_BYTES):
+            streams.check(target)
             sink.write(chunk)
             digest.update(chunk)
             written += len(chunk)
+        streams.check(target)
         if isinstance(sink, AtomicFile):
             sink.publish()
         elif target != "-":
