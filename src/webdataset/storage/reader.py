@@ -165,7 +165,7 @@ class ReadAhead(Ahead):
                     self._free.append(self._taken.view)
                     self._changed.notify()
                 self._taken = None
-                while not self._ready and self._error is None and not self._over:
+                while not (self._ready or self._error or self._over or self._closing):
                     self._changed.wait()
                 if not self._ready:
                     break
@@ -173,6 +173,8 @@ class ReadAhead(Ahead):
                 if taken.start < taken.stop:
                     self._view, self._place, self._end = taken.view, taken.start, taken.stop
                     return True
+        if self._closing:
+            raise ValueError("I/O operation on closed file")
         if self._error is not None:
             raise self._error
         return False

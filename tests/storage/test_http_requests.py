@@ -1,0 +1,145 @@
+"""Whole small requests, and headers that are prepared for each of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from webdataset.errors import MissingShardError, SecurityError, StorageError
+from webdataset.storage.http import HttpStream
+from webdataset.storage.pool import POOL, kept_alive
+from webdataset.storage.requests import request
+
+QUICK = {"first_pause": 0.001}
+
+
+def counting(calls):
+    def prepare(method, url, headers):
+        calls.append((method, url, headers.get("Range")))
+        return {**headers, "X-Signature": str(len(calls))}
+
+    return prepare
+
+
+def test_an_answer_has_status_headers_and_body(server):
+    answer = request("GET", server.whole("/a", b"data", X_Thing="1"))
+    assert (answer.status, answer.body, answer.headers.get("x-thing")) == (200, b"data", "1")
+
+
+def test_put_and_post_send_their_body(nginx):
+    answer = request("PUT", nginx.url("/put/a b.bin"), body=b"data", ok=(201,))
+    assert answer.status == 201
+    assert (nginx.files / "put" / "a b.bin").read_bytes() == b"data"
+    assert request("HEAD", nginx.url("/put/a b.bin")).headers.get("Content-Length") == "4"
+    assert request("DELETE", nginx.url("/put/a b.bin")).status == 204
+
+
+def test_every_request_is_prepared_anew(server):
+    calls = []
+    url = server.status("/a", 503, 500, then=b"data")
+    assert request("GET", url, prepare=counting(calls), **QUICK).body == b"data"
+    assert calls == [("GET", url, None)] * 3
+    assert [headers["x-signature"] for _, headers in server.requests] == ["1", "2", "3"]
+
+
+def test_every_resumption_of_a_stream_is_prepared_anew_with_its_range(server):
+    calls = []
+    url = server.cut("/a", b"0123456789" * 100, [300, 300], ETag='"1"')
+    with HttpStream(url, prepare=counting(calls), **QUICK) as stream:
+        assert stream.read() == b"0123456789" * 100
+    assert [asked for _, _, asked in calls] == [None, "bytes=300-", "bytes=600-"]
+    assert [headers["x-signature"] for _, headers in server.requests] == ["1", "2", "3"]
+
+
+def test_nothing_is_prepared_for_another_host_nor_on_the_way_back(server, other_server):
+    calls = []
+    server.whole("/c", b"data")
+    other_server.redirect("/b", server.url("/c"))
+    server.redirect("/a", other_server.url("/b"))
+    assert request("GET", server.url("/a"), prepare=counting(calls)).body == b"data"
+    assert len(calls) == 1
+    assert "x-signature" not in other_server.requests[0][1]
+    assert "x-signature" not in server.requests[1][1]
+
+
+def test_a_redirect_within_the_host_is_prepared_for_its_own_url(server):
+    calls = []
+    server.whole("/b", b"data")
+    request("GET", server.redirect("/a", "/b?x=1"), prepare=counting(calls))
+    assert [url for _, url, _ in calls] == [server.url("/a"), server.url("/b?x=1")]
+
+
+def test_a_redirect_can_be_the_answer(server):
+    answer = request("GET", server.redirect("/a", "http://target/b", 307), follow=False, ok=(307,))
+    assert answer.headers.get("location") == "http://target/b"
+
+
+def test_a_missing_object_is_a_missing_file_and_a_refusal_names_the_cure(server):
+    with pytest.raises(MissingShardError, match="404"):
+        request("GET", server.url("/none"))
+    body = b"<Error><Code>AccessDenied</Code><Message>no, not you</Message></Error>"
+
+    def route(handler):
+        handler.send_response(403)
+        handler.send_header("Content-Length", str(len(body)))
+        handler.end_headers()
+        handler.wfile.write(body)
+
+    server.routes["/a"] = route
+    with pytest.raises(StorageError, match=r"403 Forbidden \(AccessDenied: no, not you\).*check the credentials"):
+        request("GET", server.url("/a"))
+
+
+def test_what_is_not_idempotent_is_sent_once(server):
+    url = server.status("/a", 500, then=b"data")
+    with pytest.raises(StorageError, match="500"):
+        request("GET", url, idempotent=False, **QUICK)
+    assert len(server.requests) == 1
+    assert request("GET", server.status("/b", 503, then=b"data"), idempotent=False, **QUICK).body == b"data"
+
+
+def test_a_cut_answer_is_asked_for_again(server):
+    assert request("GET", server.cut("/a", b"x" * 1000, [10]), **QUICK).body == b"x" * 1000
+
+
+def test_an_endless_answer_is_refused(server):
+    with pytest.raises(StorageError, match="longer than 100 bytes"):
+        request("GET", server.whole("/a", b"x" * 1000), most_bytes=100)
+
+
+def test_a_redirect_to_a_file_is_refused(server):
+    with pytest.raises(SecurityError):
+        request("GET", server.redirect("/a", "file:///etc/passwd"))
+
+
+def test_retry_after_is_honoured_as_seconds_and_as_a_date(server):
+    for value in ("0", "Thu, 01 Jan 1970 00:00:00 GMT", "nonsense"):
+        url = server.status("/a", 429, then=b"data", Retry_After=value)
+        assert request("GET", url, **QUICK).body == b"data"
+
+
+def test_a_connection_is_used_again_while_it_is_kept_and_closed_afterwards(nginx):
+    url = nginx.put("small.bin", b"data")
+    with kept_alive():
+        first = _connection_used(url)
+        assert _connection_used(url) is first
+        with kept_alive():
+            pass
+        assert _connection_used(url) is first
+    assert not POOL._idle
+    assert first.sock is None
+    assert _connection_used(url) is not first
+
+
+def test_a_connection_that_the_server_closed_meanwhile_is_replaced(server):
+    url = server.whole("/a", b"data")
+    with kept_alive():
+        for _ in range(3):
+            assert request("GET", url, retries=0).body == b"data"
+
+
+def _connection_used(url):
+    stream = HttpStream(url)
+    connection = stream._reply.connection
+    with stream:
+        assert stream.read() == b"data"
+    return connection
