@@ -457,3 +457,12 @@ def test_no_secret_is_written_into_the_folder(folder, monkeypatch):
     everything = [name.encode() + (folder / name).read_bytes() for name in os.listdir(folder)]
     assert len(everything) == 2
     assert not any(b"hunter2" in part for part in everything)
+
+
+def test_a_bad_file_stays_until_a_good_one_is_there(folder):
+    folder.mkdir()
+    (folder / "mine.tar").write_bytes(b"my thesis")
+    cache = FileCache(folder, url_to_name=lambda url: "mine.tar")
+    with pytest.raises(StorageError):
+        cache.open("pipe:exit 1")
+    assert (folder / "mine.tar").read_bytes() == b"my thesis"

@@ -55,16 +55,17 @@ class Filling:
         self.owner = os.getpid()
         self.changed = threading.Condition()
         self.over = False  # the source has ended well: all that was written is all there is
+        self.published = False  # the file has its name
         self.done = False  # nothing more will happen
         self.error: BaseException | None = None
         self.refused: CannotStoreError | None = None
+        self.written = 0
         self.rest = b""  # what the folder did not take
         self._url = url
         self._lock = lock
         self._checks = checks
         self._room = room
         self._handle = -1
-        self.written = 0
         self._crc32 = 0
         self._head = self._tail = b""
         self._stopping = False
@@ -83,7 +84,7 @@ class Filling:
                 self._handle = os.open(self.temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINKS, 0o600)
         except CannotStoreError as exn:
             self.refused = exn
-            self._finish(published=False)
+            self._finish()
             return False
         except BaseException:
             self.give_up()
@@ -92,16 +93,15 @@ class Filling:
 
     def run(self) -> None:
         """Fetch everything and give the file its name. Errors are left in `error` and `refused`."""
-        published = False
         try:
             self._copy()
-            published = self._publish()
+            self._publish()
         except CannotStoreError as exn:
             self.refused = exn
         except BaseException as exn:  # the reader raises it
             self.error = exn
         finally:
-            self._finish(published=published)
+            self._finish()
             if self._left:
                 _quietly(self._end_source)
 
@@ -112,7 +112,7 @@ class Filling:
 
     def give_up(self) -> None:
         """Leave nothing, before it was run."""
-        self._finish(published=False)
+        self._finish()
         _quietly(self.source.close)
 
     def stop(self) -> None:
@@ -154,9 +154,9 @@ class Filling:
             data = self._read(CHUNK_BYTES)
             if self._stopping or (self._left and not kept.is_in_use(self.temporary)):
                 raise _Stopped
-        _close_checked(self.source)
+        self.source.close()  # a command that failed says so here
         if self.length is not None and self.written != self.length:
-            raise StorageError(f"ends early: got {self.written} of {self.length} bytes")
+            raise StorageError(f"ends early: got {self.written} of {self.length} bytes", url=self._url)
 
     def _write(self, data: bytes) -> None:
         self._crc32 = zlib.crc32(data, self._crc32)
@@ -174,27 +174,28 @@ class Filling:
         with self.changed:
             self.changed.notify_all()
 
-    def _publish(self) -> bool:
+    def _publish(self) -> None:
         self._checks.file(self.temporary)
         keeping = self.length is not None or self._checks.is_over(self._head, self._tail)
         with self.changed:
             self.over = True
             self.changed.notify_all()
         if not keeping:
-            return False
+            return
         facts = Facts(self.written, self._crc32, self._url, _validator_of(self.source))
         with storing():
             os.fsync(self._handle)
+            kept.remove(self.path)  # these are not the facts about a bad file that is still there
             kept.write_facts(self.path, facts)
             os.replace(self.temporary, self.path)
+        self.published = True
         self._room.tidy(self.path)
-        return True
 
-    def _finish(self, *, published: bool) -> None:
+    def _finish(self) -> None:
         if self._handle >= 0:
             os.close(self._handle)
             self._handle = -1
-        if not published and self.temporary:
+        if not self.published and self.temporary:
             kept.remove(self.temporary)
         self._lock.release()
         with self.changed:
@@ -213,11 +214,6 @@ def _validator_of(source: Any) -> str | None:
     """What the server calls this version of the object, for example its ETag."""
     found = getattr(source, "validator", None) or getattr(getattr(source, "version", None), "validator", None)
     return found if isinstance(found, str) else None
-
-
-def _close_checked(source: Any) -> None:
-    """A command that failed says so when it is closed."""
-    source.close()
 
 
 def _quietly(function: Callable[[], Any]) -> None:

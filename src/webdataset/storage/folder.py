@@ -140,14 +140,14 @@ class Folder:
         failure = filling.error or filling.refused
         if failure is not None:
             raise failure
-        if not os.path.lexists(path):
+        if not filling.published:
             raise CannotStoreError(None, "the end of the shard cannot be told from a cut")
         return path
 
     def _filling(self, path: str, lock: Lock, wanted: Wanted) -> Filling:
-        """A file that is to be fetched, the place where it will be cleared."""
+        """A file that is to be fetched, what others have left of it cleared away."""
         try:
-            kept.remove(path, kept.beside(path, "facts"), *kept.temporaries(path))
+            kept.remove(*kept.temporaries(path))
             if not self.swept:
                 self.swept = True
                 kept.remove_leftovers(self.path)
@@ -175,11 +175,11 @@ class Folder:
         return True
 
     def _good_handle(self, path: str, checks: Checks) -> int | None:
-        with contextlib.suppress(FileNotFoundError):  # another process made room just now
-            if self._is_good(path, checks):
-                with storing("cannot read from the cache"):
-                    return open_shared(path)
-        return None
+        if not self._is_good(path, checks):
+            return None
+        with storing("cannot read from the cache"), contextlib.suppress(FileNotFoundError):
+            return open_shared(path)
+        return None  # another process made room just now
 
 
 class _Patience:
@@ -193,13 +193,20 @@ class _Patience:
 
     def wait(self, path: str) -> None:
         now = time.monotonic()
-        seen = [(name, os.path.getsize(name)) for name in kept.temporaries(path) if os.path.exists(name)]
+        seen = [(name, _size(name)) for name in kept.temporaries(path)]
         if seen != self.seen:
             self.seen, self.deadline = seen, now + self.seconds
         if now > self.deadline:
             raise too_long()
         time.sleep(self.pause)
         self.pause = min(2 * self.pause, LAST_LOOK)
+
+
+def _size(path: str) -> int:
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return 0
 
 
 def open_in_use(path: str) -> BinaryIO:
