@@ -51,8 +51,10 @@ def test_a_url_without_a_bucket_is_an_error(url):
 
 def test_without_a_cluster_the_error_says_how_to_name_one(monkeypatch):
     monkeypatch.delenv("AIS_ENDPOINT", raising=False)
-    with pytest.raises(StorageError, match="AIS_ENDPOINT"):
-        STORE.open("ais://b/a.tar")
+    monkeypatch.setenv("PATH", "")  # nor with the ais command
+    for read in (STORE.open, open_ais):
+        with pytest.raises(StorageError, match="AIS_ENDPOINT"):
+            read("ais://b/a.tar")
 
 
 # -- reading -------------------------------------------------------------------------------------------

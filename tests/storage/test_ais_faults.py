@@ -354,6 +354,12 @@ def _read_until_closed(stream):
         stream.read()
 
 
+def test_a_list_that_is_cut_is_asked_for_again(bucket, double):
+    bucket.put("a", b"xyz")
+    double.refusals = [Answer(200, b'{"entries": [{"name": "z"}]}', cut=5), Answer(200, b"x" * 100, cut=0)]
+    assert list(STORE.list(bucket.url(""), **QUICK)) == [(bucket.url("a"), 3)]
+
+
 def test_an_answer_that_is_no_cluster_is_an_error(bucket, double):
     double.refusals = [Answer(200, b"<html>login</html>")]
     with pytest.raises(StorageError, match="AIS_ENDPOINT"):

@@ -16,6 +16,7 @@ import hashlib
 import io
 import json
 import re
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,6 +48,8 @@ _CHECKSUMS: dict[str, Callable[[], xxhash.Hash]] = {"xxhash2": xxhash.new, "md5"
 def open_ais(url: str, mode: str = "rb", *, bufsize: int = 8192, **options: Any) -> Any:
     """Open an object; without a named cluster through the `ais` command, which has a configuration of its own."""
     if not options.get("endpoint") and not settings.ais_endpoint:
+        if shutil.which("ais") is None and not settings.secure:
+            cluster_of(url)  # says how to name one
         from .tools import open_ais as open_with_command
 
         return open_with_command(url, mode, bufsize=bufsize, **options)

@@ -77,7 +77,7 @@ class Cluster:
         `upload` are the headers of a body to be stored.
         """
         connector = AisConnector(self, address, url, headers=headers, upload=upload)
-        deadline = time.monotonic() + self.seconds
+        waiting = _Waiting(self, threading.Event())
         while True:
             reply = connector.send(method, None, body)
             try:
@@ -86,8 +86,7 @@ class Cluster:
                 heads = {name.lower(): value for name, value in reply.response.getheaders()}
                 return Said(reply.status, heads, reply.response.read())
             except BROKEN as exn:
-                if isinstance(exn, StorageError) or time.monotonic() > deadline:
-                    raise _translated(exn, url, self.read_timeout) from None
+                waiting.after(exn, url, reached=True)
             finally:
                 reply.close()
 
@@ -288,10 +287,6 @@ def failure(reply: Reply, url: str) -> StorageError:
     if reply.status in (401, 403):
         error.hint = "check the token in AIS_AUTHN_TOKEN, when it ends, and what it allows"
     return error
-
-
-def _translated(error: BaseException, url: str, seconds: float) -> StorageError:
-    return error if isinstance(error, StorageError) else StorageError(described(error, seconds), url=url)
 
 
 def _token() -> str | None:
