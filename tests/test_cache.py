@@ -282,12 +282,16 @@ def test_many_threads_fetch_a_shard_once(shard, folder, tmp_path):
 
 
 def test_a_killed_process_leaves_nothing_that_could_be_read_wrongly(shard, folder, tmp_path):
-    url = f"pipe:head -c 1000 {shard}; test -e {tmp_path}/go || sleep 1000; tail -c +1001 {shard}"
+    pid = tmp_path / "pid"
+    url = f"pipe:echo $$ > {pid}; head -c 1000 {shard}; test -e {tmp_path}/go || sleep 1000; tail -c +1001 {shard}"
     process = subprocess.Popen([sys.executable, "-c", FETCH, folder, url])
     while not (folder.exists() and any(name.endswith(".temp") for name in os.listdir(folder))):
         pass
     process.send_signal(signal.SIGKILL)
     process.wait()
+    while not (pid.exists() and pid.read_text().endswith("\n")):
+        pass
+    os.killpg(int(pid.read_text()), signal.SIGKILL)  # the command writes nothing, so it did not notice
     assert unique_cache_name(url) not in os.listdir(folder)
     (tmp_path / "go").touch()
     (source,) = FileCache(folder)([url])

@@ -3,6 +3,10 @@
 A child that ends with another status than 0 is an error, at the end of its output or when the stream is closed,
 whichever comes first; also when it closed its output long before it failed. A stream that is closed before its
 end takes the child with it at once, and everything the child started.
+
+A process that is killed (SIGKILL) cannot end its children. One that writes ends by itself at its next write; one that
+never does stays. The kernel's help (PR_SET_PDEATHSIG) does not fit: it strikes when the thread that started the child
+ends, and shards are opened in threads of their own.
 """
 
 from __future__ import annotations
