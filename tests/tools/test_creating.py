@@ -49,6 +49,11 @@ def test_a_plan_reads_the_files_of_columns_with_an_at(tmp_path: Path) -> None:
     assert contents(tmp_path / "a.tar") == {"k1.jpg": b"X", "k1.cls": b"5"}
 
 
+def test_a_plan_runs_no_commands() -> None:
+    with pytest.raises(SecurityError, match="not commands"):
+        list(from_plan(["@jpg", "pipe:touch /tmp/attacked"]))
+
+
 def test_a_plan_without_keys_numbers_its_rows() -> None:
     items = from_plan(["cls", "5", "6"], delimiter=",")
     assert [item.name for item in items] == ["000000000.cls", "000000001.cls"]

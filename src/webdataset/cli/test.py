@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
     speeds = [measure(urls, plan)]
     if not speeds[0].samples:
         raise EmptyDatasetError("there is no sample to measure with", url=urls[0] if urls else None)
-    if options.processes:
+    if options.processes and urls != ["-"]:
         _check_workers(urls, options.processes)
         speeds.append(measure_workers(urls, plan, options.processes))
     if options.json:

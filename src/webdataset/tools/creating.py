@@ -13,11 +13,12 @@ from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from webdataset.errors import LimitError, MissingShardError, SampleError
+from webdataset.errors import LimitError, MissingShardError, SampleError, SecurityError
 from webdataset.gopen import gopen
 from webdataset.handlers import Handler, handled, reraise_exception
+from webdataset.reports import current_report
 from webdataset.settings import settings
-from webdataset.storage.urls import check_url_from_data, is_local
+from webdataset.storage.urls import check_url_from_data, is_local, scheme_of
 from webdataset.tariterators import base_plus_ext
 from webdataset.writer import ShardWriter, TarWriter, shard_name
 
@@ -79,7 +80,7 @@ def from_plan(
         name = values.pop("__key__", None) or key.format(record=record)
         for field, value in values.items():
             if field.startswith("@"):
-                yield Item(f"{name}.{field[1:]}", partial(_fetched, _checked(value, origin), folder))
+                yield Item(f"{name}.{field[1:]}", partial(_fetched, _file(value, origin), folder))
             elif not field.startswith("_"):
                 yield Item(f"{name}.{field}", partial(_encoded, value))
 
@@ -216,7 +217,9 @@ def _files(folder: str, prefix: str, seen: frozenset[str] = frozenset()) -> Iter
             continue
         if entry.is_dir():
             yield from _files(entry.path, f"{prefix}{entry.name}/", seen | {here})
-        elif entry.is_file() and "." in entry.name:
+        elif entry.is_file() and "." not in entry.name:
+            current_report().dropped("members_dropped", "the file's name has no extension, so it is in no sample")
+        elif entry.is_file():
             yield Item(f"{prefix}{entry.name}", partial(_fetched, os.path.abspath(entry.path), ""))
 
 
@@ -244,6 +247,14 @@ def _fetched(source: str, folder: str) -> bytes:
     if len(data) > limit:
         raise LimitError(f"the file has more than {limit} bytes", url=source, hint="raise WDS_MAX_MEMBER_BYTES")
     return data
+
+
+def _file(source: str, origin: str) -> str:
+    """What a table names is a file or url, and never a command."""
+    if scheme_of(source) == "pipe":
+        hint = "a recipe may name commands"
+        raise SecurityError("a table names files, not commands", url=source, hint=hint)
+    return "./-" if source == "-" else _checked(source, origin)
 
 
 def _checked(source: str, origin: str) -> str:

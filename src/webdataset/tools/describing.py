@@ -170,7 +170,7 @@ class Range:
         >>> for number in (0, 1, 1, 4):
         ...     numbers.add(number)
         >>> numbers.histogram(2)
-        [(0, 2.0, 3), (2.0, 4.0, 1)]
+        [(0.0, 2.0, 3), (2.0, 4.0, 1)]
         >>> numbers.histogram(10)
         [(0, 0, 1), (1, 1, 2), (4, 4, 1)]
         """

@@ -13,7 +13,8 @@ from typing import Any
 
 from webdataset.errors import MissingPackageError
 
-from .describing import Description, FieldDescription
+from .describing import Description, FieldDescription, shape_range
+from .listing import shown
 
 Bins = Sequence[tuple[float, float, int]]
 
@@ -25,12 +26,12 @@ def lines(description: Description, *, histograms: bool = True) -> Iterator[str]
     yield f"{description.samples} samples, {size_text(description.bytes)}"
     sets = description.field_sets.most_common()
     for names, n in sets[:MOST_SETS]:
-        yield f"  {n:>8} with {' '.join(names) or 'no fields'}"
+        yield f"  {n:>8} with {' '.join(map(shown, names)) or 'no fields'}"
     if len(sets) > MOST_SETS:
         yield f"  {sum(n for _, n in sets[MOST_SETS:]):>8} with one of {len(sets) - MOST_SETS} other sets of fields"
     for name, field in sorted(description.fields.items()):
         yield ""
-        yield f"{name}"
+        yield shown(name)
         for label, text in _facts(field, description.samples):
             yield f"  {label:<8}{text}"
         if histograms:
@@ -80,8 +81,6 @@ def size_text(size: float) -> str:
 
 
 def _facts(field: FieldDescription, samples: int) -> Iterator[tuple[str, str]]:
-    from .describing import shape_range
-
     if field.count < samples:
         yield "in", f"{field.count} of {samples} samples"
     yield "type", _counted(field.types, field.count)
@@ -98,7 +97,7 @@ def _facts(field: FieldDescription, samples: int) -> Iterator[tuple[str, str]]:
     least, most = size_text(field.sizes.least), size_text(field.sizes.most)
     yield "size", f"{least} .. {most}, mean {size_text(field.sizes.mean)}, in all {size_text(field.sizes.total)}"
     for text, n in field.errors.most_common(3):
-        yield "error", f"{n} x {text}"
+        yield "error", f"{n} x {shown(text)}"
 
 
 def _histogram(field: FieldDescription) -> Iterator[str]:
