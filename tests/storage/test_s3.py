@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servers.doubles import Double, Reply, ranged
-from webdataset.errors import MissingPackageError, MissingShardError, StorageError
+from webdataset.errors import MissingPackageError, MissingShardError, SecurityError, StorageError
 from webdataset.gopen import gopen
 from webdataset.storage import aws, uploads
 from webdataset.storage.markup import parsed
@@ -210,6 +210,15 @@ def test_a_process_gives_keys_through_boto3(tmp_path, monkeypatch):
     aws_files(tmp_path, config=f"[profile tool]\ncredential_process = {program}\n")
     monkeypatch.setenv("AWS_PROFILE", "tool")
     assert aws.aws_keys() == Keys("P", "p", "t")
+
+
+def test_in_secure_mode_a_profile_runs_no_process(tmp_path, monkeypatch):
+    aws_files(tmp_path, config=f"[profile tool]\ncredential_process = touch {tmp_path}/ran\n")
+    monkeypatch.setenv("AWS_PROFILE", "tool")
+    monkeypatch.setenv("WDS_SECURE", "1")
+    with pytest.raises(SecurityError, match="not run in secure mode"):
+        aws.aws_keys()
+    assert not (tmp_path / "ran").exists()
 
 
 def test_without_boto3_a_role_is_an_error_with_the_cure(tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ import json
 import os
 from typing import Any
 
-from webdataset.errors import MissingPackageError, StorageError
+from webdataset.errors import MissingPackageError, SecurityError, StorageError
 from webdataset.settings import settings
 
 from .credentials import Lease, Renewed, metadata, moment
@@ -44,6 +44,8 @@ def aws_keys(profile: str | None = None) -> Keys | None:
         raise StorageError(f"there is no profile {named!r} in ~/.aws", hint="check AWS_PROFILE, or run aws configure")
     if section.get("aws_access_key_id") and "role_arn" not in section:
         return Keys(section["aws_access_key_id"], section["aws_secret_access_key"], section.get("aws_session_token"))
+    if settings.secure and "credential_process" in section:
+        raise SecurityError("a profile's credential_process is not run in secure mode")
     if any(name in section for name in _CONVERSATIONS):
         return _from_boto3(named).get()
     return _from_role(_role_surroundings()).get()

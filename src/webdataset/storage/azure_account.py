@@ -137,8 +137,10 @@ def _login() -> Renewed[str | None]:
             import azure.identity
         except ImportError:
             return Lease(None)
+        programs = ("cli", "powershell", "developer_cli")
+        excluded = {f"exclude_{name}_credential": True for name in programs} if settings.secure else {}
         try:
-            found: Any = azure.identity.DefaultAzureCredential().get_token(SCOPE)
+            found: Any = azure.identity.DefaultAzureCredential(**excluded).get_token(SCOPE)
         except Exception:  # it says at length what it has tried; a public container needs none of that
             return Lease(None)
         return Lease(str(found.token), float(found.expires_on))
