@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import sys
 import time
+import types
 from urllib.parse import quote
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from servers.doubles import Double, Reply, ranged
 from webdataset.errors import StorageError
 from webdataset.gopen import gopen
+from webdataset.storage import azure_account
 from webdataset.storage.azure import AzureClient
 from webdataset.storage.azure_account import EMULATOR_ACCOUNT, EMULATOR_KEY, Account, account_for
 
@@ -92,14 +94,41 @@ def test_errors_before_any_request(monkeypatch):
 
 def test_without_credentials_requests_carry_none(monkeypatch):
     monkeypatch.setitem(sys.modules, "azure.identity", None)
+    azure_account._login.cache_clear()
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "me")
     with Double(lambda question: ranged(question, b"data", '"1"')) as double:
         assert gopen("az://container/a.tar", endpoint=double.url).read() == b"data"
         assert "authorization" not in double.questions[0].headers
 
 
+def test_a_login_is_sent_as_a_token_and_kept_while_it_lasts(monkeypatch):
+    asked = []
+
+    class Credential:
+        def __init__(self, **options):
+            asked.append(options)
+
+        def get_token(self, scope):
+            assert scope == "https://storage.azure.com/.default"
+            return types.SimpleNamespace(token="hush-token", expires_on=time.time() + 3600)
+
+    package, module = types.ModuleType("azure"), types.ModuleType("azure.identity")
+    package.identity, module.DefaultAzureCredential = module, Credential
+    monkeypatch.setitem(sys.modules, "azure", package)
+    monkeypatch.setitem(sys.modules, "azure.identity", module)
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "me")
+    azure_account._login.cache_clear()
+    with Double(lambda question: ranged(question, b"data", '"1"')) as double:
+        for _ in range(2):
+            assert gopen("az://container/a.tar", endpoint=double.url).read() == b"data"
+        assert double.questions[0].headers["authorization"] == "Bearer hush-token"
+        assert len(asked) == 1
+    azure_account._login.cache_clear()
+
+
 def test_a_container_that_is_not_public_is_an_error_with_the_cure(monkeypatch):
     monkeypatch.setitem(sys.modules, "azure.identity", None)
+    azure_account._login.cache_clear()
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "me")
     refusal = Reply(409, b"", {"x-ms-error-code": "PublicAccessNotPermitted"})
     line = r"account is not public .*set AZURE_STORAGE_KEY"

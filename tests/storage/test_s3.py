@@ -9,7 +9,7 @@ import sys
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from servers.doubles import Double, Reply, ranged
@@ -86,6 +86,7 @@ def test_signatures_are_those_of_the_general_test_suite(target, signature):
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
 
 
+@settings(deadline=None)
 @given(
     key=TEXT,
     query=st.dictionaries(TEXT.filter(bool), TEXT, max_size=3),
