@@ -20,6 +20,8 @@ from webdataset.reports import Report
 from webdataset.tar.reader import read_members
 from webdataset.tariterators import base_plus_ext
 
+from .listing import RESERVED
+
 MOST_EXAMPLES = 5
 RARE = 100
 """A field that fewer than one in so many samples have is rare."""
@@ -121,7 +123,7 @@ class _Shard:
         if key is None or extension is None or key == "":
             yield Finding("no-key", self.url, **place)
             return
-        if extension.startswith("__") or (key.startswith("__") and name.partition("/")[0].endswith("__")):
+        if extension.startswith("__") or RESERVED.match(name):
             yield Finding("reserved", self.url, **place)
             return
         if key != self.key:

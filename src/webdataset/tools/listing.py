@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+import re
 import stat
 import time
 from collections.abc import Iterable, Iterator
@@ -25,6 +26,10 @@ _KINDS = {
     "0": stat.S_IFREG, "S": stat.S_IFREG, "2": stat.S_IFLNK, "3": stat.S_IFCHR, "4": stat.S_IFBLK, "5": stat.S_IFDIR,
     "6": stat.S_IFIFO,
 }  # fmt: skip
+
+
+RESERVED = re.compile(r"__[^/]*__($|/)")
+"""Names that readers leave out: the archive's own notes."""
 
 
 class SampleEntry(NamedTuple):
@@ -59,7 +64,7 @@ def grouped(entries: Iterable[Entry]) -> Iterator[SampleEntry]:
         key, extension = base_plus_ext(entry.name)
         if not entry.is_regular or not key or extension is None or extension.startswith("__"):
             continue
-        if key[:2] == "__" and key.partition("/")[0].endswith("__"):
+        if RESERVED.match(entry.name):
             continue
         if sample is None or key != sample.key:
             if sample is not None:
