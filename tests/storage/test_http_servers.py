@@ -265,6 +265,11 @@ def test_the_distance_decides_how_many_connections_there_are(nginx, big):
         assert isinstance(stream, ParallelReader)
 
 
+def test_a_proxy_is_asked_for_the_whole_which_it_can_keep(nginx, squid, big):
+    with fault_proxy(nginx.port, delay=0.05) as far, open_http(far.url("/big.tar"), proxy=squid.url) as stream:
+        assert isinstance(stream, ReadAhead)
+
+
 def test_a_file_that_is_replaced_between_two_parts_is_an_error(nginx):
     nginx.put("changing-big.tar", BIG)
     with open_http(nginx.url("/changing-big.tar"), connections=2) as stream:

@@ -57,6 +57,10 @@ class Reply:
     def status(self) -> int:
         return self.response.status
 
+    @property
+    def proxied(self) -> bool:
+        return self.server is not None and self.server[3] is not None
+
     def header(self, name: str) -> str | None:
         return self.response.getheader(name)
 

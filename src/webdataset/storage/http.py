@@ -90,6 +90,7 @@ class HttpStream(io.BufferedIOBase):
         self.position = start
         self.version = version
         self.waited = 0.0
+        self.proxied = False
         self.report: Report | None = current_report()
         self._start = start
         self._stop = stop
@@ -277,6 +278,7 @@ class HttpStream(io.BufferedIOBase):
             else:
                 self.version = Version.of(reply, self._identity)
                 self.waited = reply.waited
+                self.proxied = reply.proxied
         except BaseException:
             reply.close()
             raise

@@ -38,7 +38,8 @@ def reading_ahead(stream: HttpStream, connections: int | None = None) -> Any:
         raise ValueError(f"connections must be at least 1, got {connections}")
     version, length = stream.version, stream.length or 0
     if connections is None:
-        connections = CONNECTIONS if length >= LARGE_BYTES and stream.waited >= FAR_SECONDS else 1
+        far = stream.waited >= FAR_SECONDS and not stream.proxied  # proxies keep whole objects, not parts of them
+        connections = CONNECTIONS if far and length >= LARGE_BYTES else 1
     if connections > 1 and length > PART_BYTES and version is not None and version.strong:
         return ParallelReader(stream, connections)
     return ReadAhead(stream)
