@@ -130,7 +130,7 @@ class Gcs:
 
 class GcsServer(ObjectServer):
     def __init__(self, gcs: Gcs) -> None:
-        super().__init__(gcs.double.port, checks_keys=False)
+        super().__init__(gcs.double.port)
         self.gcs = gcs
 
     def environment(self, port: int | None = None) -> dict[str, str]:

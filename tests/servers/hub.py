@@ -25,7 +25,7 @@ class Hub(ObjectServer):
         self.cdn_port = 0
         self.web = Double(self.answer)
         self.cdn = Double(self.deliver)
-        super().__init__(self.web.port, checks_keys=False, lists_parts=False)
+        super().__init__(self.web.port)
 
     def environment(self, port: int | None = None) -> dict[str, str]:
         self.cdn_port = port or self.cdn.port

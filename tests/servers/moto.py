@@ -45,4 +45,4 @@ def moto_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     port = free_port()
     command = [program("moto_server", "pip moto[server,s3]"), "-H", "127.0.0.1", "-p", str(port)]
     with running(command, port, tmp_path_factory.mktemp("moto")):
-        yield S3Server(port, checks_keys=False)
+        yield S3Server(port)

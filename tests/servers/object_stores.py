@@ -23,8 +23,6 @@ class ObjectServer:
     """A running store: `environment()` is how a user would name it, `bucket()` makes a new one and gives its url."""
 
     port: int
-    checks_keys: bool = True
-    lists_parts: bool = True
     extra: dict[str, Any] = field(default_factory=dict)
 
     def environment(self, port: int | None = None) -> dict[str, str]:

@@ -58,6 +58,17 @@ def test_the_file_of_gclouds_login_is_found(private, monkeypatch, tmp_path):
     assert read(private) == b"data"
 
 
+def test_the_login_of_the_account_in_use_is_found(private, tmp_path):
+    folder = tmp_path / "home" / ".config" / "gcloud"
+    (folder / "configurations").mkdir(parents=True)
+    (folder / "active_config").write_text("work\n")
+    (folder / "configurations" / "config_work").write_text("[core]\naccount = me@example.com\n")
+    login = folder / "legacy_credentials" / "me@example.com"
+    login.mkdir(parents=True)
+    (login / "adc.json").write_text(json.dumps(user() | {"token_uri": f"{private.double.url}/token"}))
+    assert read(private) == b"data"
+
+
 def test_a_login_that_has_ended_is_an_error_without_its_secrets(private, monkeypatch, tmp_path):
     credentials(monkeypatch, tmp_path, private, **user("bad-hush"))
     with pytest.raises(StorageError, match=r"gives no token \(400 invalid_grant.*gcloud auth") as caught:

@@ -1,12 +1,14 @@
 """Who we are to Google Cloud Storage, found where Google's own tools look.
 
-In this order: the file of GOOGLE_APPLICATION_CREDENTIALS, the file that `gcloud auth application-default login`
-writes, the metadata server of the machine. Where none of them is, requests carry no token, which public buckets accept.
+In this order: the file of GOOGLE_APPLICATION_CREDENTIALS, the logins `gcloud auth application-default login` and
+`gcloud auth login`, the metadata server of the machine. Where none of them is, requests carry no token, which public
+buckets accept.
 """
 
 from __future__ import annotations
 
 import base64
+import configparser
 import functools
 import json
 import os
@@ -42,9 +44,25 @@ def google_token() -> str | None:
 
 
 def _default_file() -> str | None:
+    """What `gcloud auth application-default login` wrote, else `gcloud auth login` for the account in use."""
     folder = settings.cloud("CLOUDSDK_CONFIG") or os.path.expanduser("~/.config/gcloud")
     path = os.path.join(folder, _ADC)
-    return path if os.path.exists(path) else None
+    if os.path.exists(path):
+        return path
+    account = settings.cloud("CLOUDSDK_CORE_ACCOUNT") or _account_in_use(folder)
+    path = os.path.join(folder, "legacy_credentials", account or "", "adc.json")
+    return path if account and os.path.exists(path) else None
+
+
+def _account_in_use(folder: str) -> str | None:
+    parser = configparser.RawConfigParser(strict=False)
+    try:
+        with open(os.path.join(folder, "active_config"), encoding="utf-8") as stream:
+            name = settings.cloud("CLOUDSDK_ACTIVE_CONFIG_NAME") or stream.read().strip()
+        parser.read(os.path.join(folder, "configurations", f"config_{name}"), encoding="utf-8")
+        return parser.get("core", "account", fallback=None)
+    except (OSError, UnicodeError, configparser.Error):
+        return None
 
 
 @functools.lru_cache(maxsize=8)
