@@ -121,7 +121,15 @@ def test_every_module_says_what_it_is_about() -> None:
 
 def test_run_without_a_verb_shows_the_verbs() -> None:
     shown = subprocess.run([ROOT / "run"], cwd="/", capture_output=True, text=True, check=True).stdout
-    assert [line.split()[0] for line in shown.splitlines()[2:]] == ["demo", "test", "check", "bench", "venv", "help"]
+    assert [line.split()[0] for line in shown.splitlines()[2:]] == [
+        "demo",
+        "test",
+        "servers",
+        "check",
+        "bench",
+        "venv",
+        "help",
+    ]
 
 
 def test_run_with_an_unknown_verb_is_a_mistake_of_use() -> None:

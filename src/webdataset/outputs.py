@@ -63,7 +63,7 @@ class Output:
             if len(name.split()) != 1:
                 raise EncodingError("an index cannot hold a name with spaces", member=os.fsdecode(name))
         places = [(name, self.archive.add(name, data), len(data)) for name, data in members]
-        lines.append(" ".join(_index_entry(*place) for place in places))
+        lines.append(" ".join(index_entry(*place) for place in places))
         return sum(size for _, _, size in places)
 
     def finish(self) -> None:
@@ -101,10 +101,10 @@ class Output:
         else:
             # an index of the shard that was there before must never stand beside the new one
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(_index_path(self.path))
+                os.unlink(index_path(self.path))
             file.publish()
         if self.lines is not None:
-            index = AtomicFile(_index_path(self.path), durable=file.durable)
+            index = AtomicFile(index_path(self.path), durable=file.durable)
             index.write("\n".join([f"v1.2 {len(self.lines)}", *self.lines, ""]).encode("utf-8", "surrogateescape"))
             index.publish()
 
@@ -183,11 +183,13 @@ def _write_all(stream: Any, data: bytes) -> None:
         done = stream.write(data)
 
 
-def _index_entry(name: bytes, offset: int, size: int) -> str:
+def index_entry(name: bytes, offset: int, size: int) -> str:
+    """A member's part of its sample's line in an index: field, place, size and name."""
     text = name.decode("utf-8", "surrogateescape")
     extension = text[text.rfind("/") + 1 :].partition(".")[2]
     return f"{extension} {offset} {size} {text}"
 
 
-def _index_path(path: str) -> str:
+def index_path(path: str) -> str:
+    """Where the index of a shard is."""
     return f"{path.removesuffix('.tar')}.idx"

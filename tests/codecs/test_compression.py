@@ -288,7 +288,9 @@ def test_gunzip_obeys_the_environment(monkeypatch):
         gunzip_bounded(gzip.compress(bytes(5000)))
 
 
-@pytest.mark.parametrize("data", [b"", b"plain", gzip.compress(b"x", mtime=0)[:-1], gzip.compress(b"x", mtime=0) + b"y"])
+@pytest.mark.parametrize(
+    "data", [b"", b"plain", gzip.compress(b"x", mtime=0)[:-1], gzip.compress(b"x", mtime=0) + b"y"]
+)
 def test_gunzip_refuses_what_is_not_gzip(data):
     with pytest.raises(DecodingError):
         gunzip_bounded(data)
