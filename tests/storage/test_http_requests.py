@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from webdataset.errors import MissingShardError, SecurityError, StorageError
@@ -143,3 +145,14 @@ def _connection_used(url):
     with stream:
         assert stream.read() == b"data"
     return connection
+
+
+def test_a_forked_process_leaves_its_parents_connections_alone(nginx):
+    url = nginx.put("small.bin", b"data")
+    with kept_alive():
+        first = _connection_used(url)
+        child = os.fork()
+        if not child:
+            os._exit(0 if not POOL._idle and _connection_used(url) is not first else 1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert _connection_used(url) is first

@@ -316,6 +316,22 @@ def test_whatever_breaks_the_bytes_are_right_or_there_is_an_error(nginx, address
             assert b"".join(got) == DATA
 
 
+@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(faults=SCHEDULES, connections=st.integers(2, 5), part=st.sampled_from([100_000, 700_001]))
+def test_parts_are_right_too_whatever_breaks(nginx, address, faults, connections, part):
+    got = []
+    with fault_proxy(nginx.port, faults) as proxy:
+        try:
+            with ParallelReader(HttpStream(proxy.url("/data.tar"), retries=3, **QUICK), connections, part) as stream:
+                while data := stream.read(99_999):
+                    got.append(data)
+        except StorageError:
+            assert DATA.startswith(b"".join(got))
+        else:
+            assert b"".join(got) == DATA
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("reading")]
+
+
 # -- datasets --------------------------------------------------------------------------------------
 
 

@@ -23,10 +23,16 @@ class Pool:
     """Idle connections by server."""
 
     def __init__(self) -> None:
-        self.forget()
+        self._begin()
 
     def forget(self) -> None:
-        """Start anew, as a forked process must: the connections are its parent's."""
+        """Start anew, as a forked process must: the connections are its parent's, and the lock may be held."""
+        inherited = [connection for pairs in self._idle.values() for _, connection in pairs]
+        self._begin()
+        for connection in inherited:
+            connection.close()  # this process' descriptor only
+
+    def _begin(self) -> None:
         self._lock = threading.Lock()
         self._idle: dict[Hashable, list[tuple[float, Any]]] = defaultdict(list)
         self._holders = 0
