@@ -24,12 +24,12 @@ def write_index(shard: str, output: str | None = None) -> int:
 
     Only headers are read. The index appears when it is complete, and replaces an older one.
 
-    >>> import tempfile
+    >>> import pathlib, tempfile
     >>> from webdataset.writer import TarWriter
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with TarWriter(f"{folder}/a.tar") as sink:
     ...         size = sink.write({"__key__": "x", "cls": 3, "txt": "hello"})
-    ...     write_index(f"{folder}/a.tar"), open(f"{folder}/a.idx").read()
+    ...     write_index(f"{folder}/a.tar"), pathlib.Path(folder, "a.idx").read_text()
     (1, 'v1.2 1\\ncls 512 1 x.cls txt 1536 5 x.txt\\n')
     """
     path, lines = _index_of(shard)
