@@ -133,6 +133,7 @@ class _Streams:
         stream = gopen(url)
         self._open.add(stream)
         try:
+            self.check(url)  # it may have been opened while everything was being stopped
             yield stream
         finally:
             self._open.discard(stream)
