@@ -32,7 +32,7 @@ class Command(NamedTuple):
 COMMANDS = {
     "create": Command("make", "create", "shards from folders, recipes, tables and lines"),
     "split": Command("make", "split", "one stream of samples into shards of a size"),
-    "concat": Command("make", "concat", "shards one after the other; choose, rename and number samples"),
+    "concat": Command("make", "concat", "shards one after the other; choose, rename, number anew"),
     "cp": Command("make", "cp", "shards from anywhere to anywhere, resumable and verified"),
     "index": Command("make", "index", "indices of shards"),
     "map": Command("transform", "map", "Python code over samples"),
@@ -54,12 +54,10 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `wl` with these arguments, or the process's; the result is the exit code."""
-    from .running import run_command
-
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] in ("-h", "--help", "help"):
         if words[1:2] and words[1] in COMMANDS:
-            return run_command(words[1], ["--help"])
+            return main([words[1], "--help"])
         sys.stdout.write(family())
         return 0
     if words[0] in ("-V", "--version"):
@@ -67,6 +65,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         sys.stdout.write(f"wl (webdataset) {__version__}\n")
         return 0
+    from .running import run_command
+
     return run_command(words[0], words[1:])
 
 
@@ -75,14 +75,8 @@ def family() -> str:
     lines = ["usage: wl COMMAND [options] [URL...]"]
     group = ""
     for name, command in COMMANDS.items():
-        if command.group != group:
-            group = command.group
-            lines += ["", f"{group}:"]
-        lines.append(f"  {name:<12}{command.help}")
-    lines += [
-        "",
-        "`wl COMMAND --help` shows examples and options. URLs may be files, braces, globs, - and anything",
-        "",
-    ]
-    lines[-2] += "\nthat the library reads; -o takes anything it writes."
-    return "\n".join(lines)
+        lines.append(f"{command.group if command.group != group else '':<11}{name:<12}{command.help}")
+        group = command.group
+    lines.append("`wl COMMAND --help` shows examples and options. URLs: files, braces, globs, -")
+    lines.append("and whatever the library reads; -o takes whatever it writes.")
+    return "\n".join(lines) + "\n"

@@ -18,7 +18,6 @@ from types import TracebackType
 from typing import Any
 
 from webdataset.dataset import WebDataset, _shards_in
-from webdataset.encoding import SampleEncoder
 from webdataset.filters import select
 from webdataset.filters import slice as sliced
 from webdataset.handlers import Handler, close, ignore_and_continue, ignore_and_stop, reraise_exception
@@ -34,6 +33,9 @@ from .grammar import UsageError
 from .progress import Progress
 
 HANDLERS: dict[str, Handler] = {"raise": reraise_exception, "skip": ignore_and_continue, "stop": ignore_and_stop}
+
+MAX_REMEMBERED = 1000
+"""Sets of fields that are known to hold nothing but fields."""
 
 Sample = dict[str, Any]
 
@@ -127,10 +129,10 @@ class Sink:
 
     def __init__(self, options: Namespace, post: Callable[[str], object] | None = None) -> None:
         output = options.output
-        self._members = SampleEncoder(False, keep_meta=True)
         self._report = current_report()
         self._last: str | None = None
         self._told = False
+        self._clean: set[tuple[str, ...]] = set()
         kw: dict[str, Any] = {"encoder": False, "keep_meta": True}
         self.writer: TarWriter | ShardWriter
         if is_pattern(output):
@@ -144,12 +146,20 @@ class Sink:
         self._output = output
 
     def write(self, sample: Sample) -> None:
-        """Write the fields of one sample; what the library knows about it is left out."""
+        """Write the fields of one sample; what the library knows about it is taken out."""
         key = sample.get("__key__")
         if key == self._last:
             self._warn_about(key)
         self._last = key
-        self.writer.write({name: data for name, data in sample.items() if name[:2] != "__" or name == "__key__"})
+        sample.pop("__url__", None)
+        sample.pop("__local_path__", None)
+        names = tuple(sample)
+        if names not in self._clean:
+            if any(name[:2] == "__" and name != "__key__" for name in names):
+                sample = {name: sample[name] for name in names if name[:2] != "__" or name == "__key__"}
+            elif len(self._clean) < MAX_REMEMBERED:
+                self._clean.add(names)
+        self.writer.write(sample)
 
     def __enter__(self) -> Sink:
         return self
@@ -165,8 +175,7 @@ class Sink:
         if not self._told:
             self._told = True
             self._report.warn(
-                "samples with equal keys follow each other, and readers will take them for one; "
-                "--rekey gives every sample a key of its own",
+                "samples with equal keys follow each other, which readers take for one sample; give new keys (--rekey)",
                 key=key,
             )
 

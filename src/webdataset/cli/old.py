@@ -75,4 +75,4 @@ def run_old(program: str, argv: Sequence[str]) -> int:
     text = f"{about(module)}\n\n{program} is an old name of `wl {name}`: {COMMANDS[name].help}."
     parser = command_parser(name, text, [], prog=program)
     configure(parser)
-    return run_parser(parser, argv, run, {**defaults(new), **defaults(parser)})
+    return run_parser(parser, argv, run, defaults(new))

@@ -53,9 +53,10 @@ def run_parser(
     given: dict[str, Any] | None = None,
 ) -> int:
     """Parse and run; every way in which a command can end becomes an exit code and at most one line."""
-    options = Namespace(**(given or {}))
+    options = Namespace()
     try:
-        parser.parse_intermixed_args(argv, options)
+        # argparse minds a namespace that is not empty
+        options = Namespace(**{**(given or {}), **vars(parser.parse_intermixed_args(argv))})
         with _warnings_as_lines(parser.prog, options), _termination():
             code = run(options)
             sys.stdout.flush()

@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, MutableMapping
 from functools import cache
 from typing import Any
 
-from webdataset.codecs import encode
+from webdataset.codecs import decoders, encode
 from webdataset.errors import DecodingError, EncodingError, MissingPackageError, SampleError, WebDatasetError
 
 DecodeField = Callable[[str, bytes], Any]
+
+PLAIN = frozenset(["cls", "cls2", "index", "inx", "id", "txt", "text", "transcript", "json", "jsn"])
 
 _NOTHING: Any = object()
 _IMMUTABLE = (int, float, str, bytes, bool, type(None))
@@ -36,8 +38,14 @@ def field_decoder(spec: str) -> DecodeField:
         return _as_is
     from webdataset.autodecode import Decoder
 
-    decoder: DecodeField = Decoder([spec] if spec != "basic" else []).decode1
-    return decoder
+    decode = Decoder([spec] if spec != "basic" else []).decode1
+
+    def decoded(name: str, data: bytes) -> Any:
+        # labels and texts are what code looks at most, and no image spec or handler changes what they are
+        plain = decoders.get(name) if name in PLAIN else None
+        return decode(name, data) if plain is None else plain(data)
+
+    return decoded
 
 
 class LazySample(dict[str, Any]):
@@ -82,9 +90,11 @@ class LazySample(dict[str, Any]):
     def encoded(self, result: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """The sample, or a dict that was made from it, as bytes; what is the same as it was keeps its bytes."""
         if result is None or result is self:
-            if not self._seen:
-                return dict(super().items())
-            return {name: self._bytes(name, value) for name, value in super().items()}
+            contents = dict(super().items())
+            for name in self._seen:
+                if name in contents:
+                    contents[name] = self._bytes(name, contents[name])
+            return contents
         if isinstance(result, LazySample):
             return result.encoded()
         return {name: self._bytes(name, value) for name, value in result.items()}

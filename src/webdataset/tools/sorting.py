@@ -59,6 +59,9 @@ def sort_value(by: str, kind: str) -> Callable[[Sample], Any]:
     converters: dict[str, Callable[[Any], Any]] = {"text": _as_is, "int": int, "float": _number}
     convert = converters[kind]
 
+    if by == "__key__" and kind == "text":
+        return itemgetter("__key__")
+
     def value(sample: Sample) -> Any:
         data = sample.get(by)
         if data is None:

@@ -1,0 +1,202 @@
+"""wl concat, and the old programs that concatenate."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests_support import numbered, tar_bytes
+
+
+def keys(listed: list[str]) -> list[str]:
+    return list(dict.fromkeys(name.split(".")[0] for name in listed))
+
+
+def test_all_samples_in_order(wl: Any, make_shards: Any, names: Any) -> None:
+    shards = make_shards(3, samples=2)
+    assert keys(names(wl("concat", *shards).out)) == [f"{i:06d}" for i in range(6)]
+
+
+def test_braces_globs_and_folders(wl: Any, make_shards: Any, tmp_path: Path) -> None:
+    expected = wl("concat", *make_shards(3, samples=2)).out
+    for spec in ("shard-{000000..000002}.tar", "shard-*.tar", ""):
+        assert wl("concat", f"{tmp_path}/{spec}").out == expected
+
+
+def test_select_skip_count_and_slice(wl: Any, make_shard: Any, names: Any) -> None:
+    shard = make_shard(samples=20)
+    assert keys(names(wl("concat", "-s", 3, "-c", 2, shard).out)) == ["000003", "000004"]
+    assert keys(names(wl("concat", "-S", "cls % 5 == 0", "-s", 1, "-c", 2, shard).out)) == ["000005", "000010"]
+    assert keys(names(wl("concat", "--slice", "2:9:3", shard).out)) == ["000002", "000005", "000008"]
+
+
+def test_fields_are_chosen_and_renamed(wl: Any, make_shard: Any, names: Any) -> None:
+    shard = make_shard(samples=1)
+    assert names(wl("concat", "-f", "text:foo,txt cls", shard).out) == ["000000.cls", "000000.text"]
+    assert names(wl("concat", "-f", "foo;txt", shard).out) == ["000000.txt"]
+    wrong = wl("concat", "-f", "clss", shard)
+    assert wrong.code == 1
+    assert "there is no field 'clss', did you mean 'cls'?; the fields here are cls txt" in wrong.err
+
+
+@pytest.mark.parametrize("pattern", ["#", "%09d", "{index:09d}"])
+def test_rekey(wl: Any, make_shard: Any, names: Any, pattern: str) -> None:
+    shard = make_shard(samples=2, start=5)
+    assert keys(names(wl("concat", "--rekey", pattern, shard).out)) == ["000000000", "000000001"]
+    assert keys(names(wl("concat", "--rekey", "x/{key}", shard).out)) == ["x/000005", "x/000006"]
+    assert wl("concat", "--rekey", "same", shard).code != 0
+
+
+def test_shuffle_and_mix_keep_all_samples(wl: Any, make_shards: Any, members: Any) -> None:
+    shards = make_shards(3, samples=5)
+    everything = members(wl("concat", *shards).out)
+    shuffled = wl("concat", "--shuffle", 100, "--seed", 3, *shards).out
+    assert members(shuffled) == members(wl("concat", "--mix", 2, *shards).out) == everything
+    assert shuffled == wl("concat", "--shuffle", 100, "--seed", 3, *shards).out != wl("concat", *shards).out
+
+
+def test_equal_keys_side_by_side_are_told(wl: Any, make_shard: Any, names: Any) -> None:
+    shard = make_shard(samples=1)
+    ended = wl("concat", shard, shard)
+    assert len(names(ended.out)) == 4
+    assert "samples with equal keys follow each other" in ended.err
+    assert wl("concat", "--rekey", "#", shard, shard).err == ""
+
+
+def test_output_patterns_make_shards(wl: Any, make_shard: Any, tmp_path: Path, names: Any) -> None:
+    shard = make_shard(samples=5)
+    assert wl("concat", shard, "--maxcount", 2, "-o", tmp_path / "o-{shard:03d}.tar").code == 0
+    assert sorted(path.name for path in tmp_path.glob("o-*")) == ["o-000.tar", "o-001.tar", "o-002.tar"]
+    assert len(names(tmp_path / "o-002.tar")) == 2
+
+
+def test_a_single_underscore_is_a_field_like_any_other(wl: Any, make_shard: Any, names: Any) -> None:
+    assert names(wl("concat", make_shard(files=[("a._x", b"1"), ("a.y", b"2")])).out) == ["a._x", "a.y"]
+
+
+def test_members_in_no_sample_are_counted(wl: Any, make_shard: Any) -> None:
+    ended = wl("concat", make_shard(files=[("README", b"1"), ("a.y", b"2")]))
+    assert ended.code == 0
+    assert "left out: 1 members" in ended.err
+
+
+# -- bad input ---------------------------------------------------------------------------------------
+
+
+def test_a_missing_file_is_one_line(wl: Any, tmp_path: Path) -> None:
+    ended = wl("concat", tmp_path / "none.tar")
+    assert ended.code == 1
+    assert ended.err == f"wl concat: no such file [url {tmp_path}/none.tar, shard 0]\n"
+
+
+def test_a_folder_that_does_not_exist(wl: Any, make_shard: Any, tmp_path: Path) -> None:
+    ended = wl("concat", make_shard(), "-o", tmp_path / "nowhere/out.tar")
+    assert ended.code == 1
+    assert "nowhere" in ended.err
+    assert "Traceback" not in ended.err
+
+
+def test_a_tar_cut_in_the_middle(wl: Any, tmp_path: Path, names: Any) -> None:
+    (tmp_path / "cut.tar").write_bytes(tar_bytes(numbered(10))[:7000])
+    ended = wl("concat", tmp_path / "cut.tar", "-o", tmp_path / "out.tar")
+    assert ended.code == 1
+    assert "offset" in ended.err
+    assert not (tmp_path / "out.tar").exists()
+    skipped = wl("concat", "--on-error", "skip", tmp_path / "cut.tar")
+    assert skipped.code == 0
+    assert "left out: 1 shards" in skipped.err
+    assert keys(names(skipped.out)) == ["000000", "000001", "000002"]
+
+
+def test_a_member_that_says_it_has_ten_gigabytes(wl: Any, tmp_path: Path) -> None:
+    import tarfile
+
+    header = tarfile.TarInfo("a.bin")
+    header.size = 10_000_000_000
+    (tmp_path / "big.tar").write_bytes(header.tobuf(tarfile.GNU_FORMAT) + bytes(2048))
+    ended = wl("concat", tmp_path / "big.tar")
+    assert ended.code == 1
+    assert "a.bin" in ended.err
+
+
+def test_a_full_disk(make_shard: Any, wl_process: Any) -> None:
+    ended = wl_process("concat", make_shard(samples=100), "-o", "/dev/full")
+    assert ended.returncode == 1
+    assert b"No space left" in ended.stderr or b"full" in ended.stderr
+    assert b"Traceback" not in ended.stderr
+
+
+def test_secrets_stay_out_of_errors(wl: Any) -> None:
+    assert "hunter2" not in wl("concat", "nosuch://me:hunter2@host/a.tar").err
+
+
+def test_a_wrong_option_is_exit_2(wl: Any) -> None:
+    assert wl("concat", "--nonsense").code == 2
+    assert wl("concat", "-c", "many").code == 2
+    assert wl("concat", "-S", "cls ==").code == 2
+
+
+# -- pipes -------------------------------------------------------------------------------------------
+
+
+def test_it_reads_no_more_than_it_needs_and_ends_the_producer(make_shard: Callable[..., str]) -> None:
+    shard = make_shard(samples=3000)
+    endless = f"(while true; do cat {shard} || exit; done; echo never)"
+    line = f"{endless} | {sys.executable} -m webdataset concat -c 10 - | tar -tf -"
+    ended = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=30, check=False)
+    assert ended.returncode == 0
+    assert len(ended.stdout.split()) == 20
+    assert "Traceback" not in ended.stderr
+    assert "wl" not in ended.stderr
+
+
+def test_a_reader_that_goes_away_is_no_error(make_shard: Callable[..., str]) -> None:
+    shard = make_shard(samples=3000)
+    line = f"set -o pipefail; {sys.executable} -m webdataset concat {shard} | head -c 100 | wc -c"
+    ended = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=30, check=False)
+    assert (ended.returncode, ended.stdout.strip(), ended.stderr) == (0, "100", "")
+
+
+def test_a_terminal_gets_no_bytes(make_shard: Callable[..., str]) -> None:
+    line = f"{sys.executable} -m webdataset concat {make_shard()}"
+    ended = subprocess.run(
+        ["script", "-qec", line, "/dev/null"], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert ended.returncode == 2
+    assert "not writing bytes to a terminal: give -o FILE" in ended.stdout
+
+
+# -- old names -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("program", ["tarscat", "tarcat", "tarcats"])
+def test_ten_samples_from_stdin_as_the_seed_shows(program: str, make_shard: Any, tmp_path: Path, names: Any) -> None:
+    shard = make_shard(samples=50)
+    code = "import sys; from webdataset.cli.old import main; sys.exit(main())"
+    (tmp_path / program).write_text(f"#!{sys.executable}\n{code}\n")
+    (tmp_path / program).chmod(0o755)
+    line = f"cat {shard} | {tmp_path}/{program} -c 10 > {tmp_path}/small.tar"
+    assert subprocess.run(["bash", "-c", line], timeout=30, check=False).returncode == 0
+    assert len(names(tmp_path / "small.tar")) == 20
+
+
+def test_their_count_includes_the_skipped(wl: Any, make_shard: Any, names: Any) -> None:
+    assert keys(names(wl.old("tarcats", "-s", 3, "-c", 5, make_shard()).out)) == ["000003", "000004"]
+
+
+def test_tarp_cat(wl: Any, make_shards: Any, names: Any, tmp_path: Path) -> None:
+    shards = make_shards(3, samples=2)
+    (tmp_path / "list").write_text("\n".join(shards))
+    ended = wl.old("tarp", "cat", "-l", tmp_path / "list", "-f", "t:txt", "-R", "#", "--slice", "1:3", "-o", "-")
+    assert names(ended.out) == ["000000000.t", "000000001.t"]
+    one = wl.old("tarp", "cat", "--shardslice", "1:2", *shards, "-o", "-")
+    assert keys(names(one.out)) == ["000002", "000003"]
+
+
+def test_an_old_program_that_is_not_there(wl: Any) -> None:
+    assert wl.old("tarp", "dance").code == 2
