@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -170,6 +174,28 @@ def test_a_pickle_in_the_data_is_refused(wl: Any, make_shard: Any) -> None:
 
 def test_raw_leaves_bytes(wl: Any, shard: str, members: Any) -> None:
     assert members(wl("map", "-d", "raw", "-e", "_['cls'] += b'!'", shard).out)["003.cls", b"3!"] == 1
+
+
+def test_an_interrupt_ends_the_processes(shard: str, tmp_path: Path) -> None:
+    code = f"open('{tmp_path}/started', 'a').write(f'{{os.getpid()}}\\n'); __import__('time').sleep(100); _"
+    argv = [sys.executable, "-m", "webdataset", "map", "-P", "2", "-e", code, shard, "-o", f"{tmp_path}/out.tar"]
+    child = subprocess.Popen(argv, stderr=subprocess.PIPE)
+    while not (tmp_path / "started").exists() or not (tmp_path / "started").read_text():
+        assert child.poll() is None
+    child.send_signal(signal.SIGINT)
+    _, told = child.communicate(timeout=20)
+    assert (child.returncode, told) == (130, b"wl map: interrupted\n")
+    for pid in (tmp_path / "started").read_text().split():
+        with pytest.raises(ProcessLookupError):
+            os.kill(int(pid), 0)
+    assert not (tmp_path / "out.tar").exists()
+
+
+def test_a_process_that_dies_is_an_error(wl: Any, shard: str, tmp_path: Path) -> None:
+    ended = wl("map", "-P", "2", "-e", "os._exit(3) if cls == 5 else _", shard, "-o", tmp_path / "out.tar")
+    assert ended.code == 1
+    assert "process" in ended.err
+    assert not (tmp_path / "out.tar").exists()
 
 
 def test_the_seeds_line_runs_as_written(wl: Any, shard: str, tmp_path: Path, names: Any) -> None:

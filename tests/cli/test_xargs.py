@@ -138,6 +138,17 @@ def test_an_interrupt_ends_the_children_and_leaves_nothing(shard: str, tmp_path:
     assert os.listdir(work) == []
 
 
+def test_two_files_for_one_field_are_an_error(wl: Any, shard: str) -> None:
+    ended = wl("xargs", "-c", "cp sample.txt sample.TXT", shard)
+    assert ended.code == 1
+    assert "two files for one field" in ended.err
+
+
+def test_a_key_that_ends_in_a_newline_stays(wl: Any, make_shard: Any, members: Any) -> None:
+    shard = make_shard(files=[("a\n.txt", b"x")])
+    assert members(wl("xargs", "-c", "true", shard).out) == members(shard)
+
+
 def test_wrong_use_is_exit_2(wl: Any, shard: str) -> None:
     assert wl("xargs", shard).code == 2
     assert wl("xargs", "--script", "/nowhere", shard).code == 2

@@ -17,6 +17,7 @@ from typing import Any
 from . import COMMANDS
 from .grammar import Parser, UsageError, command_parser
 
+FOR_PROGRAMMERS = (DeprecationWarning, ImportWarning, PendingDeprecationWarning, ResourceWarning)
 DATA_ERROR, USAGE_ERROR, INTERRUPTED, TERMINATED = 1, 2, 130, 143
 
 
@@ -127,7 +128,7 @@ def _warnings_as_lines(program: str, options: Namespace) -> Iterator[None]:
     quiet = getattr(options, "quiet", False)
 
     def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-        if not quiet and not issubclass(category, DeprecationWarning):
+        if not quiet and not issubclass(category, FOR_PROGRAMMERS):
             sys.stderr.write(f"{program}: warning: {message}\n")
 
     with warnings.catch_warnings():

@@ -185,12 +185,16 @@ class Commander:
 
     def _finished(self, fields: Sample, default: str, key: str) -> Sample:
         named = fields.pop("__key__", None)
-        result: Sample = {"__key__": default if named is None else os.fsdecode(named.rstrip(b"\r\n"))}
+        if named is not None and named != os.fsencode(key):  # a key of its own, probably written with echo
+            default = os.fsdecode(named.rstrip(b"\r\n"))
+        result: Sample = {"__key__": default}
         if not result["__key__"]:
             raise SampleError(f"the command left an empty {self.base}.__key__", key=key)
         for field, data in fields.items():
             if not field or field[:2] == "__":
                 raise SampleError(f"the command left a file that can be no field: {self.base}.{field}", key=key)
+            if field.lower() in result:
+                raise SampleError("the command left two files for one field; fields have no upper case", field=field)
             result[field.lower()] = data
         return result
 
