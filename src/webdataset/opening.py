@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from typing import Any
 
 from .errors import WebDatasetError
 from .handlers import Handler, ask, close
 from .reports import Report
+from .storage.pool import kept_alive
 from .storage.urls import is_local, local_path
 
 Shard = dict[str, Any]
@@ -35,11 +37,14 @@ class OpenedShards:
         self._next: _Opening | None = None
         self._number = -1
         self._closed = False
+        self._connections = ExitStack()
 
     def __iter__(self) -> Iterator[Shard]:
         return self
 
     def __next__(self) -> Shard:
+        if self._number < 0:
+            self._connections.enter_context(kept_alive())
         while not self._closed:
             opening = self._next or self._start(in_background=False)
             self._next = None
@@ -68,6 +73,7 @@ class OpenedShards:
         opening, self._next = self._next, None
         if opening is not None:
             opening.abandon()
+        self._connections.close()
         close(self._shards)
 
     def _start(self, *, in_background: bool) -> _Opening | None:

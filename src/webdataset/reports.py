@@ -29,6 +29,7 @@ COUNTS = (
     "samples_read",
     "samples_dropped",
     "members_dropped",
+    "bytes_read",
     "warnings",
 )
 MAX_REASONS = 100

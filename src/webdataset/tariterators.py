@@ -10,6 +10,7 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -90,7 +91,8 @@ def tar_file_expander(
     Each also has `__offset__`, by which group_by_keys tells where a shard ends. `eof_value` is given
     after each shard only if you ask for one.
     """
-    return _expanded(data, handler, select_files, rename_files, eof_value=eof_value, report=current_report())
+    items = partial(_file_items, eof_value=eof_value)
+    return _each_shard(data, (select_files, rename_files), items, handler, current_report())
 
 
 def group_by_keys(
@@ -123,7 +125,7 @@ def tarfile_samples(
     streams = (opener or url_opener)(src, handler=handler)
     if tar_file_expander is _our_expander and group_by_keys is _our_grouping:
         grouping = Grouping(keys, True, None, handler, current_report())
-        return _fused(streams, select_files, rename_files, grouping)
+        return _each_shard(streams, (select_files, rename_files), grouping.of_shard, handler, grouping.report)
     # a replacement need not know the options that nobody uses
     chosen = {"select_files": select_files, "rename_files": rename_files}
     files = tar_file_expander(streams, handler=handler, **{name: f for name, f in chosen.items() if f is not None})
@@ -148,6 +150,10 @@ class Grouping:
         self.suffixes = None if suffixes is None else set(suffixes)
         self.handler = handler
         self.report = report
+
+    def of_shard(self, windows: Iterable[list[Member]], source: Sample) -> Iterator[Sample]:
+        """The samples of one opened shard."""
+        return self.samples(windows, _places(source))
 
     def samples(self, windows: Iterable[list[Member]], places: Sample) -> Iterator[Sample]:
         """The samples of one shard; `places` is what every sample says about its origin.
@@ -263,63 +269,51 @@ class _Stopped(Exception):  # noqa: N818 - control flow, not an error
     """A handler ended the stream."""
 
 
-def _fused(
-    streams: Iterable[Sample], select: SelectFile | None, rename: RenameFile | None, grouping: Grouping
-) -> Iterator[Sample]:
-    report, handler = grouping.report, grouping.handler
-    look_ahead = getattr(streams, "look_ahead", None)
-    for source in streams:
-        stream = source["stream"]
-        windows = _members(source, report, select, rename, look_ahead)
-        try:
-            yield from grouping.samples(windows, _places(source))
-            stream.close()
-        except _Stopped:
-            return
-        except Exception as exn:
-            if ask(handler, _at(exn, source), report, "shards_skipped"):
-                continue
-            return
-        finally:
-            close(windows)
-            _close_quietly(stream)
-        report.count("shards_read")
-
-
-def _expanded(
-    data: Iterable[Sample],
+def _each_shard(
+    streams: Iterable[Sample],
+    reading: tuple[SelectFile | None, RenameFile | None],
+    items: Callable[[Iterator[list[Member]], Sample], Iterator[Sample]],
     handler: Handler,
-    select: SelectFile | None,
-    rename: RenameFile | None,
-    *,
-    eof_value: Any,
     report: Report,
 ) -> Iterator[Sample]:
-    for source in data:
-        stream = source["stream"]
-        places = _places(source)
-        item: Sample = {}
-        windows = _members(source, report, select, rename)
-        try:
-            for window in windows:
-                for name, offset, content in window:
-                    if _SKIP_META.match(name):
-                        continue
+    """What `items` makes of the members of each shard; the handler is asked about a shard that fails."""
+    look_ahead = getattr(streams, "look_ahead", None)
+    try:
+        for source in streams:
+            stream = source["stream"]
+            windows = _members(source, report, *reading, look_ahead)
+            try:
+                yield from items(windows, source)
+                stream.close()
+            except _Stopped:
+                return
+            except Exception as exn:
+                if ask(handler, _at(exn, source), report, "shards_skipped"):
+                    continue
+                return
+            finally:
+                close(windows)
+                _close_quietly(stream)
+            report.count("shards_read")
+    finally:
+        close(streams)
+
+
+def _file_items(windows: Iterator[list[Member]], source: Sample, eof_value: Any) -> Iterator[Sample]:
+    places = _places(source)
+    item: Sample = {}
+    try:
+        for window in windows:
+            for name, offset, content in window:
+                if not _SKIP_META.match(name):
                     item = {"fname": name, "data": content, "__offset__": offset, **places}
                     yield item
-            stream.close()
-        except Exception as exn:
-            # the grouping still holds this item: it learns that the sample in progress may be half a sample
-            item["__cut__"] = True
-            if ask(handler, _at(exn, source), report, "shards_skipped"):
-                continue
-            return
-        finally:
-            close(windows)
-            _close_quietly(stream)
-        report.count("shards_read")
-        if eof_value is not None:
-            yield eof_value
+    except Exception:
+        # the grouping still holds this item: it learns that the sample in progress may be half a sample
+        item["__cut__"] = True
+        raise
+    if eof_value is not None:
+        yield eof_value
 
 
 def _grouped(data: Iterable[Sample], grouping: Grouping) -> Iterator[Sample]:
