@@ -123,3 +123,10 @@ def test_errors_say_which_shard_in_the_order_of_reading(make_shards):
         list(wds.WebDataset(shards))
     with pytest.raises(wds.MissingShardError, match="shard 1]"):
         list(wds.WebDataset([shards[0], "gone.tar"]))
+
+
+def test_web_servers_are_reached_through_the_given_proxy_and_files_without_it(server, make_shard):
+    local = make_shard(samples=1)
+    dataset = wds.WebDataset(["http://nowhere.invalid/a.tar", local], proxy=server.address)
+    assert len(list(dataset)) == 21
+    assert server.asked == ["http://nowhere.invalid/a.tar"]

@@ -64,7 +64,7 @@ class WebDataset(DataPipeline, FluidInterface):
     - `resampled=True`: an endless stream of shards drawn with replacement
     - `nodesplitter`, `workersplitter`: which shards are this node's and this worker's
     - `handler`: what to do with a shard that fails; `strict=True`: no skips, and warnings are errors
-    - `cache_dir`: keep shards on this machine
+    - `cache_dir`: keep shards on this machine; `proxy`: the web proxy to go through, if not the environment's
 
     >>> with_labels = WebDataset("tests/data/digits.tar").decode("l8").to_tuple("png", "cls")
     """
@@ -91,6 +91,7 @@ class WebDataset(DataPipeline, FluidInterface):
         *,
         strict: bool | None = None,
         keys: SplitName = base_plus_ext,
+        proxy: str | None = None,
         **older: Any,
     ) -> None:
         super().__init__()
@@ -106,7 +107,8 @@ class WebDataset(DataPipeline, FluidInterface):
         buffer = _shard_buffer(version1.shard_shuffle(shardshuffle))
         order = [] if endless or buffer < 1 else [shardlists.ShardShuffle(self.seed, bufsize=buffer)]
         cache = _cache(cache_dir, cache_size, url_to_name, verbose, handler)
-        reader = _Reader(handler, select_files, rename_files, keys, version1.opener(_already_open if cache else None))
+        opener = version1.opener(_already_open if cache else None)
+        reader = _Reader(handler, select_files, rename_files, keys, opener, proxy=None if cache else proxy)
         self.pipeline = [source, *filter(None, splitters), *order, *cache, reader]
         if empty_check:
             self.pipeline.append(_checked)
@@ -162,18 +164,27 @@ class _Reader(PipelineStage):
         rename_files: Callable[[str], str] | None,
         keys: SplitName,
         opener: Callable[..., Iterator[Any]] | None,
+        *,
+        proxy: str | None,
     ) -> None:
         self.handler = handler
         self.select_files = select_files
         self.rename_files = rename_files
         self.keys = keys
         self.opener = opener
+        self.proxy = proxy
 
     def run(self, src: Iterable[Any]) -> Iterator[Any]:
         if self.opener is None and tariterators.tarfile_to_samples is not _our_tarfile_to_samples:
             return iter(self._replaced()(src))
         return tarfile_samples(
-            src, self.handler, self.select_files, self.rename_files, keys=self.keys, opener=self.opener
+            src,
+            self.handler,
+            self.select_files,
+            self.rename_files,
+            keys=self.keys,
+            opener=self.opener,
+            proxy=self.proxy,
         )
 
     def _replaced(self) -> Any:

@@ -22,6 +22,7 @@ from .opening import OpenedShards
 from .reports import Report, current_report
 from .stages import pipelinefilter
 from .storage.streams import arriving
+from .storage.urls import scheme_of
 from .tar.reader import read_members
 
 Sample = dict[str, Any]
@@ -62,8 +63,11 @@ def valid_sample(sample: Any) -> bool:
 
 
 def url_opener(data: Iterable[Sample], handler: Handler = reraise_exception, **kw: Any) -> Iterator[Sample]:
-    """Open each shard: `{"url": ...}` becomes `{"url": ..., "stream": ...}`, with `local_path` for a local file."""
-    return OpenedShards(data, lambda url: gopen(url, **kw), handler, current_report())
+    """Open each shard: `{"url": ...}` becomes `{"url": ..., "stream": ...}`, with `local_path` for a local file.
+
+    Options go to gopen; `proxy=` only for urls of web servers.
+    """
+    return OpenedShards(data, partial(_open, kw), handler, current_report())
 
 
 def tar_file_iterator(
@@ -120,9 +124,10 @@ def tarfile_samples(
     *,
     keys: SplitName = base_plus_ext,
     opener: Callable[..., Iterator[Sample]] | None = None,
+    proxy: str | None = None,
 ) -> Iterator[Sample]:
     """Open shards and give their samples: dicts of `__key__`, `__url__` and one bytes value per field."""
-    streams = (opener or url_opener)(src, handler=handler)
+    streams = (opener or url_opener)(src, handler=handler, **({} if proxy is None else {"proxy": proxy}))
     if tar_file_expander is _our_expander and group_by_keys is _our_grouping:
         grouping = Grouping(keys, True, None, handler, current_report())
         return _each_shard(streams, (select_files, rename_files), grouping.of_shard, handler, grouping.report)
@@ -267,6 +272,11 @@ class Grouping:
 
 class _Stopped(Exception):  # noqa: N818 - control flow, not an error
     """A handler ended the stream."""
+
+
+def _open(options: dict[str, Any], url: str) -> Any:
+    apart = {"proxy"} if scheme_of(url) not in ("http", "https") else ()
+    return gopen(url, **{name: value for name, value in options.items() if name not in apart})
 
 
 def _each_shard(
