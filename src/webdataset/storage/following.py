@@ -20,7 +20,7 @@ from webdataset.errors import StorageError
 from . import kept
 from .filling import Filling
 from .kept import CHUNK_BYTES, NO_LINKS, CannotStoreError
-from .streams import arriving
+from .streams import arriving, read_whole
 
 FIRST_LOOK = 0.0005
 LAST_LOOK = 0.02
@@ -61,13 +61,7 @@ class Following(io.BufferedIOBase):
 
     def read(self, size: int | None = -1, /) -> bytes:
         """Up to `size` bytes, fewer only at the end."""
-        wanted = -1 if size is None or size < 0 else size
-        parts: list[bytes] = []
-        missing = wanted
-        while missing and (data := self.read1(missing)):
-            parts.append(data)
-            missing -= len(data) if wanted >= 0 else 0
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return read_whole(self.read1, -1 if size is None or size < 0 else size)
 
     def read1(self, size: int = -1, /) -> bytes:
         """What is there, up to `size` bytes; waits only while nothing is."""
@@ -80,18 +74,6 @@ class Following(io.BufferedIOBase):
             self._replace_source()
         self.position += len(data)
         return data
-
-    def readinto(self, buffer: Any, /) -> int:
-        view = memoryview(buffer).cast("B")
-        data = self.read(len(view))
-        view[: len(data)] = data
-        return len(data)
-
-    def readinto1(self, buffer: Any, /) -> int:
-        view = memoryview(buffer).cast("B")
-        data = self.read1(len(view))
-        view[: len(data)] = data
-        return len(data)
 
     def close(self) -> None:
         if not self.closed:

@@ -17,6 +17,7 @@ from webdataset.reports import Report, current_report
 
 from .connect import CONNECT_SECONDS, STALL_SECONDS, Connector, Prepare, Reply
 from .faults import BROKEN, FIRST_PAUSE, RETRIED_STATUS, RETRIES, GaveUpError, Retries, described, status_error
+from .streams import read_whole
 
 SCRATCH_BYTES = 256 << 10
 
@@ -331,22 +332,6 @@ class HttpStream(io.BufferedIOBase):
         reply, self._reply = self._reply, None
         if reply is not None:
             reply.release()
-
-
-def read_whole(read1: Callable[[int], bytes], size: int) -> bytes:
-    """`size` bytes from reads that may give less, fewer only at the end; all of them for -1."""
-    data = read1(size)
-    if not data or len(data) == size:
-        return data
-    parts = [data]
-    missing = size - len(data)
-    while size < 0 or missing > 0:
-        data = read1(missing if size >= 0 else -1)
-        if not data:
-            break
-        parts.append(data)
-        missing -= len(data)
-    return b"".join(parts)
 
 
 def tell(report: Report, received: int, retried: int) -> None:

@@ -17,8 +17,9 @@ from typing import Any
 
 from webdataset.errors import StorageError
 
-from .http import HttpStream, read_whole, tell
+from .http import HttpStream, tell
 from .pool import kept_alive
+from .streams import read_whole
 
 BUFFER_BYTES = 1 << 20
 BUFFERS = 8

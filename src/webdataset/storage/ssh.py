@@ -30,6 +30,7 @@ from webdataset.reports import current_report
 from webdataset.settings import settings
 
 from .commands import CommandStream
+from .streams import read_whole
 from .tools import open_curl
 from .urls import scheme_of
 
@@ -142,16 +143,7 @@ class SshStream(io.BufferedIOBase):
 
     def read(self, size: int | None = -1, /) -> bytes:
         """Up to `size` bytes, fewer only at the end of the file."""
-        wanted = -1 if size is None or size < 0 else size
-        parts: list[bytes] = []
-        missing = wanted
-        while wanted < 0 or missing > 0:
-            data = self.read1(missing if wanted >= 0 else -1)
-            if not data:
-                break
-            parts.append(data)
-            missing -= len(data)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
+        return read_whole(self.read1, -1 if size is None or size < 0 else size)
 
     def read1(self, size: int = -1, /) -> bytes:
         """What has arrived, up to `size` bytes; waits only while nothing has."""
@@ -165,18 +157,6 @@ class SshStream(io.BufferedIOBase):
                 self._failures = 0
                 return data
         return b""
-
-    def readinto(self, buffer: Any, /) -> int:
-        view = memoryview(buffer).cast("B")
-        data = self.read(len(view))
-        view[: len(data)] = data
-        return len(data)
-
-    def readinto1(self, buffer: Any, /) -> int:
-        view = memoryview(buffer).cast("B")
-        data = self.read1(len(view))
-        view[: len(data)] = data
-        return len(data)
 
     def tell(self) -> int:
         return self.position

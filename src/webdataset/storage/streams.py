@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 
@@ -27,3 +28,19 @@ def arriving(stream: Any) -> Any:
     b'hello\\n'
     """
     return Arriving(stream) if hasattr(stream, "read1") else stream
+
+
+def read_whole(read1: Callable[[int], bytes], size: int) -> bytes:
+    """`size` bytes from reads that may give less, fewer only at the end; all of them for -1."""
+    data = read1(size)
+    if not data or len(data) == size:
+        return data
+    parts = [data]
+    missing = size - len(data)
+    while size < 0 or missing > 0:
+        data = read1(missing if size >= 0 else -1)
+        if not data:
+            break
+        parts.append(data)
+        missing -= len(data)
+    return b"".join(parts)
