@@ -104,7 +104,7 @@ class DataPipeline(TorchIterable, PipelineStage):
         """What the latest pass in this process read, skipped and dropped, and why.
 
         >>> sorted(DataPipeline([]).stats())[:3]
-        ['members_dropped', 'reasons', 'samples_dropped']
+        ['bytes_read', 'members_dropped', 'reasons']
         """
         total = Report()
         total.add((self._report or total).as_dict())
