@@ -130,7 +130,13 @@ class Commander:
             if self._stopped:
                 raise CommandError("the command was stopped")
             stream = CommandStream(
-                self.argv, "rb", cwd=folder, stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, ignore_errors=True
+                self.argv,
+                "rb",
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stderr=subprocess.STDOUT,
+                ignore_errors=True,
+                timeout=None,  # type: ignore[arg-type]  # a wait with a limit looks again and again: 0.6 ms a command
             )
             self._running.add(stream)
         try:
