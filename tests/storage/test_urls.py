@@ -215,3 +215,14 @@ def test_secrets_in_a_pattern_do_not_appear_in_its_error():
     with pytest.raises(ValueError, match="Unbalanced") as caught:
         braceexpand("http://me:hidden@host/{a")
     assert "hidden" not in str(caught.value)
+
+
+def test_a_number_after_an_at_sign_says_how_many_shards_there_are(tmp_path):
+    assert expanded("s3://b/train-@000002.tgz") == ["s3://b/train-000000.tgz", "s3://b/train-000001.tgz"]
+    for literal in ("http://me@010.0.0.1/a.tar", "a@2023.tar", "pipe:cat x-@002.tar", "hf://datasets/o/n@main/a.tar"):
+        assert expanded(literal) == [literal]
+    existing = tmp_path / "x@002.tar"
+    existing.write_bytes(b"")
+    assert expanded(existing) == [str(existing)]
+    with pytest.raises(ValueError, match="no shard"):
+        expanded("x-@000.tar")

@@ -43,6 +43,7 @@ _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 # `::` separates urls, but not inside the brackets of an IPv6 host such as http://[::1]:8000/.
 _SEPARATOR = re.compile(r"::(?![0-9A-Fa-f:.%]*\])")
+_COUNT = re.compile(r"@(0\d{2,})(?=\.|$)")
 
 
 class UnsetVariableError(ValueError, AssertionError):
@@ -100,19 +101,30 @@ def local_path(url: str) -> str | None:
 
 
 def expanded(spec: str | os.PathLike[str]) -> list[str]:
-    """All urls that a specification stands for: split at `::`, then `${NAME}`, braces and globs.
+    """All urls that a specification stands for: split at `::`, then `${NAME}`, `@000123`, braces and globs.
 
-    >>> expanded("x-{a,b}.tar")
-    ['x-a.tar', 'x-b.tar']
+    >>> expanded("x-{a,b}.tar"), expanded("x-@002.tar")
+    (['x-a.tar', 'x-b.tar'], ['x-000.tar', 'x-001.tar'])
     """
     text = as_url(spec)
     urls: list[str] = []
     for part in _SEPARATOR.split(text):
-        part = substituted(part)  # noqa: PLW2901 - the same part, further on
+        part = _counted(substituted(part))  # noqa: PLW2901 - the same part, further on
         # A Windows path needs its backslashes.
         for url in braceexpand(part, escape=_DRIVE.match(part) is None, limit=MAX_URLS - len(urls)):
             urls += _globbed(url)
     return urls
+
+
+def _counted(text: str) -> str:
+    """`name-@000123.tar`, 123 shards numbered with six digits, as braces; only in the name after the last slash."""
+    found = _COUNT.search(text, text.rfind("/") + 1)
+    if found is None or scheme_of(text) == "pipe" or os.path.exists(text):
+        return text
+    digits = found.group(1)
+    if int(digits) == 0:
+        raise ValueError(f"{text!r} stands for no shard at all: the number after @ says how many there are")
+    return f"{text[: found.start()]}{{{0:0{len(digits)}d}..{int(digits) - 1:0{len(digits)}d}}}{text[found.end() :]}"
 
 
 def substituted(text: str) -> str:
