@@ -241,7 +241,7 @@ def _source(urls: Any, *, resampled: bool, mode: str | None, seed: int | None) -
     if isinstance(urls, str) and urls.endswith("/") and os.path.isdir(urls):
         if mode is not None:
             return shardlists.DirectoryShardList(urls, mode=mode)
-        urls = _shards_in(urls)
+        urls = shards_in(urls)
     if _lists_shards_itself(urls):
         return urls
     if not isinstance(urls, str):
@@ -251,7 +251,8 @@ def _source(urls: Any, *, resampled: bool, mode: str | None, seed: int | None) -
     return shardlists.SimpleShardList(urls)
 
 
-def _shards_in(folder: str) -> list[str]:
+def shards_in(folder: str) -> list[str]:
+    """The shards of a folder, sorted by name."""
     endings = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst", ".tar.lz4")
     names = sorted(name for name in os.listdir(folder) if name.endswith(endings) and not name.startswith("."))
     if not names:

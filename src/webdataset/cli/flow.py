@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import sys
+import threading
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from types import TracebackType
 from typing import Any
 
-from webdataset.dataset import WebDataset, _shards_in
+from webdataset.dataset import WebDataset, shards_in
 from webdataset.filters import select
 from webdataset.filters import slice as sliced
 from webdataset.handlers import Handler, close, ignore_and_continue, ignore_and_stop, reraise_exception
@@ -49,7 +52,7 @@ def urls_of(inputs: Sequence[str]) -> list[str]:
     urls: list[str] = []
     for text in inputs:
         for url in expand_urls(text):
-            urls += _shards_in(url) if url.endswith("/") and os.path.isdir(url) else [url]
+            urls += shards_in(url) if url.endswith("/") and os.path.isdir(url) else [url]
     return urls
 
 
@@ -116,6 +119,19 @@ def finished(options: Namespace, progress: Progress, stats: dict[str, Any]) -> i
     return 1 if stopped and (stats["samples_dropped"] or stats["shards_skipped"]) else 0
 
 
+@contextmanager
+def signals_held() -> Iterator[None]:
+    """Ctrl-C and SIGTERM wait until the end of this block, in which something is opened that must be closed."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 class Sink:
     """The output: one archive, or shards if the name has a number in it; bytes only, nothing is encoded.
 
@@ -135,13 +151,16 @@ class Sink:
         self._clean: set[tuple[str, ...]] = set()
         kw: dict[str, Any] = {"encoder": False, "keep_meta": True}
         self.writer: TarWriter | ShardWriter
-        if is_pattern(output):
-            sizes = {name: getattr(options, name) for name in ("maxcount", "maxsize") if hasattr(options, name)}
-            start = getattr(options, "start", 0) or 0
-            self.writer = ShardWriter(output, post=post, start_shard=start, **sizes, **kw)
-        else:
-            refuse_terminal(output)
-            self.writer = TarWriter(output, **kw)
+        with ExitStack() as held:
+            held.enter_context(signals_held())
+            if is_pattern(output):
+                sizes = {name: getattr(options, name) for name in ("maxcount", "maxsize") if hasattr(options, name)}
+                start = getattr(options, "start", 0) or 0
+                self.writer = ShardWriter(output, post=post, start_shard=start, **sizes, **kw)
+            else:
+                refuse_terminal(output)
+                self.writer = TarWriter(output, **kw)
+            self._held = held.pop_all()
         self._post = post if isinstance(self.writer, TarWriter) else None
         self._output = output
 
@@ -162,6 +181,11 @@ class Sink:
         self.writer.write(sample)
 
     def __enter__(self) -> Sink:
+        try:
+            self._held.close()
+        except BaseException:  # a signal that waited until here
+            self.writer.abort()
+            raise
         return self
 
     def __exit__(

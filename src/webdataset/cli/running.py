@@ -19,6 +19,8 @@ from .grammar import Parser, UsageError, command_parser
 
 FOR_PROGRAMMERS = (DeprecationWarning, ImportWarning, PendingDeprecationWarning, ResourceWarning)
 DATA_ERROR, USAGE_ERROR, INTERRUPTED, TERMINATED = 1, 2, 130, 143
+PATIENCE = 5.0
+"""Seconds after which a command that was told to end is told again."""
 
 
 def run_command(name: str, argv: Sequence[str]) -> int:
@@ -145,10 +147,14 @@ def _termination() -> Iterator[None]:
         return
 
     def end(*_: Any) -> None:
+        # an exception that a signal raises inside a callback of the interpreter is lost; so ask again if need be
+        signal.setitimer(signal.ITIMER_REAL, PATIENCE)
         raise SystemExit(TERMINATED)
 
-    before = signal.signal(signal.SIGTERM, end)
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGALRM)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in before.items():
+            signal.signal(number, handler)
