@@ -13,6 +13,8 @@ from typing import Any
 AHEAD = 2
 """Tasks that wait for each worker, so that none has to wait for us."""
 
+LOOK_UP = 0.5
+
 Task = tuple[Any, "Future[Any]"]
 
 
@@ -60,15 +62,21 @@ def process_pool(workers: int, initializer: Callable[..., None], *arguments: Any
 
 def _next(pending: deque[Task], ordered: bool) -> Task:
     if not ordered:
-        wait([future for _, future in pending], return_when=FIRST_COMPLETED)
+        _await([future for _, future in pending])
         first = next(n for n, (_, future) in enumerate(pending) if future.done())
         pending.rotate(-first)
         task = pending.popleft()
         pending.rotate(first)
         return task
     task = pending.popleft()
-    wait([task[1]])
+    _await([task[1]])
     return task
+
+
+def _await(futures: list[Future[Any]]) -> None:
+    """Wait until one is done, looking up now and then: a signal that comes just before a wait does not end it."""
+    while not wait(futures, LOOK_UP, return_when=FIRST_COMPLETED).done:
+        pass
 
 
 def _begin_worker(initializer: Callable[..., None], *arguments: Any) -> None:
