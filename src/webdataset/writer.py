@@ -18,11 +18,12 @@ import os
 import re
 import threading
 import weakref
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
 from itertools import count as count_from
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from .codecs import encoders as default_handlers
 from .codecs.arrays import encode_npy as numpy_dumps
@@ -81,7 +82,28 @@ _SHARD = re.compile(r"\{shard(?::([^{}]*))?\}")
 logger = Log("webdataset.writer")
 
 
-class TarWriter:
+class _Writer(ABC):
+    """What is complete at the end of its `with` block, and given up if that ends in an exception."""
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    @abstractmethod
+    def abort(self) -> None: ...
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abort()
+
+
+class TarWriter(_Writer):
     """Writes samples (dicts) into one tar archive.
 
     `fileobj` is a path, a url (`pipe:...`, `-`, ...) or a binary stream, which is left open. A sample needs a
@@ -148,22 +170,11 @@ class TarWriter:
         if self._finalizer.detach() is not None:
             self._output.abort()
 
-    def __enter__(self) -> TarWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort()
-
     def __reduce__(self) -> Any:
         raise TypeError("a writer cannot be sent to another process: open one in each, or use ShardWriter(shared=True)")
 
 
-class ShardWriter:
+class ShardWriter(_Writer):
     """Writes samples into a sequence of shards, each with at most `maxcount` samples and about `maxsize` bytes.
 
     `pattern` holds the shard's number as `%06d` or `{shard:06d}`. All options of TarWriter are accepted. `post(fname)`
@@ -259,17 +270,6 @@ class ShardWriter:
         stream, self.tarstream = self.tarstream, None
         if stream is not None:
             stream.abort()
-
-    def __enter__(self) -> ShardWriter:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort()
 
     def __reduce__(self) -> Any:
         raise TypeError("a writer cannot be sent to another process: open one in each, with shared=True")
