@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import copy
 import importlib
+import inspect
+import pickle
 import subprocess
 import sys
 
@@ -118,3 +122,146 @@ print(sorted(samples)[:2])
 """
     out = subprocess.run([sys.executable, "-c", program, make_shard()], capture_output=True, text=True, check=True)
     assert out.stdout == "[(0, 'txt0'), (1, 'txt1')]\n"
+
+
+# -- names that are imported when they are asked for ------------------------------------------------
+
+
+def run(program: str) -> str:
+    """What a fresh Python prints."""
+    out = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, check=False)
+    assert out.returncode == 0, out.stderr
+    return out.stdout
+
+
+def test_importing_the_package_imports_none_of_its_parts():
+    program = "import webdataset, sys; print(*(name for name in sys.modules if name.startswith('webdataset')))"
+    assert sorted(run(program).split()) == ["webdataset", "webdataset.names"]
+
+
+def test_the_table_the_imports_for_type_checkers_and_all_agree():
+    tree = ast.parse(inspect.getsource(wds))
+    (block,) = [node for node in tree.body if isinstance(node, ast.If)]
+    imported: dict[str, tuple[str, str]] = {}
+    for node in block.body:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            imported |= {alias.asname or alias.name: (node.module, alias.name) for alias in node.names}
+        elif isinstance(node, ast.Assign):
+            (target,) = node.targets
+            imported[ast.unparse(target)] = imported[ast.unparse(node.value)]
+    modules = {alias.name for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names} & {
+        name for name in wds.__all__ if name not in imported
+    }
+    assert wds.__places__ == imported
+    assert sorted({*imported, *modules, "__version__"}) == sorted(wds.__all__)
+
+
+def test_every_name_is_what_its_submodule_calls_so():
+    for name, (submodule, original) in wds.__places__.items():
+        assert getattr(wds, name) is getattr(importlib.import_module(f"webdataset.{submodule}"), original), name
+
+
+def test_a_star_imports_all():
+    program = (
+        "from webdataset import *; import webdataset; print([n for n in webdataset.__all__ if n not in globals()])"
+    )
+    assert run(program) == "[]\n"
+
+
+def test_submodules_need_no_import_of_their_own():
+    program = "import webdataset as wds; print(wds.{0}.__name__)"
+    for name in ["filters", "tariterators", "errors", "settings", "storage", "multi", "compat", "version1"]:
+        expected = {"compat": "webdataset.dataset"}.get(name, f"webdataset.{name}")
+        assert run(program.format(name)) == f"{expected}\n"
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "",
+        "import webdataset.gopen",
+        "import webdataset.gopen as g; assert g is wds.gopen",
+        "import importlib; importlib.import_module('webdataset.gopen')",
+        "from webdataset import gopen",
+        "from webdataset.gopen import gopen_schemes",
+        "wds.WebDataset",
+        "wds.gopen; import importlib; importlib.reload(wds)",
+        "import importlib, sys; wds.gopen; importlib.reload(sys.modules['webdataset.gopen'])",
+        "from unittest import mock\nwith mock.patch('webdataset.gopen'): pass",
+    ],
+)
+def test_gopen_is_the_function_whatever_was_imported_before(before):
+    program = f"import webdataset as wds\n{before}\nprint(type(wds.gopen).__name__, wds.gopen.gopen_schemes['pipe'])"
+    assert run(program).startswith("function <function gopen_pipe")
+
+
+def test_a_name_means_what_its_submodule_had_when_it_was_imported():
+    program = """
+import webdataset as wds
+original = wds.tariterators.url_opener
+wds.tariterators.url_opener = None
+assert wds.url_opener is original
+"""
+    run(program)
+
+
+def test_what_a_program_puts_into_the_package_stays():
+    program = """
+import webdataset as wds
+wds.WebDataset, wds.gopen, wds.cache, wds.mine = 1, None, 3, 4
+import webdataset.compat, webdataset.gopen, webdataset.dataset
+assert (wds.WebDataset, wds.gopen, wds.mine) == (1, None, 4)
+del wds.WebDataset
+assert wds.WebDataset is wds.compat.WebDataset
+"""
+    run(program)
+
+
+def test_a_function_that_uses_the_package_can_be_pickled_with_it():
+    assert pickle.loads(pickle.dumps(wds)) is wds
+    assert copy.deepcopy(wds) is wds
+
+
+def test_names_can_be_listed_before_they_are_there():
+    assert run("import webdataset as wds; print({'WebDataset', 'filters', 'gopen', '__version__'} <= {*dir(wds)})") == (
+        "True\n"
+    )
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error_with_a_suggestion():
+    assert not hasattr(wds, "WebDatasets")
+    assert not hasattr(wds, "__wrapped__")
+    assert not hasattr(wds, "no such.name")
+    with pytest.raises(AttributeError, match="module 'webdataset' has no attribute 'WebDatasat'") as caught:
+        _ = wds.WebDatasat
+    assert (caught.value.name, caught.value.obj) == ("WebDatasat", wds)  # from which Python makes its suggestion
+    with pytest.raises(ImportError, match="cannot import name 'Nothing'"):
+        from webdataset import Nothing  # noqa: F401
+
+
+def test_a_package_that_a_submodule_misses_is_an_import_error():
+    program = """
+import sys
+sys.modules["subprocess"] = None
+import webdataset as wds
+try:
+    wds.gopen
+except ModuleNotFoundError as error:
+    print(error.name)
+"""
+    assert run(program) == "subprocess\n"
+
+
+def test_threads_that_ask_for_names_at_once_all_get_them():
+    program = """
+import threading, webdataset as wds
+found, start = [], threading.Barrier(8)
+def ask(names):
+    start.wait()
+    found.append([getattr(wds, name) for name in names])
+threads = [threading.Thread(target=ask, args=(wds.__all__[n:] + wds.__all__[:n],)) for n in range(0, 96, 12)]
+[thread.start() for thread in threads]
+[thread.join(60) for thread in threads]
+print(len(found), len({len(values) for values in found}))
+"""
+    assert run(program) == "8 1\n"

@@ -7,133 +7,173 @@ dataset = wds.WebDataset("train-{000000..000099}.tar").shuffle(1000).decode("rgb
 
 from __future__ import annotations
 
-from . import (
-    autodecode,
-    cache,
-    compat,
-    extradatasets,
-    filters,
-    handlers,
-    iterators,
-    mix,
-    pipeline,
-    pytorch,
-    shardlists,
-    tariterators,
-    tenbin,
-    utils,
-    writer,
-)
-from .autodecode import (
-    Continue,
-    Decoder,
-    gzfilter,
-    handle_extension,
-    imagehandler,
-    pytorch_weights_only,
-    torch_audio,
-    torch_loads,
-    torch_video,
-)
-from .cache import LRUCleanup, pipe_cleaner
-from .codecs.pickles import register_safe_global
-from .dataset import Dataset, WebDataset
-from .errors import (
-    CommandError,
-    DecodingError,
-    EmptyDatasetError,
-    EncodingError,
-    LimitError,
-    MissingPackageError,
-    MissingShardError,
-    ObsoleteError,
-    SampleError,
-    SecurityError,
-    ShardError,
-    ShardWarning,
-    StorageError,
-    UnsafePickleError,
-    WebDatasetError,
-)
-from .extradatasets import ChoppedDataset, MockDataset, ResizedDataset, with_epoch, with_length
-from .filters import (
-    Cached,
-    DBCache,
-    LMDBCached,
-    associate,
-    batched,
-    decode,
-    default_collation_fn,
-    detshuffle,
-    extract_keys,
-    getfirst,
-    info,
-    listed,
-    log_keys,
-    map,
-    map_dict,
-    map_tuple,
-    pipe,
-    rename,
-    rename_keys,
-    rsample,
-    select,
-    shuffle,
-    slice,
-    then,
-    to_tuple,
-    transform_with,
-    unbatched,
-    unlisted,
-    xdecode,
-)
-from .fluid import FluidInterface, FluidWrapper, Processor
-from .gopen import gopen, gopen_schemes
-from .handlers import (
-    CountingHandler,
-    ignore_and_continue,
-    ignore_and_stop,
-    reraise_exception,
-    warn_and_continue,
-    warn_and_stop,
-)
-from .loader import WebLoader
-from .mix import RandomMix, RoundRobin
-from .pipeline import DataPipeline
-from .shardlists import (
-    DirectoryShardList,
-    MultiShardSample,
-    PytorchShardList,
-    ResampledShards,
-    ShardList,
-    SimpleShardList,
-    non_empty,
-    resampled,
-    shardspec,
-    single_node_only,
-    split_by_node,
-    split_by_worker,
-    worker_urls,
-)
-from .stages import Filter as Curried
-from .stages import PipelineStage, fluent, pipelinefilter
-from .tariterators import (
-    base_plus_ext,
-    group_by_keys,
-    tar_file_expander,
-    tar_file_iterator,
-    tarfile_samples,
-    tarfile_to_samples,
-    url_opener,
-)
-from .utils import repeatedly
-from .writer import ShardWriter, TarWriter, numpy_dumps, torch_dumps
+from typing import TYPE_CHECKING
+
+from .names import import_lazily
+
+if TYPE_CHECKING:  # the same once more, for type checkers and editors
+    from . import (
+        autodecode,
+        cache,
+        compat,
+        extradatasets,
+        filters,
+        handlers,
+        iterators,
+        mix,
+        pipeline,
+        pytorch,
+        shardlists,
+        tariterators,
+        tenbin,
+        utils,
+        writer,
+    )
+    from .autodecode import (
+        Continue,
+        Decoder,
+        gzfilter,
+        handle_extension,
+        imagehandler,
+        pytorch_weights_only,
+        torch_audio,
+        torch_loads,
+        torch_video,
+    )
+    from .cache import LRUCleanup, pipe_cleaner
+    from .codecs.pickles import register_safe_global
+    from .dataset import Dataset, WebDataset
+    from .errors import (
+        CommandError,
+        DecodingError,
+        EmptyDatasetError,
+        EncodingError,
+        LimitError,
+        MissingPackageError,
+        MissingShardError,
+        ObsoleteError,
+        SampleError,
+        SecurityError,
+        ShardError,
+        ShardWarning,
+        StorageError,
+        UnsafePickleError,
+        WebDatasetError,
+    )
+    from .extradatasets import ChoppedDataset, MockDataset, ResizedDataset, with_epoch, with_length
+    from .filters import (
+        Cached,
+        DBCache,
+        LMDBCached,
+        associate,
+        batched,
+        decode,
+        default_collation_fn,
+        detshuffle,
+        extract_keys,
+        getfirst,
+        info,
+        listed,
+        log_keys,
+        map,
+        map_dict,
+        map_tuple,
+        pipe,
+        rename,
+        rename_keys,
+        rsample,
+        select,
+        shuffle,
+        slice,
+        then,
+        to_tuple,
+        transform_with,
+        unbatched,
+        unlisted,
+        xdecode,
+    )
+    from .fluid import FluidInterface, FluidWrapper, Processor
+    from .gopen import gopen, gopen_schemes
+    from .handlers import (
+        CountingHandler,
+        ignore_and_continue,
+        ignore_and_stop,
+        reraise_exception,
+        warn_and_continue,
+        warn_and_stop,
+    )
+    from .loader import WebLoader
+    from .mix import RandomMix, RoundRobin
+    from .pipeline import DataPipeline
+    from .shardlists import (
+        DirectoryShardList,
+        MultiShardSample,
+        PytorchShardList,
+        ResampledShards,
+        ShardList,
+        SimpleShardList,
+        non_empty,
+        resampled,
+        shardspec,
+        single_node_only,
+        split_by_node,
+        split_by_worker,
+        worker_urls,
+    )
+    from .stages import Filter as Curried
+    from .stages import PipelineStage, fluent, pipelinefilter
+    from .tariterators import (
+        base_plus_ext,
+        group_by_keys,
+        tar_file_expander,
+        tar_file_iterator,
+        tarfile_samples,
+        tarfile_to_samples,
+        url_opener,
+    )
+    from .utils import repeatedly
+    from .writer import ShardWriter, TarWriter, numpy_dumps, torch_dumps
+
+    Composable = DataPipeline
+    Shorthands = FluidInterface
+    stage = pipelinefilter
 
 __version__ = "2.0.0.dev0"
 
-Composable = DataPipeline
-Shorthands = FluidInterface
-stage = pipelinefilter
+_NAMES = {
+    "autodecode": """
+        Continue Decoder gzfilter handle_extension imagehandler pytorch_weights_only torch_audio torch_loads
+        torch_video""",
+    "cache": "LRUCleanup pipe_cleaner",
+    "codecs.pickles": "register_safe_global",
+    "dataset": "Dataset WebDataset",
+    "errors": """
+        CommandError DecodingError EmptyDatasetError EncodingError LimitError MissingPackageError MissingShardError
+        ObsoleteError SampleError SecurityError ShardError ShardWarning StorageError UnsafePickleError
+        WebDatasetError""",
+    "extradatasets": "ChoppedDataset MockDataset ResizedDataset with_epoch with_length",
+    "filters": """
+        Cached DBCache LMDBCached associate batched decode default_collation_fn detshuffle extract_keys getfirst
+        info listed log_keys map map_dict map_tuple pipe rename rename_keys rsample select shuffle slice then
+        to_tuple transform_with unbatched unlisted xdecode""",
+    "fluid": "FluidInterface FluidWrapper Processor Shorthands=FluidInterface",
+    "gopen": "gopen gopen_schemes",
+    "handlers": """
+        CountingHandler ignore_and_continue ignore_and_stop reraise_exception warn_and_continue warn_and_stop""",
+    "loader": "WebLoader",
+    "mix": "RandomMix RoundRobin",
+    "pipeline": "Composable=DataPipeline DataPipeline",
+    "shardlists": """
+        DirectoryShardList MultiShardSample PytorchShardList ResampledShards ShardList SimpleShardList non_empty
+        resampled shardspec single_node_only split_by_node split_by_worker worker_urls""",
+    "stages": "Curried=Filter PipelineStage fluent pipelinefilter stage=pipelinefilter",
+    "tariterators": """
+        base_plus_ext group_by_keys tar_file_expander tar_file_iterator tarfile_samples tarfile_to_samples
+        url_opener""",
+    "utils": "repeatedly",
+    "writer": "ShardWriter TarWriter numpy_dumps torch_dumps",
+}
+"""Submodule -> what the package has from it; new=old gives a thing another name. Submodules need no entry."""
 
 __all__ = [
     "Cached",
@@ -263,3 +303,5 @@ __all__ = [
     "writer",
     "xdecode",
 ]
+
+import_lazily(__name__, _NAMES)
