@@ -11,13 +11,15 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, BinaryIO
 
-from .errors import SecurityError
+from .errors import SecurityError, StorageError
 from .logs import Log
 from .redact import redacted
 from .settings import settings
 from .storage.commands import DEFAULT_TIMEOUT, CommandStream
 from .storage.local import open_local, standard_stream
+from .storage.ranges import RangeReader
 from .storage.registry import OPENERS, check_mode, unknown_scheme
+from .storage.stores import WHOLE_ONLY
 from .storage.urls import as_url, is_local, scheme_of
 
 log = Log("webdataset.gopen")
@@ -46,6 +48,21 @@ def gopen(url: Any, mode: str = "rb", bufsize: int = 8192, **kw: Any) -> Any:
         return gopen_file(url, mode, settings.gopen_buffer, **kw)
     opener = gopen_schemes.get(scheme) or gopen_schemes.get("__default__") or gopen_error
     return opener(url, mode, bufsize, **kw)
+
+
+def open_ranges(url: Any, **options: Any) -> RangeReader:
+    """Open a url to read parts of it; schemes that programs have added give whole streams only.
+
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile() as file, open_ranges(file.name) as parts:
+    ...     parts.size
+    0
+    """
+    url = rewrite_url(as_url(url))
+    scheme = scheme_of(url)
+    if scheme in gopen_schemes and gopen_schemes[scheme] is not _NATIVE.get(scheme):
+        raise StorageError(f"{scheme}: urls of your own cannot be read in parts", url=url, hint=WHOLE_ONLY)
+    return RangeReader(url, **options)
 
 
 def reader(url: Any, **kw: Any) -> Any:
@@ -202,6 +219,8 @@ gopen_schemes: dict[str, Callable[..., Any]] = {
     "abfss": gopen_az,
     "hf": gopen_hf,
 }
+
+_NATIVE = dict(gopen_schemes)
 
 # `webdataset.gopen` is the function, so that programs reach the rest of this module through it.
 for _name, _value in list(globals().items()):

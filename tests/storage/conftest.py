@@ -68,7 +68,11 @@ class Server:
 
     def whole(self, path: str, data: bytes, **headers: str) -> str:
         """A file."""
-        self.routes[path] = lambda request: answer(request, 200, data, headers)
+        return self.always(path, 200, data, **headers)
+
+    def always(self, path: str, status: int, data: bytes, **headers: str) -> str:
+        """The same answer to every request."""
+        self.routes[path] = lambda request: answer(request, status, data, headers)
         return self.url(path)
 
     def cut(self, path: str, data: bytes, cuts: list[int], *, ignore_range: bool = False, **headers: str) -> str:

@@ -31,7 +31,7 @@ from .connect import Reply
 from .faults import BROKEN, described, status_error
 from .http import HttpStream, Version
 from .reader import reading_ahead
-from .stores import Store
+from .stores import WHOLE_ONLY, Store
 from .uploads import FileUpload, Upload
 from .urls import scheme_of
 
@@ -129,10 +129,7 @@ class AisStore(Store):
         more = {"etl_name": etl_name, "etl_args": args, "archpath": archpath}
         name = named(url)
         name.query.update({key: value for key, value in more.items() if value is not None})
-        api = api or settings.ais_api
-        if api not in ("native", "s3"):
-            raise ValueError(f'the api of AIStore is "native" or "s3", got {api!r}')
-        stream = AisStream(url, cluster_of(url, **options), name, verify=verify, api=api)
+        stream = AisStream(url, cluster_of(url, **options), name, verify=verify, api=_api(api))
         return reading_ahead(stream, 1 if name.is_made else connections)
 
     def list(
@@ -151,6 +148,10 @@ class AisStore(Store):
         cluster = cluster_of(url, **options)
         return _size(cluster.ask("HEAD", named(url).address(cluster), url).headers, url)
 
+    def object(self, url: str, *, api: str | None = None, **options: Any) -> AisObject:
+        """An object to be read in parts."""
+        return AisObject(url, cluster_of(url, **options), named(url), _api(api))
+
     def put(self, url: str, **options: Any) -> Upload:
         """A stream to write an object through; it is collected in a temporary file, and appears when that is closed."""
         cluster, name = cluster_of(url, **options), named(url)
@@ -164,6 +165,31 @@ class AisStore(Store):
 
 
 STORE = AisStore()
+
+
+class AisObject:
+    """An object to be read in parts."""
+
+    def __init__(self, url: str, cluster: Cluster, name: Named, api: str) -> None:
+        if name.is_made:
+            raise StorageError("what the cluster makes when asked cannot be read in parts", url=url, hint=WHOLE_ONLY)
+        self.url = url
+        self._cluster = cluster
+        self._name = name
+        self._api = api
+
+    def part(self, start: int, stop: int, version: Version | None) -> AisStream:
+        """Some bytes, asked for at the first read."""
+        place: dict[str, Any] = {"start": start, "stop": stop, "version": version}
+        return AisStream(self.url, self._cluster, self._name, verify=False, api=self._api, **place)
+
+    def stated(self) -> Version:
+        """What the cluster says of the object without giving it."""
+        headers = self._cluster.ask("HEAD", self._name.address(self._cluster), self.url).headers
+        return Version.named(_size(headers, self.url), _mark(headers.get))
+
+    def explained(self, exn: StorageError) -> bool:  # noqa: ARG002 - the cluster says it in its first answer
+        return False
 
 
 class AisStream(HttpStream):
@@ -235,7 +261,7 @@ class AisStream(HttpStream):
         if self._given is not None:
             return "made"  # _check_rest compares the bytes themselves
         found = _mark(reply.header) or reply.validator
-        if reply.status == 206 and self.version is not None and found != self.version.validator:
+        if reply.status == 206 and (self.version is None or found != self.version.validator):
             # a bucket may be set up to give the checksum of the range instead of the object's
             found = _mark(self._cluster.ask("HEAD", self._name.address(self._cluster), self.url).headers.get)
         return found
@@ -317,6 +343,13 @@ def _store(cluster: Cluster, address: str, url: str, file: Any, size: int) -> No
     if _size(stored, url) != size or differs:
         cluster.ask("DELETE", address, url, ok=(200, 204))
         raise StorageError(f"the cluster stored something else than these {size} bytes; it was removed", url=url)
+
+
+def _api(name: str | None) -> str:
+    found = name or settings.ais_api
+    if found not in ("native", "s3"):
+        raise ValueError(f'the api of AIStore is "native" or "s3", got {found!r}')
+    return found
 
 
 def _size(headers: dict[str, str], url: str) -> int:

@@ -13,7 +13,8 @@ from urllib.parse import quote
 
 from webdataset.errors import MissingShardError, StorageError
 
-from .http import HttpStream
+from .connect import validator_in
+from .http import HttpStream, Version
 from .reader import reading_ahead
 from .requests import Answer, request
 from .stores import Store
@@ -109,21 +110,24 @@ class Client(ABC):
         try:
             stream = self._stream()
         except StorageError as exn:
-            if not self._answered(exn):
+            if not self.explained(exn):
                 raise
             stream = self._stream()
         return reading_ahead(stream, self.connections or (1 if stream.is_near() else None))
 
+    def part(self, start: int, stop: int, version: Version | None) -> HttpStream:
+        """Some bytes of the object, asked for at the first read."""
+        return self._stream(start=start, stop=stop, version=version)
+
     def size(self) -> int:
         """The size of the object in bytes."""
-        try:
-            answer = self.ask("HEAD")
-        except StorageError:
-            self.ask(
-                "GET", headers={"Range": "bytes=0-0"}, ok=(200, PARTIAL_CONTENT, BAD_RANGE)
-            )  # its error has a body
-            raise
-        return self.size_of(answer)
+        return self.size_of(self._head())
+
+    def stated(self) -> Version:
+        """What the store says of the object without giving it."""
+        answer = self._head()
+        validator = validator_in(answer.headers.get)
+        return Version.named(self.size_of(answer), validator, validator)
 
     def ask(
         self,
@@ -151,16 +155,7 @@ class Client(ABC):
         said = " ".join(f"{answer.status} {code}".split()) + (f": {_short(message)}" if message else "")
         return kind(f"{cure.line} ({said})", url=self.url, hint=cure.hint)
 
-    # -- inside ----------------------------------------------------------------------------------
-
-    def _stream(self) -> ObjectStream:
-        try:
-            return ObjectStream(self.url, self.address(), prepare=self.prepare, **self.connection)
-        except StorageError as exn:
-            exn.url = self.url
-            raise
-
-    def _answered(self, exn: StorageError) -> bool:
+    def explained(self, exn: StorageError) -> bool:
         """Ask once more for the reason of a refusal, which a stream does not keep; true when it may work now."""
         if not _ANSWERED.match(exn.message):
             return False
@@ -170,6 +165,22 @@ class Client(ABC):
         if self.moved(answer):
             return True
         raise self.failure(answer) from None
+
+    # -- inside ----------------------------------------------------------------------------------
+
+    def _stream(self, **part: Any) -> ObjectStream:
+        try:
+            return ObjectStream(self.url, self.address(), prepare=self.prepare, **part, **self.connection)
+        except StorageError as exn:
+            exn.url = self.url
+            raise
+
+    def _head(self) -> Answer:
+        try:
+            return self.ask("HEAD")
+        except StorageError:
+            self.ask("GET", headers={"Range": "bytes=0-0"}, ok=(200, PARTIAL_CONTENT, BAD_RANGE))  # tells why
+            raise
 
     def _request(
         self, method: str, address: Callable[[], str], headers: Mapping[str, str] | None, body: bytes
@@ -197,6 +208,9 @@ class ClientStore(Store):
 
     def size(self, url: str, **options: Any) -> int:
         return self.client(url, **options).size()
+
+    def object(self, url: str, **options: Any) -> Client:
+        return self.client(url, **options)
 
     def put(self, url: str, **options: Any) -> Upload:
         return self.client(url, **options).upload()

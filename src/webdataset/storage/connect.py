@@ -74,13 +74,11 @@ class Reply:
     @property
     def etag(self) -> str | None:
         """A strong ETag, which stands for the very bytes."""
-        etag = self.header("ETag")
-        return etag if etag and not etag.startswith("W/") else None
+        return strong_etag(self.header)
 
     @property
     def validator(self) -> str | None:
-        """What `If-Range` takes: a strong ETag, else the time of the last change."""
-        return self.etag or self.header("Last-Modified")
+        return validator_in(self.header)
 
     @property
     def range_start_and_total(self) -> tuple[int | None, int | None]:
@@ -255,6 +253,17 @@ class Connector:
         self._process = os.getpid()
         if self._aborted:
             raise ConnectionAbortedError("the stream was closed")
+
+
+def strong_etag(header: Callable[[str], str | None]) -> str | None:
+    """An ETag that stands for the very bytes."""
+    etag = header("ETag")
+    return etag if etag and not etag.startswith("W/") else None
+
+
+def validator_in(header: Callable[[str], str | None]) -> str | None:
+    """What `If-Range` takes: a strong ETag, else the time of the last change."""
+    return strong_etag(header) or header("Last-Modified")
 
 
 def _is_followed(method: str, status: int) -> bool:

@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from webdataset.errors import StorageError
 from webdataset.reports import Report, current_report
 
-from .connect import CONNECT_SECONDS, STALL_SECONDS, Connector, Prepare, Reply
+from .connect import CONNECT_SECONDS, STALL_SECONDS, Connector, Prepare, Reply, validator_in
 from .faults import BROKEN, FIRST_PAUSE, RETRIED_STATUS, RETRIES, GaveUpError, Retries, described, status_error
+from .requests import request
+from .stores import WHOLE_ONLY
 from .streams import read_whole
 
 SCRATCH_BYTES = 256 << 10
+NO_HEAD = (401, 403, 405, 501)
+"""Answers to HEAD where GET may still work, as for a url that is signed for GET."""
 
 
 def open_http(url: str, mode: str = "rb", *, connections: int | None = None, **options: Any) -> Any:
@@ -54,6 +58,11 @@ class Version:
         strong = validator is not None and (identity is not None or reply.etag is not None)
         return cls(reply.length, validator, reply.validator, ranges != "none", strong and ranges == "bytes")
 
+    @classmethod
+    def named(cls, length: int | None, validator: str | None, condition: str | None = None) -> Version:
+        """A version that is known by its name, from the answer to HEAD."""
+        return cls(length, validator, condition, ranges=True, strong=validator is not None)
+
     @property
     def resumable(self) -> bool:
         """Whether the rest can be asked for and recognised."""
@@ -65,8 +74,8 @@ class HttpStream(io.BufferedIOBase):
 
     `prepare(method, url, headers)` gives the headers to send, anew for every request to the url's own host.
     `retries` counts attempts in a row that bring no byte; progress renews it. `identity(reply)` names the version of
-    the object where the server does so in a header of its own. `start`, `stop` and `version` make it a part of an
-    object that another stream has begun: it is asked for at the first read.
+    the object where the server does so in a header of its own. `start` and `stop` make it a part of an object, which
+    is asked for at the first read; it must be of the `version` that is given, or any one if none is.
     """
 
     def __init__(
@@ -120,7 +129,7 @@ class HttpStream(io.BufferedIOBase):
             "cafile": cafile,
             "identity": identity,
         }
-        if version is None:
+        if version is None and stop is None:
             self._open()
 
     @property
@@ -260,12 +269,11 @@ class HttpStream(io.BufferedIOBase):
             raise self._early(str(exn)) from None
 
     def _range_headers(self) -> dict[str, str]:
-        version = self.version
-        if version is None or (not self.position and self._stop is None):
+        if not self.position and self._stop is None:
             return {}
         last = "" if self._stop is None else self._stop - 1
-        condition = {} if version.condition is None else {"If-Range": version.condition}
-        return {"Range": f"bytes={self.position}-{last}"} | condition
+        condition = None if self.version is None else self.version.condition
+        return {"Range": f"bytes={self.position}-{last}"} | ({} if condition is None else {"If-Range": condition})
 
     def _accept(self, reply: Reply) -> None:
         """Check that the answer is what was asked for."""
@@ -290,27 +298,29 @@ class HttpStream(io.BufferedIOBase):
 
     def _check_rest(self, reply: Reply) -> None:
         """The rest is of the same object, and begins where the last answer stopped."""
-        version = self.version
-        assert version is not None
         if reply.status == 416:
             raise self._early("the server says that the object ends here")
         if reply.status not in (200, 206, 412):
             error = status_error(reply, self.url)
             raise self._early(error.message) if self.position > self._start else error
-        found = Version.of(reply, self._identity)
-        if reply.status == 412 or found.validator != version.validator:
+        version, found = self.version, Version.of(reply, self._identity)
+        if reply.status == 412 or (version is not None and found.validator != version.validator):
             raise self._early("the object changed while it was read")
+        if reply.status == 200 and version is None:
+            raise StorageError("the server gives no parts of this object", url=self.url, hint=WHOLE_ONLY)
         if reply.status == 200:
             raise self._early("the server cannot continue in the middle")
         start, total = reply.range_start_and_total
-        if start != self.position or (None not in (total, version.length) and total != version.length):
+        if start != self.position or (None not in (total, self.length) and total != self.length):
             raise self._early(f"the server continues at byte {start} of {total} instead")
+        if version is None:
+            self.version = replace(found, length=total)
 
     def _lost(self, reason: str) -> None:
         """Go on where the body stopped, or say that it ends early."""
         self._check_open()
         self._drop()
-        if self.position and (self.version is None or not self.version.resumable):
+        if self.position > self._start and (self.version is None or not self.version.resumable):
             raise self._early(reason)
         try:
             self._retries.pause(reason)
@@ -323,7 +333,7 @@ class HttpStream(io.BufferedIOBase):
             raise ValueError("I/O operation on closed file")
 
     def _early(self, reason: str) -> StorageError:
-        if not self.position and self.version is None:
+        if self.version is None:
             return StorageError(f"cannot read: {reason}", url=self.url)
         of = "" if self.length is None else f" of {self.length}"
         return StorageError(f"ends early: got {self.position}{of} bytes, then {reason}", url=self.url)
@@ -332,6 +342,32 @@ class HttpStream(io.BufferedIOBase):
         reply, self._reply = self._reply, None
         if reply is not None:
             reply.release()
+
+
+class HttpObject:
+    """A file of a web server, to be read in parts; the options are those of HttpStream."""
+
+    def __init__(self, url: str, **options: Any) -> None:
+        self.url = url
+        self._options = options
+
+    def part(self, start: int, stop: int, version: Version | None) -> HttpStream:
+        """Some bytes, asked for at the first read."""
+        return HttpStream(self.url, start=start, stop=stop, version=version, **self._options)
+
+    def stated(self) -> Version:
+        """What the server says of the file without giving it."""
+        answer = request("HEAD", self.url, ok=(200, *NO_HEAD), **self._options)
+        if answer.status == 200:
+            length, validator = answer.headers.get("Content-Length"), validator_in(answer.headers.get)
+            return Version.named(int(length) if length and length.isdecimal() else None, validator, validator)
+        with self.part(0, 1, None) as stream:
+            stream.read()
+            assert stream.version is not None
+            return stream.version
+
+    def explained(self, exn: StorageError) -> bool:  # noqa: ARG002 - the first answer says all there is
+        return False
 
 
 def tell(report: Report, received: int, retried: int) -> None:

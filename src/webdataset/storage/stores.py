@@ -10,7 +10,7 @@ import importlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from webdataset.errors import MissingShardError, StorageError
 from webdataset.settings import settings
@@ -18,6 +18,7 @@ from webdataset.settings import settings
 from .urls import scheme_of
 
 if TYPE_CHECKING:
+    from .http import HttpStream, Version
     from .uploads import Upload
 
 # scheme -> the module of this package that has the store, under the name STORE
@@ -32,7 +33,22 @@ STORES = {
     "hf": "hf",
     "ais": "ais",
 }
+WHOLE_ONLY = "give cache_dir=... so that a local copy is read"
+"""The cure where parts cannot be read."""
 _MAGIC = re.compile(r"[*[]|\?(?!(?:arch|etl_)[a-z]+=)")  # AIStore's options are no pattern
+
+
+class RangedObject(Protocol):
+    """An object of which parts can be asked for."""
+
+    def part(self, start: int, stop: int, version: Version | None) -> HttpStream:
+        """Some bytes, asked for at the first read; of this version, if one is given."""
+
+    def stated(self) -> Version:
+        """What one HEAD request says of it."""
+
+    def explained(self, exn: StorageError) -> bool:
+        """Raise what a refusal means where that can be found out; true when another try may work now."""
 
 
 class Store(ABC):
@@ -49,6 +65,10 @@ class Store(ABC):
     @abstractmethod
     def size(self, url: str, **options: Any) -> int:
         """The size of an object in bytes."""
+
+    @abstractmethod
+    def object(self, url: str, **options: Any) -> RangedObject:
+        """An object to be read in parts."""
 
     @abstractmethod
     def put(self, url: str, **options: Any) -> Upload:

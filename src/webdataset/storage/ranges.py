@@ -1,0 +1,218 @@
+"""Some bytes of an object: `RangeReader(url).read(start, stop)`, from files, web servers and object stores.
+
+>>> import tempfile
+>>> with tempfile.NamedTemporaryFile() as file:
+...     _ = file.write(b"0123456789"), file.flush()
+...     with RangeReader(file.name) as reader:
+...         reader.read(2, 5), reader.size
+(b'234', 10)
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from webdataset.errors import StorageError
+from webdataset.reports import current_report
+
+from .stores import STORES, WHOLE_ONLY, RangedObject, store_for
+from .urls import as_url, is_local, scheme_of
+
+if TYPE_CHECKING:
+    from .http import HttpStream, Version
+
+
+class RangeReader:
+    """Reads any bytes of one object, which stays the same for all reads: one that was replaced is an error.
+
+    `options` are those of the scheme, as `gopen(url, **options)` takes them. Several threads may read at once, each
+    over a connection that is kept for the next read. A reader belongs to the process that made it.
+    """
+
+    def __init__(self, url: str, *, proxy: str | None = None, **options: Any) -> None:
+        self.url = as_url(url)
+        self._source = _source(self.url, options if proxy is None else {**options, "proxy": proxy})
+
+    @property
+    def size(self) -> int | None:
+        """The number of bytes of the object, if its server says so."""
+        return self._source.size
+
+    @property
+    def version(self) -> str | None:
+        """What changes when the object does: an ETag or the time of the last change; size and time of a file."""
+        return self._source.version
+
+    def read(self, start: int, stop: int) -> bytes:
+        """The bytes from `start` to before `stop`, all of them or an error."""
+        if not 0 <= start <= stop:
+            raise ValueError(f"a range is 0 <= start <= stop, got {start} to {stop}")
+        if start == stop:
+            return b""
+        try:
+            return self._source.read(start, stop)
+        except StorageError as exn:
+            exn.at(url=self.url, offset=start)
+            raise
+
+    def close(self) -> None:
+        """Close the connections or the file, also under reads of other threads."""
+        self._source.close()
+
+    def __enter__(self) -> RangeReader:
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a RangeReader belongs to one process; send the url and open it there")
+
+
+def object_size_and_version(url: str, *, proxy: str | None = None, **options: Any) -> tuple[int | None, str | None]:
+    """The size of an object in bytes and what names its version, each None where the server does not say.
+
+    >>> object_size_and_version(__file__)[0] == os.path.getsize(__file__)
+    True
+    """
+    with RangeReader(url, proxy=proxy, **options) as reader:
+        return reader.size, reader.version
+
+
+def _source(url: str, options: dict[str, Any]) -> _File | _Remote:
+    if url != "-" and is_local(url):
+        return _File(url)
+    scheme = scheme_of(url)
+    if scheme in ("http", "https"):
+        from .http import HttpObject  # http.client and ssl take 40 ms to import
+
+        return _Remote(HttpObject(url, **options), url)
+    if url == "-" or scheme not in STORES:
+        what = "standard input" if url == "-" else f"{scheme}: urls"
+        raise StorageError(f"{what} cannot be read in parts", url=url, hint=WHOLE_ONLY)
+    return _Remote(store_for(url).object(url, **options), url)
+
+
+class _File:
+    """A file of this machine, read without a position, so that threads do not disturb each other."""
+
+    def __init__(self, url: str) -> None:
+        from .local import open_local
+
+        self._url = url
+        self._report = current_report()
+        self._counting = threading.Lock()
+        self._file = open_local(url, buffering=0)
+        self._stated = self._state()
+
+    @property
+    def size(self) -> int:
+        return self._stated[0]
+
+    @property
+    def version(self) -> str:
+        return "{}-{}".format(*self._stated)
+
+    def read(self, start: int, stop: int) -> bytes:
+        parts, position = [], start
+        while position < stop and (data := os.pread(self._file.fileno(), stop - position, position)):
+            parts.append(data)
+            position += len(data)
+        if self._state() != self._stated:
+            raise StorageError("the file changed while it was read", url=self._url)
+        if position < stop:
+            raise StorageError(f"the file has {self.size} bytes, {stop} were expected", url=self._url)
+        with self._counting:
+            self._report.count("bytes_read", stop - start)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _state(self) -> tuple[int, int]:
+        found = os.fstat(self._file.fileno())
+        return found.st_size, found.st_mtime_ns
+
+
+class _Remote:
+    """An object of a server; the first answer says which version all others must be of."""
+
+    def __init__(self, found: RangedObject, url: str) -> None:
+        from .pool import kept_alive
+
+        self._object = found
+        self._url = url
+        self._report = current_report()
+        self._version: Version | None = None
+        self._finding = threading.Lock()
+        self._changing = threading.Lock()
+        self._under_way: set[HttpStream] = set()
+        self._closed = False
+        self._connections = ExitStack()
+        self._connections.enter_context(kept_alive())
+
+    @property
+    def size(self) -> int | None:
+        return self._found().length
+
+    @property
+    def version(self) -> str | None:
+        return self._found().validator
+
+    def read(self, start: int, stop: int) -> bytes:
+        if self._version is None:
+            with self._finding:
+                if self._version is None:
+                    return self._first(start, stop)
+        return self._fetch(start, stop)
+
+    def close(self) -> None:
+        with self._changing:
+            self._closed = True
+            for part in self._under_way:
+                part.abort()
+        self._connections.close()
+
+    def _found(self) -> Version:
+        if self._version is None:
+            with self._finding:
+                if self._version is None:
+                    self._version = self._object.stated()
+        return self._version
+
+    def _first(self, start: int, stop: int) -> bytes:
+        try:
+            return self._fetch(start, stop)
+        except StorageError as exn:
+            if not self._object.explained(exn):
+                raise
+            return self._fetch(start, stop)
+
+    def _fetch(self, start: int, stop: int) -> bytes:
+        from .http import tell
+
+        length = None if self._version is None else self._version.length
+        if length is not None and stop > length:
+            raise StorageError(f"the object has {length} bytes, {stop} were expected", url=self._url)
+        part = self._object.part(start, stop, self._version)
+        part.report = None  # counted here, by one thread at a time
+        with self._changing:
+            if self._closed:
+                raise ValueError("I/O operation on closed file")
+            self._under_way.add(part)
+        try:
+            data = bytearray(stop - start)
+            got = part.readinto(data)
+            part.read1(1)  # comes to the end, so that the connection is kept
+        finally:
+            part.close()
+            with self._changing:
+                self._under_way.discard(part)
+                tell(self._report, part.position - start, part.retried)
+        if got < stop - start:
+            raise StorageError(f"ends early: got {got} of {stop - start} bytes", url=self._url)
+        self._version = self._version or part.version
+        return bytes(data)
