@@ -97,7 +97,7 @@ def _handled(
     data: Iterable[Any], function: Callable[[Any], T | None], handler: Handler, counted_as: str, report: Report
 ) -> Iterator[T]:
     source = iter(data)
-    succeeded = getattr(handler, "succeeded", None)
+    succeeded = report.success_for(handler)
     try:
         for item in source:
             try:
@@ -123,11 +123,7 @@ def close(source: Any) -> None:
 
 def ask(handler: Handler, exn: Exception, report: Report, counted_as: str) -> bool:
     """The handler's word on an error, counted; strict mode has no skips."""
-    if report.strict:
-        raise exn
-    go_on = bool(handler(exn))
-    report.dropped(counted_as, exn)
-    return go_on
+    return report.ask(handler, exn, counted_as)
 
 
 def placed(exn: Exception, item: Any) -> Exception:

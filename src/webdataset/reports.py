@@ -14,7 +14,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -62,6 +62,18 @@ class Report:
         if text not in self.reasons and len(self.reasons) >= MAX_REASONS:
             text = "other reasons"
         self.reasons[text] += 1
+
+    def ask(self, handler: Callable[[Exception], Any], exn: Exception, counted_as: str) -> bool:
+        """The handler's word on an error, counted; strict mode has no skips."""
+        if self.strict:
+            raise exn
+        go_on = bool(handler(exn))
+        self.dropped(counted_as, exn)
+        return go_on
+
+    def success_for(self, handler: Any) -> Callable[[], Any] | None:
+        """What to call after an item came through, for handlers that want to know."""
+        return getattr(handler, "succeeded", None)
 
     def warn(self, message: str, **places: Any) -> None:
         """One counted warning about a place in the data; an error in strict mode."""

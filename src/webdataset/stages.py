@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 P = ParamSpec("P")
@@ -66,8 +66,9 @@ class Filter(Generic[P]):
     __name__: str
     __qualname__: str
 
-    def __init__(self, function: Callable[Concatenate[Any, P], Any]) -> None:
+    def __init__(self, function: Callable[Concatenate[Any, P], Any], per_sample: bool = False) -> None:
         self.function = function
+        self.per_sample = per_sample
         update_wrapper(self, function)
 
     @property
@@ -86,11 +87,18 @@ class Filter(Generic[P]):
         found: Any = sys.modules.get(self.__module__)
         for part in self.__qualname__.split("."):
             found = getattr(found, part, None)
-        return self.__qualname__ if found is self else (Filter, (self.function,))
+        return self.__qualname__ if found is self else (Filter, (self.function, self.per_sample))
 
 
-def pipelinefilter(function: Callable[Concatenate[Any, P], Any]) -> Filter[P]:
+@overload
+def pipelinefilter(function: Callable[Concatenate[Any, P], Any]) -> Filter[P]: ...
+@overload
+def pipelinefilter(*, per_sample: bool) -> Callable[[Callable[Concatenate[Any, P], Any]], Filter[P]]: ...
+def pipelinefilter(function: Any = None, *, per_sample: bool = False) -> Any:
     """Turn `f(source, *options)` into a filter: `f(*options)` is then a stage of a pipeline.
+
+    `@pipelinefilter(per_sample=True)` says that each sample is treated on its own, whatever came before it: thread
+    workers then run the stage on several samples at a time.
 
     >>> @pipelinefilter
     ... def doubled(data):
@@ -98,7 +106,9 @@ def pipelinefilter(function: Callable[Concatenate[Any, P], Any]) -> Filter[P]:
     >>> list(doubled()([1, 2]))
     [2, 4]
     """
-    return Filter(function)
+    if function is None:
+        return partial(Filter, per_sample=per_sample)
+    return Filter(function, per_sample)
 
 
 class FluentMethod(Generic[P]):

@@ -64,12 +64,25 @@ def batched(
     [(['a', 'b'], array([1, 2])), (['c'], array([3]))]
     """
     lists = _lists(iter(data), _checked_size(batchsize), partial)
-    if collation_fn is None:
-        return lists
-    return handled(lists, _counting(collation_fn, current_report()), handler)
+    return lists if collation_fn is None else _collated(lists, collation_fn, handler=handler)
 
 
 _batched = plain(batched)
+
+
+@pipelinefilter(per_sample=True)
+def collated(
+    data: Iterable[list[Any]], collation_fn: Collation = default_collation_fn, *, handler: Handler = reraise_exception
+) -> Iterator[Any]:
+    """Make batches of lists of samples: the second half of `batched`, after `listed`.
+
+    >>> list(collated()([[("a", 1), ("b", 2)]]))
+    [(['a', 'b'], array([1, 2]))]
+    """
+    return handled(data, _counting(collation_fn, current_report()), handler)
+
+
+_collated = plain(collated)
 
 
 @pipelinefilter

@@ -18,7 +18,7 @@ from .mistakes import OptionError
 Decode = Callable[[Any], Any]
 
 
-@pipelinefilter
+@pipelinefilter(per_sample=True)
 def map(data: Iterable[Any], f: Callable[[Any], Any], handler: Handler = reraise_exception) -> Iterator[Any]:
     """Apply a function to every sample; None drops the sample, a new dict keeps the old `__key__`.
 
@@ -39,7 +39,7 @@ def map(data: Iterable[Any], f: Callable[[Any], Any], handler: Handler = reraise
 _map = plain(map)
 
 
-@pipelinefilter
+@pipelinefilter(per_sample=True)
 def map_dict(
     data: Iterable[dict[str, Any]], /, handler: Handler = reraise_exception, **kw: Callable[[Any], Any]
 ) -> Iterator[dict[str, Any]]:
@@ -65,7 +65,7 @@ def map_dict(
 _map_dict = plain(map_dict)
 
 
-@pipelinefilter
+@pipelinefilter(per_sample=True)
 def map_tuple(
     data: Iterable[Sequence[Any]], *args: Callable[[Any], Any] | None, handler: Handler = reraise_exception
 ) -> Iterator[tuple[Any, ...]]:
@@ -93,7 +93,7 @@ def map_tuple(
 _map_tuple = plain(map_tuple)
 
 
-@pipelinefilter
+@pipelinefilter(per_sample=True)
 def select(
     data: Iterable[Any], predicate: Callable[[Any], Any], *, handler: Handler = reraise_exception
 ) -> Iterator[Any]:
@@ -134,7 +134,7 @@ def then(data: Iterable[Any], f: Callable[..., Iterable[Any]], *args: Any, **kw:
 _then = plain(then)
 
 
-@pipelinefilter
+@pipelinefilter(per_sample=True)
 def decode(
     data: Iterable[dict[str, Any]],
     /,
@@ -187,7 +187,7 @@ def decode_pickle(stream: Any) -> Any:
 default_decoders: list[tuple[str, Any]] = [("*.bin", decode_bin), ("*.txt", decode_text), ("*.pyd", decode_pickle)]
 
 
-@pipelinefilter
+@pipelinefilter(per_sample=True)
 def xdecode(
     data: Iterable[dict[str, Any]],
     /,
