@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # the same once more, for type checkers and editors
         utils,
         writer,
     )
+    from .access import SampleReader
     from .autodecode import (
         Continue,
         Decoder,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:  # the same once more, for type checkers and editors
         torch_video,
     )
     from .cache import LRUCleanup, pipe_cleaner
+    from .catalogue import Catalogue
     from .codecs.pickles import register_safe_global
     from .dataset import Dataset, WebDataset
     from .errors import (
@@ -102,6 +104,7 @@ if TYPE_CHECKING:  # the same once more, for type checkers and editors
         warn_and_continue,
         warn_and_stop,
     )
+    from .indexing import index
     from .loader import WebLoader
     from .mix import RandomMix, RoundRobin
     from .pipeline import DataPipeline
@@ -141,10 +144,12 @@ if TYPE_CHECKING:  # the same once more, for type checkers and editors
 __version__ = "2.0.0.dev0"
 
 _NAMES = {
+    "access": "SampleReader",
     "autodecode": """
         Continue Decoder gzfilter handle_extension imagehandler pytorch_weights_only torch_audio torch_loads
         torch_video""",
     "cache": "LRUCleanup pipe_cleaner",
+    "catalogue": "Catalogue",
     "codecs.pickles": "register_safe_global",
     "dataset": "Dataset WebDataset",
     "errors": """
@@ -160,6 +165,7 @@ _NAMES = {
     "gopen": "gopen gopen_schemes",
     "handlers": """
         CountingHandler ignore_and_continue ignore_and_stop reraise_exception warn_and_continue warn_and_stop""",
+    "indexing": "index",
     "loader": "WebLoader",
     "mix": "RandomMix RoundRobin",
     "pipeline": "Composable=DataPipeline DataPipeline",
@@ -177,6 +183,7 @@ _NAMES = {
 
 __all__ = [
     "Cached",
+    "Catalogue",
     "ChoppedDataset",
     "CommandError",
     "Composable",
@@ -209,6 +216,7 @@ __all__ = [
     "ResizedDataset",
     "RoundRobin",
     "SampleError",
+    "SampleReader",
     "SecurityError",
     "ShardError",
     "ShardList",
@@ -246,6 +254,7 @@ __all__ = [
     "ignore_and_continue",
     "ignore_and_stop",
     "imagehandler",
+    "index",
     "info",
     "iterators",
     "listed",

@@ -184,6 +184,12 @@ class Settings:
         return os.environ.get("WDS_CACHE") or os.environ.get("WEBDATASET_CACHE")
 
     @property
+    def indices_dir(self) -> str:
+        """Where indices of shards are kept that cannot stand beside them: `indices` in the cache folder."""
+        home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+        return os.path.join(self.cache_dir or os.path.join(home, "webdataset"), "indices")
+
+    @property
     def cache_size(self) -> int:
         return _size("WDS_CACHE_SIZE") or _size("WEBDATASET_CACHE_SIZE") or -1
 

@@ -11,11 +11,31 @@ from webdataset.reports import Report, current_report
 
 from .archive import Archive, Member, ends_early
 from .cursor import Cursor, Readable
-from .header import decoded, padding
+from .header import BLOCK, decoded, padding
 from .limits import Limits
+from .plain import MemberTuple, PlainMembers
+from .vector import ENOUGH, numpy_or_none, read_at_once
 
 WINDOW = 4096
+LARGE_WINDOW = 256 << 10
 JUMP = 64 << 10
+BIG = 32 << 10
+"""From this size on it is cheaper to jump over data than to read them."""
+
+
+class Place(NamedTuple):
+    """Where a regular member is in its archive."""
+
+    name: str
+    offset: int
+    """Where its first header begins."""
+    data_offset: int
+    size: int
+    """How many bytes its content has."""
+    end: int
+    """Where its padding ends."""
+    whole: bool = True
+    """Whether its content stands in the archive as it is; a sparse file's does not."""
 
 
 class Entry(NamedTuple):
@@ -56,9 +76,96 @@ def scan_members(
     return _entries(Archive(Cursor(stream), limits, report, url), stream)
 
 
+class PlaceScan:
+    """The places of all regular members, found by the headers alone; some ten times as fast as `scan_members`.
+
+    `windows()` gives them in lists of `(name, offset, place)`, the shape in which a reader gives members and data.
+
+    >>> import io, tarfile
+    >>> file = io.BytesIO()
+    >>> with tarfile.open(fileobj=file, mode="w") as tar:
+    ...     tar.addfile(tarfile.TarInfo("a.txt"))
+    >>> scan = PlaceScan(io.BytesIO(file.getvalue()))
+    >>> [place for window in scan.windows() for _, _, place in window]
+    [Place(name='a.txt', offset=0, data_offset=512, size=0, end=512, whole=True)]
+    """
+
+    def __init__(
+        self, stream: Any, *, url: str | None = None, limits: Limits | None = None, report: Report | None = None
+    ) -> None:
+        limits = Limits.default() if limits is None else limits
+        report = current_report() if report is None else report
+        self.self_contained = True
+        """Whether each member can be read without what stands before it: no global header has a say in it."""
+        self._cursor = Cursor(stream)
+        self._archive = Archive(self._cursor, limits, report, url)
+        self._jump = _jumper(stream, self._cursor, BIG)
+        self._plain = PlainMembers(limits)
+        self._limit = limits.max_member_bytes
+        self._window = WINDOW
+        self._numpy = numpy_or_none()
+
+    def windows(self) -> Iterator[list[tuple[str, int, Place]]]:
+        """The regular members, in the archive's order."""
+        cursor, archive = self._cursor, self._archive
+        try:
+            while cursor.left or cursor.fill(self._window):
+                self._window = min(4 * self._window, LARGE_WINDOW)
+                found: list[tuple[str, int, Place]] = []
+                while cursor.left:
+                    self._members(found)
+                if found:
+                    yield found
+        except ShardError as error:
+            raise error.at(url=archive.url) from None
+        archive.finish()
+
+    def _members(self, found: list[tuple[str, int, Place]]) -> None:
+        """Take members off the window, until it is used up or after one that is not plain."""
+        cursor, archive = self._cursor, self._archive
+        if archive.plain:
+            members: list[MemberTuple] = []
+            if self._numpy is not None and cursor.left >= ENOUGH:
+                read_at_once(self._numpy, cursor, members, self._limit)
+            cut = self._plain.one_by_one(cursor, members)
+            if members or cut is not None:
+                archive.zeros = 0
+                _add_neighbours(found, members, cursor.offset if cut is None else cut[1])
+            if cut is not None:
+                name, offset, size = cut
+                self._add(found, Place(name, offset, cursor.offset, size, cursor.offset + size + padding(size)))
+                return
+            if not cursor.left:
+                return
+        member = archive.step()
+        self.self_contained = self.self_contained and archive.plain
+        if member is not None:
+            end = member.data_offset + member.stored + padding(member.stored)
+            place = Place(member.name, member.offset, member.data_offset, member.size, end, member.pieces is None)
+            self._add(found if member.is_regular else [], place)
+
+    def _add(self, found: list[tuple[str, int, Place]], place: Place) -> None:
+        """Note a member whose data are at the cursor, and pass over them."""
+        found.append((place.name, place.offset, place))
+        ahead = place.end - self._cursor.offset
+        if ahead >= BIG:
+            self._window = WINDOW
+        passed = self._jump(ahead)
+        if passed < ahead:
+            raise ends_early("the member", passed, ahead).at(offset=place.offset, member=place.name)
+
+
+def _add_neighbours(found: list[tuple[str, int, Place]], members: list[MemberTuple], end: int) -> None:
+    """Places of members that follow each other, up to `end`, with nothing in between."""
+    stops = [offset for _, offset, _ in members[1:]] + [end]
+    for (name, offset, data), stop in zip(members, stops, strict=bool(members)):
+        size = len(data)
+        found.append((name, offset, Place(name, offset, stop - size - (-size % BLOCK), size, stop)))
+
+
 def _entries(archive: Archive, stream: Any) -> Iterator[Entry]:
     cursor = archive.cursor
-    jump = _jumper(stream, cursor)
+    jump = _jumper(stream, cursor, JUMP)
     try:
         while cursor.left or cursor.fill(WINDOW):
             member = archive.step()
@@ -96,7 +203,7 @@ def _mtime(pax: dict[str, str], member: Member) -> float:
         return member.header.mtime
 
 
-def _jumper(stream: Any, cursor: Cursor) -> Callable[[int], int]:
+def _jumper(stream: Any, cursor: Cursor, least: int) -> Callable[[int], int]:
     """How to pass over data: by seeking where that is possible and the stream's length is known."""
     try:
         here = stream.tell()
@@ -108,7 +215,7 @@ def _jumper(stream: Any, cursor: Cursor) -> Callable[[int], int]:
 
     def jump(size: int) -> int:
         # A small jump is cheaper by reading, through the file's own buffer or ours.
-        if size < JUMP:
+        if size < least or size < cursor.left:
             return cursor.skip(size)
         size = min(size, length - cursor.offset)
         target = cursor.offset + size

@@ -1,0 +1,244 @@
+"""The shards of a dataset with the number of samples in each, and their indices.
+
+A catalogue is kept as JSON in the format of wids (`wids-shard-index-v1`), each shard with its size and version.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import OrderedDict
+from collections.abc import Iterable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urljoin, urlsplit
+
+from . import indexfiles
+from .errors import ShardError
+from .gopen import gopen
+from .storage.cachenames import without_signature
+from .storage.publish import AtomicFile
+from .storage.urls import as_url, check_url_from_data, is_local, local_path, scheme_of
+from .tar.index import ShardIndex, key_hash
+from .tariterators import SplitName, base_plus_ext
+
+if TYPE_CHECKING:
+    import numpy
+
+    Array = numpy.ndarray[Any, Any]
+
+KIND = "wids-shard-index-v1"
+INDICES_HELD = 16
+"""Indices of shards that are held in memory."""
+MAX_HASHES_HELD = 64 << 20
+
+
+class Shard(NamedTuple):
+    """One shard of a catalogue."""
+
+    url: str
+    samples: int
+    size: int = -1
+    """Bytes; -1 where that is not known."""
+    version: str | None = None
+
+
+class Catalogue:
+    """Shards, in order, and how many samples each has.
+
+    >>> catalogue = Catalogue([Shard("a.tar", 10, 20480), Shard("b.tar", 5, 10240)])
+    >>> catalogue.total, catalogue.locate(12), catalogue.counts.tolist()
+    (15, (1, 2), [10, 5])
+    """
+
+    def __init__(self, shards: Iterable[Shard], *, keys: SplitName = base_plus_ext, where: str | None = None) -> None:
+        import numpy as np
+
+        rows = list(shards)
+        self.urls: Sequence[str] = [row[0] for row in rows]
+        self.counts: Array = np.array([row[1] for row in rows], np.int64)
+        self.sizes: Array = np.array([row[2] for row in rows], np.int64)
+        self.versions: list[str | None] = [row[3] for row in rows]
+        self.keys = keys
+        self.where = where
+        self._held: OrderedDict[int, ShardIndex] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self.urls)
+
+    def __repr__(self) -> str:
+        return f"Catalogue({len(self)} shards, {self.total} samples)"
+
+    def __getstate__(self) -> dict[str, Any]:
+        kept = ("urls", "counts", "sizes", "versions", "keys", "where")
+        return {name: self.__dict__[name] for name in kept} | {"_held": OrderedDict()}
+
+    @property
+    def total(self) -> int:
+        """The number of samples."""
+        return int(self.ends[-1]) if len(self) else 0
+
+    @cached_property
+    def ends(self) -> Array:
+        """How many samples there are up to the end of each shard."""
+        return self.counts.cumsum()
+
+    def locate(self, i: int) -> tuple[int, int]:
+        """The shard of sample i, counted over all shards, and its number in that shard."""
+        if not 0 <= i < self.total:
+            raise IndexError(f"sample {i} of a dataset with {self.total}")
+        shard = int(self.ends.searchsorted(i, side="right"))
+        return shard, int(i - (self.ends[shard] - self.counts[shard]))
+
+    def index(self, shard: int) -> ShardIndex:
+        """The index of a shard, by its number; found where it is kept, or made anew if it is gone."""
+        index = self._held.get(shard)
+        if index is None:
+            index = self._loaded(shard)
+            while len(self._held) >= INDICES_HELD:
+                self._held.popitem(last=False)
+            self._held[shard] = index
+        else:
+            self._held.move_to_end(shard)
+        return index
+
+    def find(self, key: str) -> int:
+        """The number of the first sample with this key; KeyError without one."""
+        wanted, before = key_hash(key), 0
+        for shard, count in enumerate(self.counts.tolist()):
+            if (self._hashes(shard) == wanted).any():
+                try:
+                    return before + self.index(shard).find(key)
+                except KeyError:
+                    pass
+            before += count
+        raise KeyError(key)
+
+    def fingerprint(self) -> str:
+        """What identifies the data: the same for shards of the same names, sizes and counts, wherever they are.
+
+        >>> one, other = Catalogue([Shard("/data/a.tar", 9, 99)]), Catalogue([Shard("s3://bucket/a.tar", 9, 99)])
+        >>> one.fingerprint() == other.fingerprint()
+        True
+        """
+        import hashlib
+
+        digest = hashlib.blake2b(digest_size=16)
+        digest.update("\0".join(map(_base_name, self.urls)).encode("utf-8", "surrogateescape"))
+        for column in (self.counts, self.sizes):
+            digest.update(column.astype("<i8").tobytes())
+        return digest.hexdigest()
+
+    # -- files -------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str], *, name: str | None = None) -> None:
+        """Keep the catalogue as a JSON file, whose urls are relative to it where they are in its folder or below."""
+        target = os.path.abspath(os.fspath(path))
+        folder = os.path.dirname(target)
+        text = json.dumps(self.as_wids(name or os.path.basename(target).partition(".")[0], folder), indent=1)
+        file = AtomicFile(target)
+        try:
+            file.write(text.encode("utf-8", "surrogateescape"))
+            file.publish()
+        except BaseException:
+            file.abort()
+            raise
+
+    def as_wids(self, name: str, folder: str | None = None) -> dict[str, Any]:
+        """The catalogue as wids' JSON describes it; user names, passwords and signatures are left out."""
+        rows = zip(self.urls, self.counts.tolist(), self.sizes.tolist(), self.versions, strict=True)
+        shards = [
+            {"url": _relative(url, folder), "nsamples": count}
+            | ({"filesize": size} if size >= 0 else {})
+            | ({"version": version} if version else {})
+            for url, count, size, version in rows
+        ]
+        return {"__kind__": KIND, "wids_version": 1, "name": name, "shardlist": shards}
+
+    @classmethod
+    def load(cls, path: Any, *, keys: SplitName = base_plus_ext) -> Catalogue:
+        """The catalogue in a JSON file, also one that wids made; relative urls start where the file is."""
+        url = as_url(path)
+        with gopen(url) as stream:
+            data = stream.read()
+        try:
+            found = json.loads(data)
+            if not isinstance(found, dict) or not isinstance(found.get("shardlist"), list):
+                raise ValueError("there is no shardlist in it")
+            base = found.get("base") or None
+            rows = [_row(item, url, base) for item in found["shardlist"]]
+        except (ValueError, KeyError, TypeError) as error:
+            raise ShardError(f"this is no {KIND}: {error}", url=url) from None
+        return cls(rows, keys=keys)
+
+    # -- indices -----------------------------------------------------------------------------------
+
+    def _loaded(self, shard: int) -> ShardIndex:
+        index = indexfiles.kept_index(self.urls[shard], where=self.where, keys=self.keys, version=self.versions[shard])
+        count = int(self.counts[shard])
+        if index.samples != count:
+            raise indexfiles.StaleIndexError(
+                f"the shard has {index.samples} samples, the catalogue says {count}",
+                url=self.urls[shard],
+                shard=shard,
+                hint="the shard was replaced; make the catalogue or the dataset anew",
+            )
+        return index
+
+    def _hashes(self, shard: int) -> Array:
+        """The hashes of a shard's keys, held in memory for all shards as long as they are not too many."""
+        if self.total > MAX_HASHES_HELD:
+            return self.index(shard).key_hashes
+        found = self._all_hashes.get(shard)
+        if found is None:
+            found = self._all_hashes[shard] = self.index(shard).key_hashes.copy()
+        return found
+
+    @cached_property
+    def _all_hashes(self) -> dict[int, Array]:
+        return {}
+
+
+def _row(item: dict[str, Any], origin: str, base: str | None) -> Shard:
+    url = _absolute(str(item["url"]), origin, base)
+    size = item.get("filesize")
+    version = item.get("version")
+    samples = int(item["nsamples"])
+    if samples < 0:
+        raise ValueError(f"a shard with {samples} samples")
+    return Shard(url, samples, -1 if size is None else int(size), None if version is None else str(version))
+
+
+def _absolute(url: str, origin: str, base: str | None) -> str:
+    """The url of a shard that a file names, which may be relative to the file or to the base that it states."""
+    if scheme_of(url) == "" and not os.path.isabs(url):
+        start = base if base is not None else _folder(origin)
+        if start:
+            url = _joined(start, url)
+    return check_url_from_data(url, origin)
+
+
+def _folder(url: str) -> str:
+    path = local_path(url)
+    if path is not None:
+        return os.path.dirname(path)
+    return urljoin(url, ".") if scheme_of(url) in ("http", "https") else url.rpartition("/")[0]
+
+
+def _joined(start: str, url: str) -> str:
+    return os.path.join(start, url) if is_local(start) else f"{start.rstrip('/')}/{url}"
+
+
+def _relative(url: str, folder: str | None) -> str:
+    path = local_path(url)
+    if path is None:
+        return without_signature(url)
+    full = os.path.abspath(path)
+    if folder is not None and full.startswith(os.path.join(folder, "")):
+        return os.path.relpath(full, folder)
+    return full
+
+
+def _base_name(url: str) -> str:
+    path = local_path(url)
+    return (urlsplit(url).path if path is None else path).rpartition("/")[2]

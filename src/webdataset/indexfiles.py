@@ -1,0 +1,327 @@
+"""Indices of shards: made from the headers, kept beside the shards or in the cache folder, found again, checked.
+
+The index of `a.tar` is `a.tar.wdx`. One in the cache folder has the shard's name and a digest of its url.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from .codecs.compression import compression_of_name
+from .errors import MissingShardError, ShardError, StorageError, WebDatasetError
+from .filters.locks import locked
+from .gopen import gopen, rewrite_url
+from .handlers import reraise_exception
+from .reports import Report, current_report
+from .settings import settings
+from .storage.cachenames import unique_cache_name, without_signature
+from .storage.local import allowed_path, open_local
+from .storage.publish import AtomicFile
+from .storage.ranges import object_size_and_version
+from .storage.streams import arriving
+from .storage.urls import local_path, scheme_of
+from .tar.index import Grouped, ShardIndex
+from .tar.scan import PlaceScan
+from .tariterators import Grouping, SplitName, base_plus_ext
+
+ENDING = ".wdx"
+BESIDE, CACHE = "beside", "cache"
+LOCKS = 256
+MAX_MAPPED = 4 << 20
+"""A larger index is mapped into memory instead of read."""
+
+
+class StaleIndexError(ShardError):
+    """An index was made of another version of the shard."""
+
+
+def make_index(url: str, *, keys: SplitName = base_plus_ext) -> ShardIndex:
+    """The index of a shard as it is now, from its headers; remote shards are read once.
+
+    >>> import tempfile
+    >>> from webdataset.writer import TarWriter
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with TarWriter(f"{folder}/a.tar") as sink:
+    ...         size = sink.write({"__key__": "x", "cls": 3, "txt": "hello"})
+    ...     make_index(f"{folder}/a.tar").members(0)[1]
+    IndexedMember(field='txt', name='x.txt', data_offset=1536, size=5)
+    """
+    _check_can_be_indexed(url)
+    report = Report(strict=current_report().strict)
+    grouping = Grouping(keys, True, None, reraise_exception, report)
+    path = local_path(rewrite_url(url))
+    try:
+        with _opened(url, path) as (stream, state):
+            scan = PlaceScan(stream, url=url, report=report)
+            samples = list(_grouped(grouping, scan, url))
+            size, version = state()
+    except ShardError as error:
+        raise _with_cure(error.at(url=url)) from None
+    return ShardIndex.from_entries(
+        samples, size=size, version=version, self_contained=scan.self_contained, rule=rule_name(keys)
+    )
+
+
+def kept_index(
+    url: str,
+    *,
+    where: str | None = None,
+    force: bool = False,
+    keys: SplitName = base_plus_ext,
+    version: str | None = None,
+) -> ShardIndex:
+    """The index of a shard: the one that is kept if it fits the shard, else a new one, which is kept then.
+
+    `where` is "beside", "cache" or a folder: it is there afterwards. None keeps a new one in the cache folder, and
+    leaves one where it is found. Processes that want one index at the same time wait for the first of them to make it.
+    """
+    if not force and (found := _found(url, where, keys, version)) is not None:
+        return _kept_there(url, found, where, keys)
+    with _one_at_a_time(url):
+        # another process may have made it while this one waited
+        if not force and (found := _found(url, where, keys, version)) is not None:
+            return _kept_there(url, found, where, keys)
+        index = make_index(url, keys=keys)
+        _keep(index, index_place(url, where or CACHE, keys))
+    return index
+
+
+def find_index(
+    url: str, *, where: str | None = None, keys: SplitName = base_plus_ext, version: str | None = None
+) -> ShardIndex | None:
+    """The kept index of a shard, None if there is none that fits; a damaged one is as good as none.
+
+    It is looked for beside the shard and in the cache folder, and before that in the folder `where`. A local shard's
+    size and time are compared; of a remote shard the version, if one is given.
+    """
+    found = _found(url, where, keys, version)
+    return None if found is None else found[0]
+
+
+def load_index(place: str) -> ShardIndex:
+    """The index in this file, or at this url."""
+    path = local_path(place)
+    if path is None:
+        with gopen(place) as stream:
+            return ShardIndex.from_bytes(stream.read(), url=place)
+    with open_local(path, buffering=0) as file:
+        if os.fstat(file.fileno()).st_size <= MAX_MAPPED:
+            return ShardIndex.from_bytes(file.read(), url=place)
+        import mmap
+
+        return ShardIndex.from_bytes(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), url=place)
+
+
+def fits(index: ShardIndex, version: str | None) -> bool:
+    """Whether the index was made of this version of its shard, as far as both are known."""
+    return fits_version(index.version, version)
+
+
+def fits_version(indexed: str | None, version: str | None) -> bool:
+    """Whether two versions of a shard may be the same.
+
+    Versions of files are size and time; some file systems and copies keep whole seconds only. An index that was
+    made of a file says nothing of an object's ETag.
+
+    >>> fits_version("10-1700000000123456789", "10-1700000000000000000"), fits_version("10-17", "11-17")
+    (True, False)
+    """
+    if version is None or indexed is None or version == indexed:
+        return True
+    (size, time), (other_size, other_time) = _size_and_time(version), _size_and_time(indexed)
+    if time is None or other_time is None:
+        return (time is None) != (other_time is None)
+    second = 1_000_000_000
+    whole = time % second == 0 or other_time % second == 0
+    return size == other_size and whole and time // second == other_time // second
+
+
+def check_fits(index: ShardIndex, url: str, size: int | None, version: str | None) -> None:
+    """Raise unless the index is that of the shard as a server or file system describes it now."""
+    if (size is not None and size != index.size) or not fits(index, version):
+        hint = f"make it anew: wds.index({url!r}, force=True) or wl index --force {url}"
+        raise StaleIndexError("the shard is not the one that was indexed: it has changed since", url=url, hint=hint)
+
+
+def file_version(path: str) -> str:
+    """Size and time of a file, which are what an index is checked against."""
+    try:
+        found = os.stat(allowed_path(path))
+    except FileNotFoundError:
+        raise MissingShardError("no such file", url=path) from None
+    return f"{found.st_size}-{found.st_mtime_ns}"
+
+
+def index_place(url: str, where: str, keys: SplitName = base_plus_ext) -> str:
+    """Where the index of a shard is kept: beside it, or under a name of its own in the cache or another folder."""
+    rule = rule_name(keys)
+    if where == BESIDE and rule is None:
+        return url + ENDING
+    folder = settings.indices_dir if where in (BESIDE, CACHE) else where
+    return os.path.join(folder, unique_cache_name(full_url(url) + (f"#{rule}" if rule else "")) + ENDING)
+
+
+def rule_name(keys: SplitName) -> str | None:
+    """What tells one rule for splitting names from others; None for the usual one."""
+    if keys is base_plus_ext:
+        return None
+    import hashlib
+
+    code = getattr(keys, "__code__", None)
+    text = repr((code.co_code, code.co_consts, code.co_names)) if code is not None else repr(keys)
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
+    return f"{getattr(keys, '__module__', '')}.{getattr(keys, '__qualname__', type(keys).__name__)}-{digest}"
+
+
+# -- making --------------------------------------------------------------------------------------------
+
+
+def _grouped(grouping: Grouping, scan: PlaceScan, url: str) -> Iterator[Grouped]:
+    """Samples exactly as reading makes them: the same grouping, with places instead of data."""
+    windows: Any = scan.windows()
+    for sample in grouping.samples(windows, {"__url__": url}):
+        key = sample.pop("__key__")
+        del sample["__url__"]
+        yield key, list(sample.items())
+
+
+@contextlib.contextmanager
+def _opened(url: str, path: str | None) -> Iterator[tuple[Any, Callable[[], tuple[int, str | None]]]]:
+    """The shard's stream, and a function that tells size and version when it was read."""
+    if path is not None:
+        with open_local(path, buffering=0) as file:
+
+            def state() -> tuple[int, str | None]:
+                found = os.fstat(file.fileno())
+                return found.st_size, f"{found.st_size}-{found.st_mtime_ns}"
+
+            before = state()
+            yield file, state
+            if state() != before:
+                raise StorageError("the shard changed while it was indexed", url=url)
+        return
+    size, version = object_size_and_version(url)
+    with gopen(url) as stream:
+        counted = _Counted(arriving(stream))
+        yield counted, lambda: (counted.bytes if size is None else size, version)
+
+
+class _Counted:
+    """A stream that knows how much of it was read."""
+
+    def __init__(self, stream: Any) -> None:
+        self._read = stream.read
+        self.bytes = 0
+
+    def read(self, size: int) -> bytes:
+        data: bytes = self._read(size)
+        self.bytes += len(data)
+        return data
+
+
+def _check_can_be_indexed(url: str) -> None:
+    scheme = scheme_of(url)
+    if scheme == "pipe" or url == "-":
+        what = "the output of a command" if scheme == "pipe" else "standard input"
+        hint = "index a copy: cache_dir=... keeps one, or name a file or an object"
+        raise ShardError(f"{what} cannot be indexed, since its parts cannot be read", url=url, hint=hint)
+    if (kind := compression_of_name(url)) is not None:
+        raise _compressed(kind, url)
+
+
+def _with_cure(error: WebDatasetError) -> WebDatasetError:
+    for kind in ("gzip", "bzip2", "xz", "zstandard", "lz4"):
+        if f"looks like {kind} data" in error.message:
+            return _compressed(kind, error.url)
+    return error
+
+
+def _compressed(kind: str, url: str | None) -> ShardError:
+    hint = "store it uncompressed (images are compressed already; other fields can be, as json.gz)"
+    return ShardError(f"a shard compressed with {kind} cannot be indexed", url=url, hint=hint)
+
+
+# -- keeping -------------------------------------------------------------------------------------------
+
+
+def _found(url: str, where: str | None, keys: SplitName, version: str | None) -> tuple[ShardIndex, str] | None:
+    """The index that fits, and its place."""
+    path = local_path(rewrite_url(url))
+    if path is not None:
+        version = file_version(path)
+    rule = rule_name(keys)
+    for place in _places(url, where, keys):
+        try:
+            index = load_index(place)
+        except (ShardError, OSError):
+            continue
+        if index.rule == rule and fits(index, version):
+            return index, place
+    return None
+
+
+def _places(url: str, where: str | None, keys: SplitName) -> list[str]:
+    places = [where] if where is not None else []
+    # A signed url is signed for the shard alone, so nothing beside it can be asked for.
+    if scheme_of(url) in ("", "file") or "?" not in url:
+        places.append(BESIDE)
+    return list(dict.fromkeys(index_place(url, place, keys) for place in [*places, CACHE]))
+
+
+def _kept_there(url: str, found: tuple[ShardIndex, str], where: str | None, keys: SplitName) -> ShardIndex:
+    """The index that was found, now also where it was asked for; what came from a server is kept in the cache."""
+    index, place = found
+    if where is not None or local_path(place) is None:
+        wanted = index_place(url, where or CACHE, keys)
+        if wanted != place:
+            _keep(index, wanted)
+    return index
+
+
+def _keep(index: ShardIndex, place: str) -> None:
+    if local_path(place) is None:
+        with gopen(place, "wb") as stream:
+            stream.write(index.to_bytes())
+        return
+    folder = os.path.dirname(place)
+    if folder:
+        os.makedirs(folder, exist_ok=True)
+    file = AtomicFile(place)
+    try:
+        file.write(index.to_bytes())
+        file.publish()
+    except BaseException:
+        file.abort()
+        raise
+
+
+@contextlib.contextmanager
+def _one_at_a_time(url: str) -> Iterator[None]:
+    """Only one process of this machine makes the index of this shard."""
+    import hashlib
+
+    number = hashlib.blake2b(full_url(url).encode("utf-8", "surrogateescape"), digest_size=8).digest()[0] % LOCKS
+    folder = os.path.join(settings.indices_dir, "locks")
+    try:
+        os.makedirs(folder, exist_ok=True)
+        file = open(os.path.join(folder, f"{number:02x}.lock"), "ab")  # noqa: SIM115 - closed below
+    except OSError:  # a home that cannot be written to: at worst the work is done twice
+        yield
+        return
+    with file, locked(file, wait=True):
+        yield
+
+
+def full_url(url: str) -> str:
+    """The url by which a shard is known in the cache folder."""
+    path = local_path(url)
+    return without_signature(url) if path is None else os.path.abspath(path)
+
+
+def _size_and_time(version: str) -> tuple[int, int | None]:
+    """The parts of a file's version; no time if it is another kind of version."""
+    size, dash, time = version.partition("-")
+    return (int(size), int(time)) if dash and size.isdigit() and time.isdigit() else (0, None)

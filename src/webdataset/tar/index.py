@@ -1,0 +1,330 @@
+"""Where each sample of a shard is, and each of its members: an index that is kept in a small file.
+
+A file is `MAGIC`, the length of the header and its CRC-32, the header as JSON, and the columns that the header names,
+each with its own CRC-32. Numbers are little-endian. A column is read, and checked, when it is first needed:
+
+- `starts`: where each sample begins, and the last one ends, in blocks of 512 bytes
+- `layouts`: JSON, the distinct ways in which samples are built: fields, ends of member names, blocks before the data
+- `kinds`: each sample's layout, if there are several
+- `sizes`: the bytes of every member's content, sample by sample
+- `hashes`: CRC-32 of each key, to find one
+- `keys`, `blocks`: the keys, compressed in blocks of 1024; and where each block ends
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from webdataset.errors import ShardError
+
+from .header import BLOCK, decoded, padding
+from .scan import Place
+
+if TYPE_CHECKING:
+    import numpy
+
+    Array = numpy.ndarray[Any, Any]
+
+MAGIC = b"\x89WDX1\r\n\x1a"
+KEYS_TOGETHER = 1024
+ALIGNED = 8
+_FRONT = struct.Struct("<8sII")
+
+Grouped = tuple[str, Sequence[tuple[str, Place]]]
+"""A sample: its key, and field and place of each member."""
+
+
+class IndexedMember(NamedTuple):
+    """One field of a sample: its bytes are `size` bytes at `data_offset`, which is -1 for a sparse file."""
+
+    field: str
+    name: str
+    data_offset: int
+    size: int
+
+
+class ShardIndex:
+    """The samples of one shard: `starts[i]` to `starts[i + 1]` are the bytes of sample i, a piece of tar by itself.
+
+    >>> place = Place("a.txt", 0, 512, 5, 1024)
+    >>> index = ShardIndex.from_entries([("a", [("txt", place)])], size=2048)
+    >>> index.samples, index.starts.tolist(), index.key(0), index.find("a")
+    (1, [0, 1024], 'a', 0)
+    >>> index.members(0)
+    [IndexedMember(field='txt', name='a.txt', data_offset=512, size=5)]
+    """
+
+    def __init__(self, head: dict[str, Any], columns: _Columns) -> None:
+        self.samples: int = head["samples"]
+        self.size: int = head["size"]
+        """Bytes of the shard."""
+        self.version: str | None = head["version"]
+        """What the shard was when it was indexed: its ETag, or size and mtime of a file."""
+        self.self_contained: bool = head["self_contained"]
+        """Whether a sample can be read by itself: False where a global header changes names or sizes."""
+        self.rule: str | None = head.get("rule")
+        """The rule that splits names into keys and fields, None for the usual one."""
+        self._head = head
+        self._columns = columns
+        self._blocks: dict[int, list[str]] = {}
+
+    # -- making and keeping ----------------------------------------------------------------------
+
+    @classmethod
+    def from_entries(
+        cls,
+        samples: Iterable[Grouped],
+        *,
+        size: int,
+        version: str | None = None,
+        self_contained: bool = True,
+        rule: str | None = None,
+    ) -> ShardIndex:
+        """The index of samples in the order of the shard, which is `size` bytes long."""
+        head = {"samples": 0, "size": size, "version": version, "self_contained": self_contained, "rule": rule}
+        return cls.from_bytes(_Builder(samples).file(head))
+
+    @classmethod
+    def from_bytes(cls, data: Any, *, url: str | None = None) -> ShardIndex:
+        """The index that `to_bytes` gave; a ShardError if it is cut or damaged."""
+        if len(data) < _FRONT.size or bytes(data[:8]) != MAGIC:
+            raise _damaged("this is no index of a shard", url)
+        _, length, checksum = _FRONT.unpack_from(data)
+        text = bytes(data[_FRONT.size : _FRONT.size + length])
+        if len(text) != length or zlib.crc32(text) != checksum:
+            raise _damaged("the index is damaged: its header's checksum is wrong", url)
+        head = json.loads(text)
+        if head["length"] != len(data):
+            raise _damaged(f"the index is cut: it has {len(data)} of {head['length']} bytes", url)
+        return cls(head, _Columns(data, head["columns"], url))
+
+    def to_bytes(self) -> bytes:
+        """The index as it is kept in a file."""
+        return bytes(self._columns.data)
+
+    # -- samples ---------------------------------------------------------------------------------
+
+    @cached_property
+    def starts(self) -> Array:
+        """Where each sample begins, and the last one ends: samples + 1 numbers."""
+        return self._columns.numbers("starts").astype("<u8") * BLOCK
+
+    def key(self, i: int) -> str:
+        """The key of sample i."""
+        number, place = divmod(self._checked(i), KEYS_TOGETHER)
+        return self._keys_of_block(number)[place]
+
+    def keys(self) -> Iterator[str]:
+        """All keys, in the order of the shard."""
+        for number in range(-(-self.samples // KEYS_TOGETHER)):
+            yield from self._keys_of_block(number)
+
+    def find(self, key: str) -> int:
+        """The number of the first sample with this key; KeyError without one."""
+        for i in (self.key_hashes == key_hash(key)).nonzero()[0].tolist():
+            if self.key(i) == key:
+                return int(i)
+        raise KeyError(key)
+
+    @cached_property
+    def key_hashes(self) -> Array:
+        """The `key_hash` of every key."""
+        return self._columns.numbers("hashes")
+
+    # -- members ---------------------------------------------------------------------------------
+
+    def members(self, i: int) -> list[IndexedMember]:
+        """Field, name, place and size of every member of sample i."""
+        layout = self._layouts[int(self._kinds[self._checked(i)])]
+        first = int(self._firsts[i])
+        sizes = self._sizes[first : first + len(layout)].tolist()
+        key, place = self.key(i), int(self.starts[i])
+        found = []
+        for (field, ending, blocks, stored), size in zip(layout, sizes, strict=True):
+            data_offset = place + blocks * BLOCK
+            name = ending[1:] if ending.startswith("\0") else key + ending
+            found.append(IndexedMember(field, name, data_offset if stored is None else -1, size))
+            held = size if stored is None else stored
+            place = data_offset + held + padding(held)
+        return found
+
+    @property
+    def field_names(self) -> list[str]:
+        """Every field that some sample has, in the order of their first appearance."""
+        return list(dict.fromkeys(field for layout in self._layouts for field, *_ in layout))
+
+    def field_bytes(self, field: str) -> Array:
+        """The size of this field in every sample, -1 where it is absent."""
+        import numpy as np
+
+        result = np.full(self.samples, -1, np.int64)
+        for kind, layout in enumerate(self._layouts):
+            place = next((n for n, (name, *_) in enumerate(layout) if name == field), None)
+            if place is not None:
+                having = np.flatnonzero(self._kinds == kind)
+                result[having] = self._sizes[self._firsts[having] + place]
+        return result
+
+    # -- columns ---------------------------------------------------------------------------------
+
+    @cached_property
+    def _layouts(self) -> list[list[tuple[str, str, int, int | None]]]:
+        text = zlib.decompress(self._columns.raw("layouts")).decode("utf-8", "surrogatepass")
+        return json.loads(text)  # type: ignore[no-any-return]
+
+    @cached_property
+    def _kinds(self) -> Array:
+        import numpy as np
+
+        if "kinds" in self._head["columns"]:
+            return self._columns.numbers("kinds")
+        return np.zeros(self.samples, np.uint8)
+
+    @cached_property
+    def _sizes(self) -> Array:
+        return self._columns.numbers("sizes")
+
+    @cached_property
+    def _firsts(self) -> Array:
+        """The number of each sample's first member."""
+        import numpy as np
+
+        counts = np.array([len(layout) for layout in self._layouts], np.int64)[self._kinds]
+        return np.cumsum(counts) - counts
+
+    def _keys_of_block(self, number: int) -> list[str]:
+        keys = self._blocks.get(number)
+        if keys is None:
+            ends = self._columns.numbers("blocks")
+            start = int(ends[number - 1]) if number else 0
+            text = zlib.decompress(self._columns.raw("keys")[start : int(ends[number])])
+            keys = self._blocks[number] = decoded(text).split("\0")
+        return keys
+
+    def _checked(self, i: int) -> int:
+        if not 0 <= i < self.samples:
+            raise IndexError(f"sample {i} of a shard with {self.samples}")
+        return i
+
+
+def key_hash(key: str) -> int:
+    """The number under which a key is looked up.
+
+    >>> key_hash("abc") == key_hash("abd")
+    False
+    """
+    return zlib.crc32(key.encode("utf-8", "surrogateescape"))
+
+
+class _Columns:
+    """The columns of a file, checked when they are first used."""
+
+    def __init__(self, data: Any, table: dict[str, list[Any]], url: str | None) -> None:
+        self.data = data
+        self._table = table
+        self._url = url
+        self._checked: set[str] = set()
+
+    def raw(self, name: str) -> memoryview:
+        start, length, checksum, _ = self._table[name]
+        column = memoryview(self.data)[start : start + length]
+        if name not in self._checked:
+            if zlib.crc32(column) != checksum:
+                raise _damaged(f"the index is damaged: the checksum of its column {name!r} is wrong", self._url)
+            self._checked.add(name)
+        return column
+
+    def numbers(self, name: str) -> Array:
+        import numpy as np
+
+        return np.frombuffer(self.raw(name), self._table[name][3])
+
+
+class _Builder:
+    """Collects the columns of an index."""
+
+    def __init__(self, samples: Iterable[Grouped]) -> None:
+        self._keys: list[str] = []
+        self._starts: list[int] = []
+        self._sizes: list[int] = []
+        self._kinds: list[int] = []
+        self._layouts: dict[tuple[Any, ...], int] = {}
+        end = 0
+        for key, members in samples:
+            end = self._add(key, members)
+        self._starts.append(end)
+
+    def _add(self, key: str, members: Sequence[tuple[str, Place]]) -> int:
+        here = members[0][1].offset
+        self._keys.append(key)
+        self._starts.append(here)
+        length, layout = len(key), []
+        for field, (name, _, data_offset, size, end, whole) in members:
+            ending = name[length:] if name.startswith(key) else "\0" + name
+            stored = None if whole else end - data_offset
+            layout.append((field, ending, (data_offset - here) // BLOCK, stored))
+            self._sizes.append(size)
+            here = end
+        self._kinds.append(self._layouts.setdefault(tuple(layout), len(self._layouts)))
+        return here
+
+    def file(self, head: dict[str, Any]) -> bytes:
+        """The whole file."""
+        columns = dict(self._columns())
+        head = head | {"samples": len(self._keys), "columns": {}, "length": 0}
+        # The header names places that depend on its own length: leave it enough room.
+        room = len(_json(head)) + 100 * (len(columns) + 1)
+        place = -(-(_FRONT.size + room) // ALIGNED) * ALIGNED
+        parts = []
+        for name, (data, kind) in columns.items():
+            head["columns"][name] = [place, len(data), zlib.crc32(data), kind]
+            parts.append(data + bytes(-len(data) % ALIGNED))
+            place += len(parts[-1])
+        head["length"] = place
+        text = _json(head)
+        text += b" " * (place - sum(map(len, parts)) - _FRONT.size - len(text))
+        return b"".join([_FRONT.pack(MAGIC, len(text), zlib.crc32(text)), text, *parts])
+
+    def _columns(self) -> Iterator[tuple[str, tuple[bytes, str]]]:
+        import numpy as np
+
+        yield "starts", _packed(np.array(self._starts, np.uint64) // BLOCK, 4)
+        layouts = json.dumps(list(self._layouts), ensure_ascii=False, separators=(",", ":"))
+        yield "layouts", (zlib.compress(layouts.encode("utf-8", "surrogatepass")), "")
+        if len(self._layouts) > 1:
+            yield "kinds", _packed(np.array(self._kinds, np.uint64))
+        yield "sizes", _packed(np.array(self._sizes, np.uint64))
+        blocks, hashes = self._key_blocks()
+        yield "hashes", _packed(np.array(hashes, np.uint64), 4)
+        yield "blocks", _packed(np.cumsum([len(block) for block in blocks], dtype=np.uint64))
+        yield "keys", (b"".join(blocks), "")
+
+    def _key_blocks(self) -> tuple[list[bytes], list[int]]:
+        encoded = [key.encode("utf-8", "surrogateescape") for key in self._keys]
+        joined = b"\0".join(encoded)
+        if joined.count(b"\0") >= max(len(encoded), 1):
+            raise ShardError("a key holds a NUL, which an index cannot hold")
+        together = range(0, len(encoded), KEYS_TOGETHER)
+        blocks = [zlib.compress(b"\0".join(encoded[start : start + KEYS_TOGETHER]), 6) for start in together]
+        return blocks, [zlib.crc32(key) for key in encoded]
+
+
+def _packed(values: Array, least: int = 1) -> tuple[bytes, str]:
+    """The numbers in as few bytes as the largest needs, at least so many each; and how to read them."""
+    largest = int(values.max()) if len(values) else 0
+    width = next(width for width in (1, 2, 4, 8) if width >= least and largest < 1 << 8 * width)
+    kind = f"<u{width}"
+    return values.astype(kind).tobytes(), kind
+
+
+def _json(head: dict[str, Any]) -> bytes:
+    return json.dumps(head, separators=(",", ":")).encode()
+
+
+def _damaged(message: str, url: str | None) -> ShardError:
+    return ShardError(message, url=url, hint="remove it, or make it anew: wl index --force")
