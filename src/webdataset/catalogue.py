@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
     Array = numpy.ndarray[Any, Any]
 
 KIND = "wids-shard-index-v1"
-INDICES_HELD = 16
-"""Indices of shards that are held in memory."""
+INDICES_HELD = 8
+SAMPLES_HELD = 1 << 20
+"""Indices of shards that are held in memory: so many, or more as long as they have no more samples than this."""
 MAX_HASHES_HELD = 64 << 20
 
 
@@ -61,7 +63,7 @@ class Catalogue:
         self.versions: list[str | None] = [row[3] for row in rows]
         self.keys = keys
         self.where = where
-        self._held: OrderedDict[int, ShardIndex] = OrderedDict()
+        self._hold_nothing()
 
     def __len__(self) -> int:
         return len(self.urls)
@@ -71,7 +73,16 @@ class Catalogue:
 
     def __getstate__(self) -> dict[str, Any]:
         kept = ("urls", "counts", "sizes", "versions", "keys", "where")
-        return {name: self.__dict__[name] for name in kept} | {"_held": OrderedDict()}
+        return {name: self.__dict__[name] for name in kept}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._hold_nothing()
+
+    def _hold_nothing(self) -> None:
+        self._held: OrderedDict[int, ShardIndex] = OrderedDict()
+        self._hashes: dict[int, Array] = {}
+        self._lock = threading.Lock()
 
     @property
     def total(self) -> int:
@@ -92,21 +103,24 @@ class Catalogue:
 
     def index(self, shard: int) -> ShardIndex:
         """The index of a shard, by its number; found where it is kept, or made anew if it is gone."""
-        index = self._held.get(shard)
-        if index is None:
-            index = self._loaded(shard)
-            while len(self._held) >= INDICES_HELD:
-                self._held.popitem(last=False)
+        with self._lock:
+            index = self._held.get(shard)
+            if index is not None:
+                self._held.move_to_end(shard)
+                return index
+        index = self._loaded(shard)
+        with self._lock:
             self._held[shard] = index
-        else:
-            self._held.move_to_end(shard)
+            samples = sum(held.samples for held in self._held.values())
+            while len(self._held) > INDICES_HELD and samples > SAMPLES_HELD:
+                samples -= self._held.popitem(last=False)[1].samples
         return index
 
     def find(self, key: str) -> int:
         """The number of the first sample with this key; KeyError without one."""
         wanted, before = key_hash(key), 0
         for shard, count in enumerate(self.counts.tolist()):
-            if (self._hashes(shard) == wanted).any():
+            if (self._hashes_of(shard) == wanted).any():
                 try:
                     return before + self.index(shard).find(key)
                 except KeyError:
@@ -185,18 +199,14 @@ class Catalogue:
             )
         return index
 
-    def _hashes(self, shard: int) -> Array:
+    def _hashes_of(self, shard: int) -> Array:
         """The hashes of a shard's keys, held in memory for all shards as long as they are not too many."""
-        if self.total > MAX_HASHES_HELD:
-            return self.index(shard).key_hashes
-        found = self._all_hashes.get(shard)
+        found = self._hashes.get(shard)
         if found is None:
-            found = self._all_hashes[shard] = self.index(shard).key_hashes.copy()
+            found = self.index(shard).key_hashes
+            if self.total <= MAX_HASHES_HELD:
+                found = self._hashes[shard] = found.copy()
         return found
-
-    @cached_property
-    def _all_hashes(self) -> dict[int, Array]:
-        return {}
 
 
 def _row(item: dict[str, Any], origin: str, base: str | None) -> Shard:
