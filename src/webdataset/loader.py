@@ -1,4 +1,4 @@
-"""WebLoader: torch's DataLoader with the fluent methods and with the workers' reports."""
+"""WebLoader: torch's DataLoader, or threads, with the fluent methods and with the workers' reports."""
 
 from __future__ import annotations
 
@@ -6,28 +6,33 @@ import json
 import os
 import weakref
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 from .errors import MissingPackageError
 from .fluid import FluidInterface
 from .pipeline import DataPipeline
 from .reports import Report
+from .threadloader import ThreadLoader
 
 
 class WebLoader(DataPipeline, FluidInterface):
     """A DataLoader whose batches can be unbatched, shuffled and batched again, and counted.
 
-    Takes the arguments of `torch.utils.data.DataLoader`.
+    Takes the arguments of `torch.utils.data.DataLoader`. With `workers="thread"` the workers are threads of this
+    process instead of processes, and torch is not needed.
 
-    >>> loader = WebLoader([1, 2, 3, 4], batch_size=2).with_epoch(3)
-    >>> [batch.tolist() for batch in loader]
+    >>> loader = WebLoader([1, 2, 3, 4], batch_size=2, num_workers=2, workers="thread").with_epoch(3)
+    >>> [list(map(int, batch)) for batch in loader]
     [[1, 2], [3, 4], [1, 2]]
     """
 
-    def __init__(self, *args: Any, **kw: Any) -> None:
-        super().__init__(_data_loader(*args, **kw))
-        dataset = self.pipeline[0].dataset
-        self._worker_reports = _Reports() if isinstance(dataset, DataPipeline) else None
+    def __init__(self, dataset: Any, *args: Any, workers: str = "process", **kw: Any) -> None:
+        if workers not in ("process", "thread"):
+            raise ValueError(f'workers must be "process" or "thread", got {workers!r}')
+        make = _data_loader if workers == "process" else ThreadLoader
+        super().__init__(make(dataset, *args, **kw))
+        in_processes = workers == "process" and isinstance(dataset, DataPipeline)
+        self._worker_reports = _Reports() if in_processes else None
         if self._worker_reports is not None:
             dataset._report_folder = self._worker_reports.folder
 
@@ -47,6 +52,13 @@ class WebLoader(DataPipeline, FluidInterface):
         elif self._worker_reports is not None:
             total.add(loader.dataset.stats())
         return total.as_dict()
+
+    def set_epoch(self, epoch: int) -> Self:
+        """Make this the epoch of the next pass, in the dataset and all its workers."""
+        inner = getattr(self.pipeline[0].dataset, "set_epoch", None)
+        if callable(inner):
+            inner(epoch)
+        return super().set_epoch(epoch)
 
 
 class _Reports:
@@ -75,5 +87,6 @@ def _data_loader(*args: Any, **kw: Any) -> Any:
     try:
         from torch.utils.data import DataLoader
     except ImportError as exn:
-        raise MissingPackageError("WebLoader is built on torch's DataLoader", hint="pip install torch") from exn
+        hint = 'pip install torch, or use threads: WebLoader(..., workers="thread")'
+        raise MissingPackageError("worker processes need torch's DataLoader", hint=hint) from exn
     return DataLoader(*args, **kw)

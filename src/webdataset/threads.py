@@ -1,0 +1,379 @@
+"""Thread workers: an ordered, bounded pool, and the stages of a pipeline that run in it.
+
+>>> list(ordered_map(iter("abc"), str.upper, threads=2, ahead=4))
+['A', 'B', 'C']
+
+A pipeline is cut into parts, each read by one thread and worked on by several:
+
+    source, tar, shuffle | decode, map, to_tuple | listed | collated | stages of the user's own
+    one reader           | N threads, fused      | reader | a thread | the consumer
+
+Everything before a run of per-sample stages is built, read and closed in one thread, so it need not be thread-safe.
+Handlers are asked by whoever takes the results, in the order of the samples, as without threads.
+"""
+
+from __future__ import annotations
+
+import atexit
+import inspect
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import chain
+from queue import SimpleQueue
+from typing import Any, Generic, TypeVar
+
+from .filters import batched, listed, rsample, shuffle, slice, unbatched, unlisted
+from .filters.batches import collated
+from .filters.order import size_in_bytes
+from .handlers import Handler, close, reraise_exception
+from .pipeline import DataPipeline
+from .reports import Report, current_report
+from .stages import PipelineStage, Stage
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+PATIENCE = 0.1
+"""Seconds for which closing waits for threads; those that are still busy then end by themselves."""
+
+GROUP_SECONDS = 0.002
+GROUP_BYTES = 1 << 20
+GROUP_SAMPLES = 256
+"""Samples are handed to a thread in groups that keep it busy for about so long, and hold no more than this."""
+
+
+def ordered_map(
+    tasks: Iterable[T], function: Callable[[T], R], *, threads: int, ahead: int, name: str = "webdataset"
+) -> Iterator[R]:
+    """`map(function, tasks)` by several threads, in order.
+
+    One thread reads the tasks, never more than `ahead` of those whose results were taken. An error, of the tasks or of
+    the function, is raised at its place. Closing the iterator stops all at once: a thread that is in the middle of a
+    call is waited for only shortly, and ends after it.
+    """
+    if threads < 1 or ahead < 1:
+        raise ValueError(f"threads and ahead must be at least 1, got {threads} and {ahead}")
+    return _results(_Pool(tasks, function, min(threads, ahead), ahead, name))
+
+
+class Pooled(PipelineStage):
+    """The source of a pipeline: the stages `before`, read by one thread, and per-sample stages run by several."""
+
+    def __init__(self, before: Sequence[Any], stages: Sequence[Stage], *, threads: int, ahead: int, group: int) -> None:
+        self.before = list(before)
+        self.stages = list(stages)
+        self.threads = threads
+        self.ahead = ahead
+        self.group = group
+
+    def run(self, src: Any = None) -> Iterator[Any]:  # noqa: ARG002 - a source has none
+        report = current_report()
+        _fused(self.stages, Report(), _Group([]))  # wrong options are an error before anything is read
+        before = DataPipeline()
+        before.pipeline, before.strict = self.before, report.strict
+        before.set_epoch(report.epoch)
+        return self._items(before, report)
+
+    def stats(self) -> dict[str, Any]:
+        """What the datasets within count; the pipeline that this is a part of counts the rest."""
+        before = DataPipeline()
+        before.pipeline = self.before
+        return before.stats()
+
+    def _items(self, before: DataPipeline, report: Report) -> Iterator[Any]:
+        groups = _Groups(before, self.group)
+        work = partial(_timed, groups, partial(_fused, self.stages, report))
+        outcomes = ordered_map(groups, work, threads=self.threads, ahead=self.ahead)
+        try:
+            for group in outcomes:
+                report.add(group.counts)
+                if not group.eventful:
+                    yield from group.items
+                    continue
+                for item in group.items:
+                    if not isinstance(item, _Event):
+                        yield item
+                    elif not item.happened(report):
+                        return
+        finally:
+            close(outcomes)
+
+
+def pooled(stages: Sequence[Any], threads: int, *, batches: int = 2) -> list[Any]:
+    """The stages of a pipeline, with those for single samples and for batches run by threads.
+
+    `batches` is how many batches may be waiting. Where the first function of the user's own follows, the consumer
+    takes over. A pipeline without anything for threads to do is read ahead by one.
+
+    >>> from webdataset.filters import map
+    >>> [type(stage).__name__ for stage in pooled([range(3), map(str), shuffle(10), map(int), print], 4)]
+    ['Pooled', 'builtin_function_or_method']
+    """
+    done, rest = list(stages[:1]), deque(chain.from_iterable(_halves(stage) for stage in stages[1:]))
+    while rest:
+        run: list[Stage] = []
+        while rest and _per_sample(rest[0]):
+            run.append(rest.popleft())
+        if run:
+            done = [_pool(done, run, threads, batches)]
+        elif isinstance(done[0], Pooled) and getattr(rest[0], "filter", None) not in _ORDER:
+            break
+        else:
+            done.append(rest.popleft())
+    if not any(isinstance(stage, Pooled) for stage in done):
+        done = [_pool(done, [], 1, batches)]
+    return [*done, *rest]
+
+
+_ORDER = (shuffle, rsample, slice, listed, unlisted, unbatched)
+"""Stages of ours that only arrange samples: the thread that reads for the next pool runs them."""
+
+
+def _pool(before: list[Any], run: list[Stage], threads: int, batches: int) -> Pooled:
+    if run and run[0].filter is collated:
+        threads = 1 if len(run) == 1 else threads
+        return Pooled(before, run, threads=threads, ahead=threads - 1 + batches, group=1)
+    return Pooled(before, run, threads=threads, ahead=2 * threads + 2, group=GROUP_SAMPLES)
+
+
+def _per_sample(stage: Any) -> bool:
+    return isinstance(stage, Stage) and stage.filter.per_sample
+
+
+def _halves(stage: Any) -> list[Any]:
+    """`batched` as its two halves: collecting, and making the batch."""
+    if not isinstance(stage, Stage) or stage.filter is not batched:
+        return [stage]
+    given = inspect.signature(batched.function).bind(None, *stage.args, **stage.kw)
+    given.apply_defaults()
+    size, collation_fn, partial_, handler = list(given.arguments.values())[1:]
+    lists = listed(size, partial_)
+    return [lists] if collation_fn is None else [lists, collated(collation_fn, handler=handler)]
+
+
+# -- groups of samples ---------------------------------------------------------------------------
+
+
+class _Group:
+    """Some samples on their way, and what the reader has counted since the group before."""
+
+    def __init__(self, items: list[Any], counts: dict[str, Any] | None = None) -> None:
+        self.items = items
+        self.counts = {} if counts is None else counts
+        self.eventful = False
+
+
+class _Groups:
+    """The samples of a pipeline in groups, large enough that handing them over costs little."""
+
+    def __init__(self, source: DataPipeline, limit: int) -> None:
+        self.source = source
+        self.limit = limit
+        self.wanted = 1
+        self._told = Report()
+
+    def __iter__(self) -> Iterator[_Group]:
+        samples: list[Any] = []
+        held, begun, failure = 0, time.perf_counter(), None
+        source = iter(self.source)
+        try:
+            for sample in source:
+                samples.append(sample)
+                held += size_in_bytes(sample) if self.limit > 1 else 0
+                if len(samples) < self.wanted and held < GROUP_BYTES and time.perf_counter() - begun < GROUP_SECONDS:
+                    continue
+                yield _Group(samples, self._counts())
+                samples, held, begun = [], 0, time.perf_counter()
+        except Exception as exn:
+            failure = exn
+        finally:
+            close(source)
+        yield _Group(samples, self._counts())
+        if failure is not None:
+            raise failure
+
+    def worked(self, samples: int, seconds: float) -> None:
+        """A group of this many samples kept a thread busy for so long."""
+        enough = int(samples * GROUP_SECONDS / seconds) if seconds > 0 else self.limit
+        self.wanted = max(1, min(enough, 2 * samples, self.limit))
+
+    def _counts(self) -> dict[str, Any]:
+        """What the source has counted since this was last asked."""
+        report = self.source._report
+        if report is None:
+            return {}
+        new, told = Report(), self._told
+        new.counts = report.counts - told.counts
+        new.reasons = report.reasons - told.reasons
+        if not new.counts:
+            return {}
+        told.counts, told.reasons = report.counts.copy(), report.reasons.copy()
+        return {**new.counts, "reasons": dict(new.reasons)}
+
+
+def _timed(groups: _Groups, function: Callable[[_Group], _Group], group: _Group) -> _Group:
+    samples, begun = len(group.items), time.thread_time()
+    result = function(group)
+    if samples:
+        groups.worked(samples, time.thread_time() - begun)
+    return result
+
+
+def _fused(stages: Sequence[Stage], report: Report, group: _Group) -> _Group:
+    """Run a group through the stages; errors stay among the items, for the consumer to ask the handlers."""
+    if not stages:
+        return group
+    deferred = _Deferred(report)
+    with deferred.in_force():
+        source: Any = iter(group.items)
+        for stage in stages:
+            source = stage(source)
+    try:
+        for item in source:
+            deferred.items.append(item)
+    except Exception as exn:  # not met by a handler: this is where the stream ends
+        deferred.ask(reraise_exception, exn, "samples_dropped")
+    result = _Group(deferred.items, group.counts)
+    result.eventful = deferred.eventful
+    if deferred.counts:
+        deferred.add(group.counts)
+        result.counts = {**deferred.counts, "reasons": dict(deferred.reasons)}
+    return result
+
+
+class _Deferred(Report):
+    """Takes down what handlers are to be asked and told, among the items, for the consumer to do it in order."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(strict=report.strict, epoch=report.epoch)
+        self.items: list[Any] = []
+        self.eventful = False
+
+    def ask(self, handler: Handler, exn: Exception, counted_as: str) -> bool:
+        self._take_down(lambda report: report.ask(handler, exn, counted_as))
+        return True
+
+    def success_for(self, handler: Any) -> Callable[[], Any] | None:
+        succeeded = super().success_for(handler)
+        if succeeded is None:
+            return None
+        return partial(self._take_down, lambda _: (succeeded(), True)[1])
+
+    def _take_down(self, happened: Callable[[Report], bool]) -> None:
+        self.items.append(_Event(happened))
+        self.eventful = True
+
+
+class _Event:
+    """Something that happened between two items; it says whether the stream goes on."""
+
+    __slots__ = ("happened",)
+
+    def __init__(self, happened: Callable[[Report], bool]) -> None:
+        self.happened = happened
+
+
+# -- the pool ------------------------------------------------------------------------------------
+
+
+class _Pool(Generic[T, R]):
+    """The threads of one `ordered_map`, and the queues between them."""
+
+    def __init__(self, tasks: Iterable[T], function: Callable[[T], R], threads: int, ahead: int, name: str) -> None:
+        self.tasks = tasks
+        self.function = function
+        self.stopped = False
+        self.tickets: SimpleQueue[None] = SimpleQueue()
+        self.todo: SimpleQueue[tuple[int, T] | None] = SimpleQueue()
+        self.done: SimpleQueue[tuple[int, Any]] = SimpleQueue()
+        for _ in range(ahead):
+            self.tickets.put(None)
+        self._process = os.getpid()
+        self._threads = [threading.Thread(target=self._read, name=f"{name}-reader", daemon=True)]
+        self._threads += [
+            threading.Thread(target=self._work, name=f"{name}-{number}", daemon=True) for number in range(threads)
+        ]
+
+    def start(self) -> None:
+        atexit.register(self.stop)
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Tell all threads to end, and wait for those that do so soon."""
+        self.stopped = True
+        atexit.unregister(self.stop)
+        self.tickets.put(None)
+        for _ in self._threads:
+            self.todo.put(None)
+        if os.getpid() != self._process:
+            return  # a forked process has the queues, but not the threads
+        until = time.monotonic() + PATIENCE
+        for thread in self._threads:
+            if thread is not threading.current_thread() and thread.ident is not None:
+                thread.join(max(0.0, until - time.monotonic()))
+
+    def _read(self) -> None:
+        number = 0
+        source = None
+        try:
+            source = iter(self.tasks)
+            while True:
+                self.tickets.get()
+                if self.stopped:
+                    return
+                task: Any = next(source, _END)
+                if task is _END:
+                    break
+                self.todo.put((number, task))
+                del task  # nothing is held while waiting
+                number += 1
+            self.done.put((number, _END))
+        except BaseException as exn:
+            self.done.put((number, _Failure(exn)))
+        finally:
+            close(source)
+
+    def _work(self) -> None:
+        while (numbered := self.todo.get()) is not None and not self.stopped:
+            number, task = numbered
+            try:
+                result: Any = self.function(task)
+            except BaseException as exn:
+                result = _Failure(exn)
+            self.done.put((number, result))
+            del numbered, task, result  # nothing is held while waiting
+
+
+class _Failure:
+    def __init__(self, exn: BaseException) -> None:
+        self.exn = exn
+
+
+_END: Any = object()
+
+
+def _results(pool: _Pool[T, R]) -> Iterator[R]:
+    early: dict[int, Any] = {}
+    number = 0
+    pool.start()
+    try:
+        while True:
+            while number not in early:
+                at, result = pool.done.get()
+                early[at] = result
+            result = early.pop(number)
+            number += 1
+            if result is _END:
+                return
+            if isinstance(result, _Failure):
+                raise result.exn
+            pool.tickets.put(None)
+            yield result
+            del result
+    finally:
+        pool.stop()

@@ -1,0 +1,454 @@
+"""Thread workers: the same items in the same order as without threads, and no thread left."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import webdataset as wds
+from webdataset.pipeline import DataPipeline
+from webdataset.stages import pipelinefilter
+from webdataset.threads import Pooled, ordered_map, pooled
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left():
+    before = set(threading.enumerate())
+    yield
+    gc.collect()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(5)
+    assert set(threading.enumerate()) <= before
+
+
+def threaded(dataset, threads=3):
+    """The dataset, with its stages run by threads."""
+    result = DataPipeline()
+    result.pipeline = pooled(dataset.pipeline, threads)
+    result.strict = dataset.strict
+    return result
+
+
+def outcome(iterator):
+    """All items, and the error that ended them."""
+    items = []
+    try:
+        for item in iterator:
+            items.append(item)  # noqa: PERF402 - those before an error count
+    except Exception as exn:
+        return items, repr(exn)
+    return items, None
+
+
+# -- the pool ------------------------------------------------------------------------------------
+
+
+@given(st.lists(st.integers(0, 9)), st.integers(1, 5), st.integers(1, 7))
+@settings(deadline=None, max_examples=50)
+def test_results_come_in_the_order_of_the_tasks(tasks, threads, ahead):
+    def slow_if_even(n):
+        if n % 2 == 0:
+            time.sleep(0.0005)
+        return n * n
+
+    assert list(ordered_map(tasks, slow_if_even, threads=threads, ahead=ahead)) == [n * n for n in tasks]
+
+
+@given(st.integers(0, 20), st.integers(1, 4), st.integers(1, 6), st.booleans())
+@settings(deadline=None, max_examples=50)
+def test_an_error_comes_at_its_place(at, threads, ahead, in_tasks):
+    def tasks():
+        for n in range(25):
+            if in_tasks and n == at:
+                raise KeyError(n)
+            yield n
+
+    def function(n):
+        if not in_tasks and n == at:
+            raise KeyError(n)
+        return n
+
+    assert outcome(ordered_map(tasks(), function, threads=threads, ahead=ahead)) == (list(range(at)), f"KeyError({at})")
+
+
+@given(st.integers(1, 4), st.integers(1, 8))
+@settings(deadline=None, max_examples=20)
+def test_no_more_tasks_are_read_than_allowed(threads, ahead):
+    read = []
+
+    def tasks():
+        for n in range(50):
+            read.append(n)
+            yield n
+
+    results = ordered_map(tasks(), str, threads=threads, ahead=ahead)
+    for taken in range(1, 20):
+        next(results)
+        assert len(read) <= taken + ahead
+    results.close()
+
+
+def test_a_slow_first_task_does_not_let_the_others_run_away():
+    release, started = threading.Event(), []
+
+    def function(n):
+        started.append(n)
+        if n == 0:
+            release.wait()
+        return n
+
+    results = ordered_map(itertools.count(), function, threads=3, ahead=5)
+    first = []
+    consumer = threading.Thread(target=lambda: first.append(next(results)))
+    consumer.start()
+    while len(started) < 5:
+        time.sleep(0.001)
+    assert sorted(started) == [0, 1, 2, 3, 4]
+    release.set()
+    consumer.join()
+    assert first == [0]
+    results.close()
+
+
+def test_closing_does_not_wait_for_a_task_that_blocks():
+    release = threading.Event()
+    results = ordered_map(range(10), lambda n: n if n == 0 else release.wait(), threads=2, ahead=4)
+    assert next(results) == 0
+    began = time.monotonic()
+    results.close()
+    assert time.monotonic() - began < 1
+    release.set()
+
+
+def test_closing_does_not_wait_for_a_source_that_blocks():
+    release, closed = threading.Event(), threading.Event()
+
+    def tasks():
+        try:
+            yield 0
+            release.wait()
+            yield 1
+        finally:
+            closed.set()
+
+    results = ordered_map(tasks(), str, threads=2, ahead=4)
+    assert next(results) == "0"
+    began = time.monotonic()
+    results.close()
+    assert time.monotonic() - began < 1
+    release.set()
+    assert closed.wait(5)
+
+
+@pytest.mark.parametrize("leave", ["exhausted", "closed", "dropped", "failed", "never begun"])
+def test_no_thread_is_left_and_the_source_is_closed(leave):
+    closed = []
+
+    def tasks():
+        try:
+            yield from range(100)
+        finally:
+            closed.append(True)
+
+    def function(n):
+        if leave == "failed" and n == 50:
+            raise ValueError(n)
+        return n
+
+    results = ordered_map(tasks(), function, threads=3, ahead=6)
+    if leave == "exhausted":
+        assert list(results) == list(range(100))
+    elif leave == "failed":
+        with pytest.raises(ValueError, match="50"):
+            list(results)
+    elif leave == "closed":
+        assert next(results) == 0
+        results.close()
+    elif leave == "dropped":
+        assert next(results) == 0
+        del results
+    assert [t.name for t in threading.enumerate() if t.name.startswith("webdataset")] == []
+    assert closed == ([] if leave == "never begun" else [True])
+
+
+def test_the_traceback_shows_where_in_the_worker_it_happened():
+    def broken(n):
+        return 1 // n
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        list(ordered_map([1, 0], broken, threads=2, ahead=2))
+    assert "broken" in [entry.name for entry in caught.traceback]
+
+
+@pytest.mark.parametrize("options", [{"threads": 0, "ahead": 1}, {"threads": 1, "ahead": 0}])
+def test_a_pool_needs_a_thread_and_a_place(options):
+    with pytest.raises(ValueError, match="at least 1"):
+        ordered_map([], str, **options)
+
+
+def test_a_program_may_end_with_threads_at_work():
+    program = """
+import time, webdataset.threads as threads
+results = threads.ordered_map(iter(int, 1), lambda n: time.sleep(0.01), threads=4, ahead=8)
+next(results)
+print("end")
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
+
+
+# -- pipelines -----------------------------------------------------------------------------------
+
+
+def bad(n):
+    if n % 7 == 3:
+        raise ValueError(f"bad {n % 2}")
+    return n
+
+
+PIPELINES = st.lists(
+    st.sampled_from(
+        [
+            wds.map(bad, handler=wds.ignore_and_continue),
+            wds.map(lambda n: n + 1),
+            wds.map(lambda n: n * 2 if isinstance(n, int) else n),
+            wds.select(lambda n: n % 5 != 1),
+            wds.shuffle(5, seed=3),
+            wds.slice(40),
+            wds.rsample(0.7, seed=1),
+            lambda source: (n + 100 for n in source),
+            wds.map(bad, handler=wds.ignore_and_stop),
+            wds.map(bad),
+        ]
+    ),
+    max_size=6,
+)
+
+
+@given(PIPELINES, st.integers(1, 4), st.integers(0, 60))
+@settings(deadline=None, max_examples=60)
+def test_threads_change_nothing_in_what_a_pipeline_gives(stages, threads, count):
+    serial = DataPipeline(range(count), *stages)
+    parallel = threaded(serial, threads)
+    assert outcome(parallel) == outcome(serial)
+    assert parallel.stats() == serial.stats()
+
+
+@given(st.integers(1, 4), st.integers(0, 30), st.integers(1, 7), st.booleans(), st.booleans())
+@settings(deadline=None, max_examples=40)
+def test_batches_are_the_same_with_threads(threads, count, size, partial, again):
+    serial = wds.FluidWrapper(range(count)).map(lambda n: (n, str(n)))
+    serial = serial.batched(size, collation_fn=lambda samples: list(zip(*samples, strict=True)), partial=partial)
+    if again:
+        serial = serial.map(lambda batch: batch[::-1]).unbatched().shuffle(5, seed=1).listed(3)
+    assert list(threaded(serial, threads)) == list(serial)
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_samples_of_shards_come_in_order_with_their_counts(make_shards, threads):
+    dataset = wds.WebDataset(make_shards(3, samples=50), shardshuffle=10, seed=5).shuffle(20, seed=1).decode()
+    parallel = threaded(dataset, threads)
+    assert list(parallel) == list(dataset)
+    assert parallel.stats() == dataset.stats()
+    assert parallel.stats()["samples_read"] == 150
+
+
+def test_what_is_skipped_in_threads_is_counted(make_shards):
+    def odd_only(sample):
+        if int(sample["__key__"]) % 2 == 0:
+            raise ValueError("even")
+        return sample
+
+    dataset = wds.WebDataset(make_shards(2, samples=100)).map(odd_only, handler=wds.ignore_and_continue)
+    parallel = threaded(dataset, 4)
+    assert len(list(parallel)) == 100
+    assert parallel.stats()["samples_dropped"] == 100
+    assert parallel.stats()["reasons"] == {"ValueError: even": 100}
+
+
+def test_handlers_are_asked_in_order_and_by_the_consumer():
+    asked = []
+
+    def handler(exn):
+        asked.append((str(exn), threading.current_thread()))
+        return True
+
+    def never(n):
+        raise ValueError(n)
+
+    assert list(threaded(wds.FluidWrapper(range(50)).map(never, handler=handler), 4)) == []
+    assert asked == [(str(n), threading.main_thread()) for n in range(50)]
+
+
+def test_errors_in_a_row_are_counted_in_the_order_of_the_samples():
+    def fails(n):
+        if n in (3, 4, 10, 11, 20, 21, 22):
+            raise ValueError(n)
+        return n
+
+    for threads in (1, 4):
+        handler = wds.CountingHandler(max_consecutive=2)
+        items, error = outcome(threaded(wds.FluidWrapper(range(30)).map(fails, handler=handler), threads))
+        assert items == [n for n in range(20) if n not in (3, 4, 10, 11)]
+        assert error == "ValueError(22)"
+
+
+def test_strict_mode_is_strict_in_threads_too():
+    dataset = wds.FluidWrapper(range(10)).map(bad, handler=wds.ignore_and_continue)
+    dataset.strict = True
+    assert outcome(threaded(dataset)) == ([0, 1, 2], "ValueError('bad 1')")
+
+
+def test_warnings_of_handlers_arrive():
+    dataset = wds.FluidWrapper(range(10)).map(bad, handler=wds.warn_and_continue)
+    with pytest.warns(UserWarning, match="bad 1"):
+        assert list(threaded(dataset)) == [0, 1, 2, 4, 5, 6, 7, 8, 9]
+
+
+def test_an_error_says_in_which_sample_it_happened(make_shards):
+    urls = make_shards(1)
+
+    def broken(sample):
+        return 1 // (int(sample["__key__"]) - 4)
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        list(threaded(wds.WebDataset(urls).map(broken)))
+    assert caught.value.__notes__ == [f"in sample '000004' of {urls[0]}"]
+    assert "broken" in [entry.name for entry in caught.traceback]
+
+
+def test_wrong_options_are_an_error_before_anything_is_read():
+    def source():
+        raise AssertionError("read")
+        yield
+
+    with pytest.raises(ValueError, match="map_dict needs a function"):
+        list(threaded(DataPipeline(source, wds.map_dict())))
+
+
+def test_a_users_generator_runs_in_the_consumer_and_the_source_in_one_thread():
+    seen = {"source": set(), "before": set(), "work": set(), "after": set()}
+
+    def noting(name, items):
+        for item in items:
+            seen[name].add(threading.current_thread())
+            yield item
+
+    def work(n):
+        seen["work"].add(threading.current_thread())
+        time.sleep(0.001)
+        return n
+
+    dataset = wds.FluidWrapper(noting("source", range(100)))
+    dataset = dataset.compose(lambda source: noting("before", source)).map(work).map(work)
+    dataset = dataset.compose(lambda source: noting("after", source)).map(work)
+    assert list(threaded(dataset, 3)) == list(range(100))
+    assert len(seen["source"]) == 1
+    assert seen["source"] == seen["before"]
+    assert seen["after"] == {threading.main_thread()}
+    assert len(seen["work"]) > 2
+
+
+def test_stages_of_ones_own_for_single_samples_run_in_threads():
+    used = set()
+
+    @pipelinefilter(per_sample=True)
+    def doubled(data):
+        for n in data:
+            used.add(threading.current_thread())
+            yield 2 * n
+
+    assert list(threaded(DataPipeline(range(5), doubled()))) == [0, 2, 4, 6, 8]
+    assert threading.main_thread() not in used
+
+
+def test_consecutive_stages_are_fused_and_batches_are_made_apart():
+    dataset = wds.FluidWrapper([]).map(str).select(bool).shuffle(10).batched(4).map(len).shuffle(2).slice(3)
+    batches, order, cut = pooled(dataset.pipeline, 4)
+    samples, *between = batches.before
+    assert [repr(stage).split()[0] for stage in samples.stages] == ["<_map", "<_select"]
+    assert [repr(stage).split()[0] for stage in between] == ["<_shuffle", "<_listed"]
+    assert [repr(stage).split()[0] for stage in batches.stages] == ["<_collated", "<_map"]
+    assert [repr(stage).split()[0] for stage in (order, cut)] == ["<_shuffle", "<_slice"]
+
+
+def test_a_pipeline_without_work_is_read_ahead_by_a_thread():
+    (stage,) = pooled([[1, 2, 3]], 4)
+    assert isinstance(stage, Pooled)
+    assert list(threaded(wds.FluidWrapper([1, 2, 3]))) == [1, 2, 3]
+
+
+def test_large_samples_are_not_gathered_in_groups():
+    alive, most = [], []
+
+    def source():
+        for n in range(200):
+            alive.append(n)
+            yield bytes(1 << 20)
+
+    def work(sample):
+        most.append(len(alive))
+        return len(sample)
+
+    for taken, _ in enumerate(threaded(wds.FluidWrapper(source()).map(work), 2), 1):
+        assert len(alive) <= taken + 2 * 2 + 2
+
+
+def test_many_small_samples_are_gathered_in_groups():
+    before = time.thread_time()
+    count = sum(1 for _ in threaded(wds.FluidWrapper(range(20000)).map(lambda n: n), 2))
+    assert count == 20000
+    assert time.thread_time() - before < 2
+
+
+def test_a_slow_source_is_not_waited_for():
+    release = threading.Event()
+
+    def source():
+        for n in range(10):
+            time.sleep(0.003)
+            yield n
+        release.wait()
+
+    items = iter(threaded(wds.FluidWrapper(source()).map(str), 2))
+    assert [next(items) for _ in range(10)] == [str(n) for n in range(10)]
+    release.set()
+    assert list(items) == []
+
+
+def test_nested_pipelines_count_and_mix_as_without_threads(make_shards):
+    parts = [wds.WebDataset(url).decode() for url in make_shards(2, samples=20)]
+    mixed = wds.FluidWrapper(wds.RandomMix(parts, seed=3, longest=True)).map(lambda sample: sample["__key__"])
+    assert list(threaded(mixed)) == list(mixed)
+    assert sum(part.stats()["samples_read"] for part in parts) == 40
+    outer = wds.FluidWrapper(wds.WebDataset(make_shards(2, samples=20)).decode()).map(lambda sample: sample["__key__"])
+    parallel = threaded(outer)
+    assert len(list(parallel)) == 40
+    assert parallel.stats()["samples_read"] == 40
+
+
+def test_a_cache_after_threads_knows_of_skipped_shards(make_shards, tmp_path):
+    bad_shard = tmp_path / "bad.tar"
+    bad_shard.write_bytes(b"x" * 1024)
+    urls = [*make_shards(1), str(bad_shard)]
+    dataset = wds.WebDataset(urls, handler=wds.ignore_and_continue).map(lambda sample: sample["__key__"]).mcached()
+    parallel = threaded(dataset)
+    assert len(list(parallel)) == 10
+    assert parallel.stats()["shards_skipped"] == 1
+    make_shards(1, samples=12)
+    assert len(list(parallel)) == 12
+
+
+def test_a_database_may_be_filled_by_the_reader(make_shards, tmp_path):
+    dataset = wds.WebDataset(make_shards(2)).dbcache(str(tmp_path / "cache.db"), 20).decode()
+    first, second = list(threaded(dataset)), list(threaded(dataset))
+    assert first == second
+    assert len(first) == 20
