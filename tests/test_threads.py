@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 import webdataset as wds
 from webdataset.pipeline import DataPipeline
+from webdataset.pool import ordered_map
 from webdataset.stages import pipelinefilter
-from webdataset.threads import Pooled, ordered_map, pooled
+from webdataset.threads import Pooled, pooled
 
 
 @pytest.fixture(autouse=True)

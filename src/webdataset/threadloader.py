@@ -18,8 +18,9 @@ from .filters.batches import collated
 from .handlers import handled
 from .iterables import TorchIterable
 from .pipeline import DataPipeline
+from .pool import ordered_map
 from .stages import pipelinefilter
-from .threads import Pooled, ordered_map, pooled
+from .threads import Pooled, pooled
 
 
 class ThreadLoader:
