@@ -200,3 +200,97 @@ def test_tarp_cat(wl: Any, make_shards: Any, names: Any, tmp_path: Path) -> None
 
 def test_an_old_program_that_is_not_there(wl: Any) -> None:
     assert wl.old("tarp", "dance").code == 2
+
+
+# -- shards that are copied as they lie ----------------------------------------------------------------
+
+
+def gnu_tar(folder: Path, name: str, files: dict[str, bytes], *options: str) -> Path:
+    """A shard made by GNU tar, with today's times and this user."""
+    (folder / name).mkdir()
+    for member, data in files.items():
+        (folder / name / member).parent.mkdir(exist_ok=True, parents=True)
+        (folder / name / member).write_bytes(data)
+    shard = folder / f"{name}.tar"
+    subprocess.run(["tar", "-cf", shard, "-C", folder / name, *options, *files], check=True)
+    return shard
+
+
+def listing(archive: Path) -> str:
+    return subprocess.run(["tar", "-tvf", archive], capture_output=True, text=True, check=True).stdout
+
+
+def test_plain_shards_are_copied_headers_and_all(wl: Any, tmp_path: Path) -> None:
+    one = gnu_tar(tmp_path, "one", {"a.cls": b"1", "a.txt": b"x" * 1000, "b.txt": b""}, "--mtime=@1234567890")
+    two = gnu_tar(tmp_path, "two", {"d/c.txt": b"y" * 100_000})
+    out = tmp_path / "out.tar"
+    assert wl("concat", "-v", one, two, "-o", out).err.startswith("3 samples in ")
+    assert listing(out) == listing(one) + listing(two)
+    assert "2009-02-13" in listing(out)
+    members_end = [size.stat().st_size // 512 * 512 for size in (one, two)]
+    assert out.stat().st_size < sum(members_end)  # the first end marker is gone, and the padding of both
+
+
+def test_the_copy_of_our_own_shards_is_what_packing_them_anew_gives(wl: Any, make_shards: Any, tmp_path: Path) -> None:
+    assert wl("split", "--maxcount", 40, *make_shards(3, samples=40), "-o", tmp_path / "own-%d.tar").code == 0
+    shards = [tmp_path / f"own-{n}.tar" for n in range(3)]
+    assert wl("concat", *shards, "-o", tmp_path / "copied.tar").code == 0
+    assert wl("concat", "-c", 1000, *shards, "-o", tmp_path / "packed.tar").code == 0
+    assert (tmp_path / "copied.tar").read_bytes() == (tmp_path / "packed.tar").read_bytes()
+
+
+def changed(data: bytes, place: int) -> bytes:
+    return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda data: data[:-2000],
+        lambda data: data[:7000],
+        lambda data: changed(data, 1024 + 3),
+        lambda data: changed(data, 5 * 1024 + 130),
+        lambda data: changed(data, 5 * 1024 + 300),
+        lambda data: b"",
+        lambda data: b"not a tar" * 1000,
+    ],
+)
+def test_damage_is_an_error_and_nothing_is_written(wl: Any, make_shard: Any, tmp_path: Path, damage: Any) -> None:
+    whole = make_shard(samples=10)
+    damaged = tmp_path / "damaged.tar"
+    damaged.write_bytes(damage(Path(whole).read_bytes()))
+    ended = wl("concat", whole, damaged, "-o", tmp_path / "out.tar")
+    assert ended.code == 1
+    assert str(damaged) in ended.err
+    assert [path.name for path in tmp_path.iterdir() if path.name not in ("damaged.tar", Path(whole).name)] == []
+
+
+def test_what_is_not_plain_is_packed_anew(wl: Any, tmp_path: Path, names: Any) -> None:
+    shard = gnu_tar(tmp_path, "one", {"d/a.JPG": b"1", "d/b.txt": b"2", "README": b"3"})
+    linked = gnu_tar(tmp_path, "two", {"c.txt": b"4"})
+    subprocess.run(["ln", "-s", "c.txt", tmp_path / "two/e.txt"], check=True)
+    subprocess.run(["tar", "-rf", linked, "-C", tmp_path / "two", "e.txt"], check=True)
+    ended = wl("concat", shard, linked, "-o", tmp_path / "out.tar")
+    assert ended.code == 0
+    assert "left out: 1 members" in ended.err
+    assert names(tmp_path / "out.tar") == ["d/a.jpg", "d/b.txt", "c.txt"]
+
+
+def test_equal_keys_where_two_shards_meet_are_told(wl: Any, make_shard: Any, tmp_path: Path) -> None:
+    ended = wl("concat", make_shard(samples=1), make_shard(samples=1), "-o", tmp_path / "out.tar")
+    assert "samples with equal keys follow each other" in ended.err
+
+
+def test_a_shard_may_be_replaced_by_its_concatenation(wl: Any, make_shards: Any, names: Any) -> None:
+    one, two = make_shards(2, samples=2)
+    assert wl("concat", one, two, "-o", one).code == 0
+    assert keys(names(one)) == ["000000", "000001", "000002", "000003"]
+
+
+def test_a_full_disk_leaves_nothing_of_a_copy(make_shard: Any, tmp_path: Path) -> None:
+    shard = make_shard(samples=3000)
+    line = f"ulimit -f 100; exec {sys.executable} -m webdataset concat {shard} -o {tmp_path}/out.tar"
+    ended = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert "the disk is full" in ended.stderr
+    assert [path.name for path in tmp_path.iterdir() if path.name != Path(shard).name] == []

@@ -1,6 +1,9 @@
 """Concatenate shards: all samples, one after the other, into one archive or new shards.
 
 Choose samples with -S, -s, -c and --slice, fields with -f; rename fields, number samples anew, shuffle a little.
+
+Without any such wish, plain files go into a plain file as they lie, with the members' times and owners, and are checked
+on the way. In all other cases members are written anew, with the same time and owner for all.
 """
 
 from __future__ import annotations
@@ -28,13 +31,45 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Concatenate."""
+    options.inputs = listed(options.list) + options.inputs
+    if is_about_samples(options) or not joined(options):
+        return repacked(options)
+    return 0
+
+
+def is_about_samples(options: argparse.Namespace) -> bool:
+    """Whether anything is asked for that needs a look at single samples."""
+    asked = ("select", "skip", "slice", "shuffle", "mix", "fields", "rekey", "nodata", "handler", "every")
+    named_by_number = "%" in options.output or "{" in options.output
+    return named_by_number or options.count is not None or any(getattr(options, name, None) for name in asked)
+
+
+def joined(options: argparse.Namespace) -> bool:
+    """Copy the shards as they lie, if they are plain files of this machine and the output is one too."""
+    from webdataset.tools.joining import NotPlain, join_shards
+
+    from .progress import Progress
+
+    progress = Progress(options, options.inputs)
+    try:
+        for shard in join_shards(options.inputs, options.output):
+            progress.add(shard.samples, shard.size)
+    except NotPlain:
+        return False
+    finally:
+        progress.clear()
+    progress.summary()
+    return True
+
+
+def repacked(options: argparse.Namespace) -> int:
+    """Read all samples and write those that are asked for."""
     from webdataset.filters import shuffle
     from webdataset.filters import slice as sliced
     from webdataset.tools.choosing import fields, parsed_slice, rekey
 
     from .flow import drain, handler_of, reading
 
-    options.inputs = listed(options.list) + options.inputs
     samples = reading(options, mix=options.mix, shuffled=bool(options.shuffle), seed=options.seed)
     if options.slice:
         cut = parsed_slice(options.slice)

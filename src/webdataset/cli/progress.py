@@ -39,6 +39,15 @@ class Progress:
         """The same samples, counted."""
         return self._watched(samples) if self.shown else self._counted(samples)
 
+    def add(self, samples: int, size: int) -> None:
+        """So many samples were dealt with at once."""
+        self.count += samples
+        self.bytes += size
+        now = time.monotonic()
+        if self.shown and now - self._told > INTERVAL:
+            self._told = now
+            self._tell(now - self.start)
+
     def summary(self, stats: dict[str, Any] | None = None, **more: Any) -> None:
         """What was done, and what was left out and why; nothing with -q."""
         self.clear()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .cursor import Cursor
 from .header import BLOCK
@@ -34,25 +34,55 @@ def numpy_or_none() -> ModuleType | None:
 def read_at_once(np: Any, cursor: Cursor, out: list[MemberTuple], limit: int) -> None:
     """Read the plain members at the cursor, as far as they are complete in the window.
 
+    What is not read here, for whatever reason, is left at the cursor.
+    """
+    row = _row(np, cursor, limit)
+    if row is not None:
+        starts = row.places + BLOCK
+        data = map(cursor.buffer.__getitem__, map(slice, starts.tolist(), (starts + row.sizes).tolist()))
+        out.extend(zip(row.names, (row.firsts + cursor.base).tolist(), data, strict=True))
+
+
+def names_at_once(np: Any, cursor: Cursor, limit: int) -> list[str]:
+    """Pass over the members that `read_at_once` would read, and return their names."""
+    row = _row(np, cursor, limit)
+    return [] if row is None else row.names
+
+
+class _Row(NamedTuple):
+    """Members that follow each other."""
+
+    names: list[str]
+    firsts: Array
+    """Where in the window each one's first header is."""
+    places: Array
+    """Where in the window each one's own header is."""
+    sizes: Array
+
+
+def _row(np: Any, cursor: Cursor, limit: int) -> _Row | None:
+    """Take the complete members at the cursor.
+
     Headers are found by their magic, which data may hold too, say an archive inside the archive. So one is
     believed only if it stands where the one before it says, back to the first, and if its checksum holds.
-    What is not read here, for whatever reason, is left at the cursor.
     """
     blocks = cursor.left // BLOCK
     words = np.frombuffer(cursor.buffer, "<u8", blocks * 64, cursor.place).reshape(blocks, 64)
     # Bytes 256 to 263 of each block; the magic is at 257.
     heads = np.flatnonzero((words[:, 32] >> 8) & 0xFFFFFFFFFF == _USTAR)
     if not len(heads) or heads[0]:
-        return
+        return None
     octets = words.take(heads, axis=0).view(np.uint8)
     good, sizes = _plain_headers(np, octets)
     following = heads + 1 + (sizes + 511 >> 9)
     good &= (following <= blocks) & (sizes <= limit)
     good[1:] &= following[:-1] == heads[1:]
     count = len(good) if good.all() else int(good.argmin())
-    count = _emit(np, cursor, out, octets[:count], places=heads[:count] * BLOCK + cursor.place, sizes=sizes[:count])
-    if count:
-        cursor.place += int(following[count - 1]) * BLOCK
+    places = heads[:count] * BLOCK + cursor.place
+    used, row = _members(np, cursor, octets[:count], places=places, sizes=sizes[:count])
+    if used:
+        cursor.place += int(following[used - 1]) * BLOCK
+    return row
 
 
 def _plain_headers(np: Any, octets: Array) -> tuple[Array, Array]:
@@ -79,8 +109,8 @@ def _all_octal(digits: Array) -> Any:
     return True if octal.all() else octal.all(axis=1)
 
 
-def _emit(np: Any, cursor: Cursor, out: list[MemberTuple], octets: Array, *, places: Array, sizes: Array) -> int:
-    """Append the members of a proven run of headers, and return how many headers were used."""
+def _members(np: Any, cursor: Cursor, octets: Array, *, places: Array, sizes: Array) -> tuple[int, _Row | None]:
+    """The members of a proven run of headers, and how many of the headers they use."""
     extended = octets[:, 156] == EXTENDED
     firsts = places
     used = len(places)
@@ -90,12 +120,7 @@ def _emit(np: Any, cursor: Cursor, out: list[MemberTuple], octets: Array, *, pla
         firsts = np.where(np.roll(extended[:used], 1), np.roll(places[:used], 1), places[:used])[member]
         octets, places, sizes = octets[:used][member], places[:used][member], sizes[:used][member]
     names = _names(octets)
-    if names is None:
-        return 0
-    starts = places + BLOCK
-    data = map(cursor.buffer.__getitem__, map(slice, starts.tolist(), (starts + sizes).tolist()))
-    out.extend(zip(names, (firsts + cursor.base).tolist(), data, strict=True))
-    return used
+    return (0, None) if names is None else (used, _Row(names, firsts, places, sizes))
 
 
 def _names(octets: Array) -> list[str] | None:
