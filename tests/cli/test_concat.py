@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from tests_support import numbered, tar_bytes
 
@@ -294,3 +296,25 @@ def test_a_full_disk_leaves_nothing_of_a_copy(make_shard: Any, tmp_path: Path) -
     assert ended.returncode == 1
     assert "the disk is full" in ended.stderr
     assert [path.name for path in tmp_path.iterdir() if path.name != Path(shard).name] == []
+
+
+NAMES = st.tuples(
+    st.sampled_from(["a", "b", "c/a", "d-é", "__m__", "x y", ".h", "f" * 80 + "/" + "e" * 80]),
+    st.sampled_from([".txt", ".cls", ".TXT", ".seg.png", ".__url__", ""]),
+)
+FILES = st.lists(st.tuples(NAMES.map("".join), st.sampled_from([b"", b"1", bytes(512), b"x" * 40_000])), max_size=12)
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(shards=st.lists(FILES, min_size=1, max_size=3), end=st.booleans())
+def test_a_copy_holds_the_same_samples_as_packing_anew(
+    wl: Any, members: Any, tmp_path: Path, shards: list[list[tuple[str, bytes]]], end: bool
+) -> None:
+    paths = [tmp_path / f"{n}.tar" for n in range(len(shards))]
+    for path, files in zip(paths, shards, strict=True):
+        path.write_bytes(tar_bytes(files, end=end))
+    copied, packed = (tmp_path / "copied.tar", tmp_path / "packed.tar")
+    one = wl("concat", *paths, "-o", copied)
+    other = wl("concat", "-c", 1000, *paths, "-o", packed)
+    assert (one.code, one.err) == (other.code, other.err)
+    assert one.code != 0 or members(copied) == members(packed)

@@ -46,13 +46,15 @@ def is_about_samples(options: argparse.Namespace) -> bool:
 
 def joined(options: argparse.Namespace) -> bool:
     """Copy the shards as they lie, if they are plain files of this machine and the output is one too."""
+    from webdataset.storage.urls import expanded
     from webdataset.tools.joining import NotPlain, join_shards
 
     from .progress import Progress
 
-    progress = Progress(options, options.inputs)
+    urls = [url for text in options.inputs for url in expanded(text)]
+    progress = Progress(options, urls)
     try:
-        for shard in join_shards(options.inputs, options.output):
+        for shard in join_shards(urls, options.output):
             progress.add(shard.samples, shard.size)
     except NotPlain:
         return False

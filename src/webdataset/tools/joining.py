@@ -20,7 +20,7 @@ from typing import BinaryIO, NamedTuple
 from webdataset.settings import settings
 from webdataset.storage.local import open_local
 from webdataset.storage.publish import AtomicFile, is_special
-from webdataset.storage.urls import expanded, local_path
+from webdataset.storage.urls import local_path
 from webdataset.tar.whole import NotPlain, PlainArchive
 
 __all__ = ["Joined", "NotPlain", "join_shards"]
@@ -58,7 +58,7 @@ def join_shards(urls: Iterable[str], output: str) -> Iterator[Joined]:
     target = local_path(output)
     if target is None or not target.endswith(".tar") or is_special(target) or settings.gopen_rewrite:
         raise NotPlain
-    shards = [_looked_at(url) for text in urls for url in expanded(text)]
+    shards = [_looked_at(url) for url in urls]
     if not shards:
         raise NotPlain
     copying = _Copying(AtomicFile(target))
