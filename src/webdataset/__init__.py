@@ -61,6 +61,7 @@ if TYPE_CHECKING:  # the same once more, for type checkers and editors
         StorageError,
         UnsafePickleError,
         WebDatasetError,
+        WorkerError,
     )
     from .extradatasets import ChoppedDataset, MockDataset, ResizedDataset, with_epoch, with_length
     from .filters import (
@@ -108,6 +109,7 @@ if TYPE_CHECKING:  # the same once more, for type checkers and editors
     from .loader import WebLoader
     from .mix import RandomMix, RoundRobin
     from .pipeline import DataPipeline
+    from .plans import Plan, plan
     from .shardlists import (
         DirectoryShardList,
         MultiShardSample,
@@ -125,6 +127,7 @@ if TYPE_CHECKING:  # the same once more, for type checkers and editors
     )
     from .stages import Filter as Curried
     from .stages import PipelineStage, fluent, pipelinefilter
+    from .states import StateError, merge_states
     from .tariterators import (
         base_plus_ext,
         group_by_keys,
@@ -155,7 +158,7 @@ _NAMES = {
     "errors": """
         CommandError DecodingError EmptyDatasetError EncodingError LimitError MissingPackageError MissingShardError
         ObsoleteError SampleError SecurityError ShardError ShardWarning StorageError UnsafePickleError
-        WebDatasetError""",
+        WebDatasetError WorkerError""",
     "extradatasets": "ChoppedDataset MockDataset ResizedDataset with_epoch with_length",
     "filters": """
         Cached DBCache LMDBCached associate batched decode default_collation_fn detshuffle extract_keys getfirst
@@ -168,6 +171,8 @@ _NAMES = {
     "indexing": "index",
     "loader": "WebLoader",
     "mix": "RandomMix RoundRobin",
+    "plans": "Plan plan",
+    "states": "StateError merge_states",
     "pipeline": "Composable=DataPipeline DataPipeline",
     "shardlists": """
         DirectoryShardList MultiShardSample PytorchShardList ResampledShards ShardList SimpleShardList non_empty
@@ -209,6 +214,7 @@ __all__ = [
     "MultiShardSample",
     "ObsoleteError",
     "PipelineStage",
+    "Plan",
     "Processor",
     "PytorchShardList",
     "RandomMix",
@@ -224,12 +230,14 @@ __all__ = [
     "ShardWriter",
     "Shorthands",
     "SimpleShardList",
+    "StateError",
     "StorageError",
     "TarWriter",
     "UnsafePickleError",
     "WebDataset",
     "WebDatasetError",
     "WebLoader",
+    "WorkerError",
     "__version__",
     "associate",
     "autodecode",
@@ -262,6 +270,7 @@ __all__ = [
     "map",
     "map_dict",
     "map_tuple",
+    "merge_states",
     "mix",
     "non_empty",
     "numpy_dumps",
@@ -269,6 +278,7 @@ __all__ = [
     "pipe_cleaner",
     "pipeline",
     "pipelinefilter",
+    "plan",
     "pytorch",
     "pytorch_weights_only",
     "register_safe_global",

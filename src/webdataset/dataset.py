@@ -8,6 +8,8 @@ Programs written for older versions construct it their way: version 1's argument
 
 from __future__ import annotations
 
+import builtins
+import functools
 import os
 import random
 import warnings
@@ -15,16 +17,23 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Self
 
 from . import shardlists, tariterators
+from .access import SampleReader
 from .cache import FileCache
+from .catalogue import Catalogue
+from .epochs.order import Settings
 from .errors import EmptyDatasetError
+from .exact import ExactShards
 from .filters import reraise_exception
 from .fluid import FluidInterface, FluidWrapper, Processor
 from .handlers import Handler, ignore_and_continue, ignore_and_stop, warn_and_continue, warn_and_stop
+from .indexing import catalogue_of
 from .loader import WebLoader
-from .pipeline import DataPipeline
+from .pipeline import DataPipeline, add_length_method
 from .settings import settings
 from .stages import PipelineStage
+from .storage.urls import scheme_of
 from .tariterators import SplitName, base_plus_ext, group_by_keys, tar_file_expander, tarfile_samples
+from .units import number_of_bytes
 from .version1 import Version1
 from .workers import pytorch_worker_info
 
@@ -92,12 +101,44 @@ class WebDataset(DataPipeline, FluidInterface):
         strict: bool | None = None,
         keys: SplitName = base_plus_ext,
         proxy: str | None = None,
+        exact: bool = False,
+        shuffle_bytes: int | str = "256MiB",
+        block_bytes: int | str = "1MiB",
+        lanes: int = 64,
+        remainder: str = "pad",
+        rank: int | None = None,
+        world_size: int | None = None,
         **older: Any,
     ) -> None:
         super().__init__()
         version1 = Version1.from_arguments(older)
         handler = version1.handler(handler)
         self.strict = strict
+        self._reader: SampleReader | None = None
+        if exact:
+            if resampled:
+                raise ValueError("resampled=True draws shards with replacement: it does not go with exact=True")
+            # all ranks must agree on the seed, so it is not drawn at random
+            self.seed = seed if seed is not None else settings.seed or 0
+            plan = Settings(self.seed, number_of_bytes(shuffle_bytes), number_of_bytes(block_bytes), lanes)
+            copies = _cache(cache_dir, cache_size, url_to_name, verbose, handler)
+            source = ExactShards(
+                catalogue_of(_indexable(urls, copies), keys=keys),
+                settings=plan,
+                remainder=remainder,
+                rank=rank,
+                world_size=world_size,
+                handler=handler,
+                keys=keys,
+                select_files=select_files,
+                rename_files=rename_files,
+                proxy=proxy,
+                local_copy=copies[0].get_file if copies else None,
+            )
+            self.pipeline = [source, *version1.stages()]
+            version1.apply_lengths(self, repeat)
+            add_length_method(self)
+            return
         self.seed = _seed(seed, detshuffle)
         source = _source(urls, resampled=resampled, mode=mode, seed=seed)
         if resampled and shardshuffle:
@@ -114,6 +155,32 @@ class WebDataset(DataPipeline, FluidInterface):
             self.pipeline.append(_checked)
         self.pipeline.extend(version1.stages())
         version1.apply_lengths(self, repeat)
+
+    def __getitem__(self, which: int | str | builtins.slice) -> Any:
+        """A sample by number or by key, or a list of samples for a slice: read by ranges, as the shards hold it.
+
+        The stages of the pipeline are not applied. Shards that have no index get one in the cache folder.
+        """
+        if self._reader is None:
+            self._reader = SampleReader(self.catalogue)
+        return self._reader[which]
+
+    @functools.cached_property
+    def catalogue(self) -> Catalogue:
+        """The shards, with the number of samples in each and their indices."""
+        source = self.pipeline[0] if self.pipeline else None
+        if isinstance(source, ExactShards):
+            found: Catalogue = source.catalogue
+            return found
+        if not isinstance(source, shardlists.SimpleShardList):
+            raise TypeError("samples can be read by number only from a list of shards")
+        return catalogue_of(source.urls)
+
+    def plan(self, **options: Any) -> Any:
+        """What an epoch of this exact dataset will be, without reading data: see `webdataset.plan`."""
+        from .plans import plan_of
+
+        return plan_of(self, **options)
 
     def __enter__(self) -> Self:
         return self
@@ -200,6 +267,16 @@ _our_tarfile_to_samples = tariterators.tarfile_to_samples
 def _already_open(src: Iterable[Any], handler: Handler) -> Iterator[Any]:  # noqa: ARG001 - stands in for url_opener
     """The shards as the stage before has opened them."""
     return iter(src)
+
+
+def _indexable(urls: Any, copies: list[FileCache]) -> Any:
+    """The shards as they can be read in parts: what cannot, such as a command's output, as a local copy."""
+    if not copies or isinstance(urls, Catalogue) or (isinstance(urls, str) and urls.endswith(".json")):
+        return urls
+    return [
+        copies[0].get_file(url) if scheme_of(url) in ("pipe", "ssh", "scp", "sftp") else url
+        for url in shardlists.expand_urls(urls)
+    ]
 
 
 def _cache(

@@ -11,6 +11,8 @@ from typing import Any
 
 from .handlers import close
 from .iterables import TorchIterable
+from .passes import PassCounter
+from .reports import Report
 from .workers import make_seed, pytorch_worker_info
 
 END = object()
@@ -26,8 +28,16 @@ class RoundRobin(TorchIterable):
     def __init__(self, datasets: Sequence[Iterable[Any]], longest: bool = False) -> None:
         self.datasets = datasets
         self.longest = longest
+        self._passes = PassCounter()
+
+    @property
+    def exact(self) -> bool:
+        """Whether all datasets have exact epochs; their samples are then mixed by a plan."""
+        return _are_exact(self.datasets)
 
     def __iter__(self) -> Iterator[Any]:
+        if self.exact:
+            return _planned(self)
         return round_robin_longest(*self.datasets) if self.longest else round_robin_shortest(*self.datasets)
 
 
@@ -36,6 +46,9 @@ class RandomMix(TorchIterable):
 
     The weights need not add up to one; a dataset that ended no longer counts. The same seed gives each
     worker the same choices on every pass; without one, every pass has its own.
+
+    A mixture of datasets with exact epochs has exact epochs itself. `samples=n` then makes an epoch of n samples, for
+    which every dataset is repeated as often as its weight asks for.
 
     >>> sorted(RandomMix([[1, 2, 3], [10, 20]], probs=[0.7, 0.3], longest=True))
     [1, 2, 3, 10, 20]
@@ -48,14 +61,26 @@ class RandomMix(TorchIterable):
         longest: bool = False,
         *,
         seed: Any = None,
+        samples: int | None = None,
     ) -> None:
         _checked_weights(probs, len(datasets))
         self.datasets = datasets
         self.probs = probs
         self.longest = longest
         self.seed = seed
+        self.samples = samples
+        self._passes = PassCounter()
+        if samples is not None and not self.exact:
+            raise ValueError("samples= needs datasets with exact epochs: WebDataset(..., exact=True)")
+
+    @property
+    def exact(self) -> bool:
+        """Whether all datasets have exact epochs; their samples are then mixed by a plan."""
+        return _are_exact(self.datasets)
 
     def __iter__(self) -> Iterator[Any]:
+        if self.exact:
+            return _planned(self)
         return random_samples(self.datasets, self.probs, self.longest, rng=self._rng())
 
     def _rng(self) -> random.Random:
@@ -63,6 +88,25 @@ class RandomMix(TorchIterable):
             return random.Random()
         rank, _, worker, _ = pytorch_worker_info()
         return random.Random(make_seed(self.seed, rank, worker))
+
+
+def _are_exact(datasets: Sequence[Any]) -> bool:
+    exact = [bool(getattr(dataset, "exact", False)) for dataset in datasets]
+    if any(exact) and not all(exact):
+        raise ValueError("a mixture is exact if all its datasets are WebDataset(..., exact=True), or none is")
+    return any(exact)
+
+
+def _planned(mix: Any) -> Iterator[Any]:
+    """A pass over a mixture of exact datasets that is read by itself, rather than as the source of a pipeline."""
+    from .exact import Place, program_of
+
+    program = program_of([mix])
+    assert program is not None
+    report = Report(epoch=mix._passes.begin())
+    _, _, worker, workers = pytorch_worker_info()
+    for _, item in program.items(Place(report.epoch), report, worker=worker, workers=workers):
+        yield item
 
 
 def round_robin_shortest(*sources: Iterable[Any]) -> Iterator[Any]:

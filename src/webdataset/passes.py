@@ -42,6 +42,10 @@ class PassCounter:
         _SLOT.pack_into(self._memory, at, epoch + 1)
         return int(epoch)
 
+    def next(self) -> int:
+        """The epoch that the next pass of this process will be."""
+        return int(_SLOT.unpack_from(self._memory, _slot() * _SLOT.size)[0])
+
     def set(self, epoch: int) -> None:
         """The next pass of every worker is this epoch."""
         for slot in range(SLOTS):

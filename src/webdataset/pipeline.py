@@ -9,8 +9,6 @@
 from __future__ import annotations
 
 import copy
-import json
-import os
 import sys
 import warnings
 from collections.abc import Iterator
@@ -19,9 +17,10 @@ from itertools import islice
 from typing import Any, Self
 
 from .iterables import TorchIterable, real_class
+from .mailbox import leave
 from .passes import PassCounter
 from .reports import Report
-from .stages import PipelineStage
+from .stages import PipelineStage, start
 from .workers import pytorch_worker_info
 
 ENDLESS = sys.maxsize
@@ -45,6 +44,10 @@ class DataPipeline(TorchIterable, PipelineStage):
         self._passes = PassCounter()
         self._report: Report | None = None
         self._report_folder: str | None = None
+        self._place: Any = None
+        """Where the latest pass is; None before there was one."""
+        self._resume: Any = None
+        """Where the next pass is to begin, if a state was loaded."""
         for stage in args:
             if stage is None:
                 continue
@@ -52,6 +55,8 @@ class DataPipeline(TorchIterable, PipelineStage):
                 self.pipeline.extend(stage)
             else:
                 self.pipeline.append(stage)
+        if self.exact:
+            add_length_method(self)
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -78,6 +83,9 @@ class DataPipeline(TorchIterable, PipelineStage):
         self._report = report = Report(strict=self.strict, epoch=self._passes.begin())
         with ExitStack() as opened:
             opened.callback(self._publish_report)
+            if self.exact:
+                yield from self._opened(opened, self._exact_pass(report))
+                return
             with report.in_force():
                 source: Iterator[Any] = self._opened(opened, iter(self.invoke(self.pipeline[0])))
                 for stage in self.pipeline[1:]:
@@ -86,13 +94,7 @@ class DataPipeline(TorchIterable, PipelineStage):
 
     def invoke(self, f: Any, *args: Any, **kw: Any) -> Any:
         """Start one stage on its source; the first stage has none."""
-        if isinstance(f, PipelineStage) and not (not args and hasattr(f, "__iter__")):
-            return f.run(*args, **kw)
-        if isinstance(f, list) or (not args and hasattr(f, "__iter__") and not isinstance(f, (str, bytes))):
-            return iter(f)
-        if callable(f):
-            return f(*args, **kw)
-        raise ValueError(f"{f!r} is no pipeline stage: a stage is a function from iterator to iterator")
+        return start(f, *args, **kw)
 
     def run(self, src: Any = None) -> Iterator[Any]:
         """Read the pipeline as the first stage of another."""
@@ -114,6 +116,58 @@ class DataPipeline(TorchIterable, PipelineStage):
                 total.add(inner())
         return total.as_dict()
 
+    # -- exact epochs ----------------------------------------------------------------------------
+
+    @property
+    def exact(self) -> bool:
+        """Whether all samples come from datasets with exact epochs: `len()` is known, any step can be resumed."""
+        return bool(self.pipeline) and getattr(self.pipeline[0], "exact", False)
+
+    def program(self) -> Any:
+        """What an exact pipeline does, as `webdataset.exact.Program`."""
+        from .exact import program_of
+
+        return program_of(self.pipeline)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the pipeline is, after the latest item that it gave: small, and fit for JSON."""
+        from .states import exact_state
+
+        _, _, worker, workers = pytorch_worker_info()
+        return exact_state(self.program(), self._here(), worker=worker, workers=workers)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Make the next pass go on where the state was saved."""
+        from .states import exact_place
+
+        _, _, _, workers = pytorch_worker_info()
+        self.resume_at(exact_place(self.program(), state, workers=workers))
+
+    def resume_at(self, place: Any) -> None:
+        """Make the next pass begin at a place of an epoch."""
+        self._place = self._resume = place
+        self._passes.set(place.epoch)
+
+    def _here(self) -> Any:
+        from .exact import Place
+
+        return Place(self._passes.next()) if self._place is None else self._place
+
+    def _exact_pass(self, report: Report, threads: int = 0) -> Iterator[Any]:
+        from .exact import Place
+
+        _, _, worker, workers = pytorch_worker_info()
+        place, self._resume = self._resume, None
+        if place is None or place.epoch != report.epoch:
+            place = Place(report.epoch)
+        self._place = place
+        for after, item in self.program().items(
+            place, report, self.invoke, worker=worker, workers=workers, threads=threads
+        ):
+            self._place = after
+            yield item
+        self._place = None
+
     # -- building --------------------------------------------------------------------------------
 
     def append(self, f: Any) -> Self:
@@ -126,7 +180,7 @@ class DataPipeline(TorchIterable, PipelineStage):
         result = copy.copy(self)
         result.pipeline = [*self.pipeline, *args]
         result._passes = PassCounter()
-        result._report = None
+        result._report = result._place = result._resume = None
         return result
 
     def stage(self, i: int) -> Any:
@@ -201,18 +255,18 @@ class DataPipeline(TorchIterable, PipelineStage):
 
     def _publish_report(self) -> None:
         """Leave the counts where the loader that started this worker finds them."""
-        folder, report = self._report_folder, self._report
-        if folder is None or report is None:
-            return
-        rank, _, worker, _ = pytorch_worker_info()
-        path = os.path.join(folder, f"{rank}-{worker}-{os.getpid()}.json")
-        try:
-            with open(f"{path}.tmp", "w", encoding="utf-8") as file:
-                json.dump(report.as_dict(), file)
-            os.replace(f"{path}.tmp", path)
-        except OSError:
-            # the loader has gone and took its folder along: nobody is left to tell
-            return
+        if self._report_folder is not None and self._report is not None:
+            leave(self._report_folder, self._report)
+
+
+def exact_length(pipeline: Any) -> int:
+    """How many items a pass over an exact pipeline has."""
+    if pipeline.repetitions == ENDLESS:
+        if pipeline.nsamples > 0:
+            return int(pipeline.nsamples)
+        raise TypeError("the pipeline repeats without end: with_epoch(n) gives it a length")
+    length = int(pipeline.program().length()) * int(pipeline.repetitions)
+    return min(length, pipeline.nsamples) if pipeline.nsamples > 0 else length
 
 
 def add_length_method(pipeline: Any) -> Any:
@@ -231,7 +285,7 @@ def _with_len(kind: type) -> type:
     if kind not in _length_classes:
 
         def __len__(self: Any) -> int:  # noqa: N807 - becomes the method of that name
-            return int(self.length)
+            return int(self.length) if self.length >= 0 else exact_length(self)
 
         body = {"__len__": __len__, "_without_len": kind, "__doc__": kind.__doc__, "__module__": kind.__module__}
         _length_classes[kind] = type(f"{kind.__name__}_Length", (kind,), body)
@@ -241,6 +295,6 @@ def _with_len(kind: type) -> type:
 def _rebuilt(kind: type, state: dict[str, Any], length: int) -> Any:
     result: Any = object.__new__(kind)
     result.__dict__.update(state)
-    if length >= 0:
+    if length >= 0 or result.exact:
         real_class.__set__(result, _with_len(kind))
     return result

@@ -128,7 +128,10 @@ def _results(pool: _Pool[T, R]) -> Iterator[R]:
             if result is _END:
                 return
             if isinstance(result, _Failure):
-                raise result.exn
+                try:
+                    raise result.exn
+                finally:
+                    del result  # else the error would hold, and be held by, this frame
             pool.tickets.put(None)
             yield result
             del result

@@ -31,6 +31,21 @@ class PipelineStage:
         raise NotImplementedError(f"{type(self).__name__} must define run(self, src)")
 
 
+def start(stage: Any, *args: Any, **kw: Any) -> Any:
+    """Start a stage on its source; the first stage of a pipeline has none.
+
+    >>> list(start(lambda data: data, [1, 2]))
+    [1, 2]
+    """
+    if isinstance(stage, PipelineStage) and not (not args and hasattr(stage, "__iter__")):
+        return stage.run(*args, **kw)
+    if isinstance(stage, list) or (not args and hasattr(stage, "__iter__") and not isinstance(stage, (str, bytes))):
+        return iter(stage)
+    if callable(stage):
+        return stage(*args, **kw)
+    raise ValueError(f"{stage!r} is no pipeline stage: a stage is a function from iterator to iterator")
+
+
 class Stage:
     """A filter with its options: call it with the source.
 

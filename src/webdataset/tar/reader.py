@@ -37,12 +37,14 @@ def read_members(
     limits: Limits | None = None,
     report: Report | None = None,
     on_end: Callable[[int], None] | None = None,
+    piece_at: int | None = None,
 ) -> Iterator[list[MemberTuple]]:
     """Yield the regular members `(name, header offset, data)` of an uncompressed tar stream, in lists.
 
     A stream that is not a whole, well formed archive ends in a ShardError, after all members before the
     fault; one without an end marker in a warning of the report. `on_end` is called with the number of bytes
-    read when the stream has ended and every member was given out.
+    read when the stream has ended and every member was given out. A stream that is only a piece of an archive, from
+    the offset `piece_at` on, needs no end marker.
 
     >>> import io, tarfile
     >>> file = io.BytesIO()
@@ -55,10 +57,15 @@ def read_members(
     """
     limits = Limits.default() if limits is None else limits
     report = current_report() if report is None else report
-    return _lists(_Reader(stream, url, limits, report), url, on_end)
+    reader = _Reader(stream, url, limits, report)
+    if piece_at is not None:
+        reader.cursor.moved(piece_at)
+    return _lists(reader, url, on_end, is_piece=piece_at is not None)
 
 
-def _lists(reader: _Reader, url: str | None, on_end: Callable[[int], None] | None) -> Iterator[list[MemberTuple]]:
+def _lists(
+    reader: _Reader, url: str | None, on_end: Callable[[int], None] | None, *, is_piece: bool
+) -> Iterator[list[MemberTuple]]:
     more = True
     while more:
         members: list[MemberTuple] = []
@@ -73,7 +80,8 @@ def _lists(reader: _Reader, url: str | None, on_end: Callable[[int], None] | Non
             raise failure
     if on_end is not None:
         on_end(reader.cursor.offset)
-    reader.archive.finish()
+    if not is_piece:
+        reader.archive.finish()
 
 
 class _Reader:

@@ -1,0 +1,1 @@
+"""Exact epochs: which sample comes when, and to whom, without reading any."""

@@ -1,0 +1,161 @@
+"""The samples of an epoch that one worker gives, step by step, read a window at a time.
+
+Windows are read in the order in which their first sample is wanted, ahead of time from servers. Of a window
+the worker reads only the samples that are its own, so what all workers read together is the dataset, once.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from itertools import repeat
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from webdataset.handlers import Handler, close
+from webdataset.reports import Report
+
+from .mixed import Mixed
+from .numbers import Array
+from .order import Window
+from .reading import Samples
+from .share import Share
+
+MISSING: Any = None
+"""Stands for a sample that could not be read, where the handler said to go on."""
+
+Drawn = tuple[int, Any]
+"""The number of the dataset, and a sample of it, or MISSING."""
+
+
+class Wanted(NamedTuple):
+    """The samples of a window that are wanted, by their place in it."""
+
+    part: int
+    window: Window
+    places: Array
+    """Which of the window's samples, ..."""
+    positions: Array
+    """... and where in the epoch they come."""
+
+
+class Feed:
+    """What one worker of one rank gives in an epoch."""
+
+    def __init__(
+        self,
+        epoch: Mixed,
+        share: Share,
+        samples: Sequence[Samples],
+        *,
+        report: Report,
+        handlers: Sequence[Handler],
+        worker: int = 0,
+        workers: int = 1,
+        ahead: Callable[[Iterator[Wanted], Callable[[Wanted], Any]], Iterator[Any]] | None = None,
+    ) -> None:
+        self._epoch = epoch
+        self._share = share
+        self._samples = samples
+        self._report = report
+        self._handlers = handlers
+        self._worker = worker
+        self._workers = workers
+        self._ahead = _when_wanted if ahead is None else ahead
+
+    def steps(self, first: int = 0) -> Iterator[tuple[int, list[Drawn]]]:
+        """The steps of this worker from the first one on: their numbers and samples."""
+        waiting: dict[int, Drawn] = {}
+        loaded = iter(self._ahead(self._wanted(first), self._load))
+        total = self._epoch.total
+        try:
+            for step in range(first, self._share.steps):
+                if step % self._workers != self._worker:
+                    continue
+                found: list[Drawn] = []
+                for position in self._share.positions(step).tolist():
+                    if position >= total:
+                        found.append(self._again(position))
+                        continue
+                    while position not in waiting:
+                        waiting.update(next(loaded))
+                    found.append(waiting.pop(position))
+                yield step, found
+        finally:
+            close(loaded)
+
+    def at(self, positions: Array) -> list[Drawn]:
+        """The samples at some positions, read one by one; positions count on from the beginning after the end."""
+        places = zip(*(column.tolist() for column in self._epoch.locate(positions % self._epoch.total)), strict=True)
+        return [(part, self._read(part, shard, [number])[0]) for part, shard, number in places]
+
+    # -- what is wanted --------------------------------------------------------------------------
+
+    def _wanted(self, first_step: int) -> Iterator[Wanted]:
+        """The windows in which this worker has samples, in the order in which it comes to them."""
+        streams = [
+            self._wanted_of(part, lane, first_step)
+            for lane in self._share.lanes()
+            for part in range(len(self._epoch.passes))
+        ]
+        for _, wanted in heapq.merge(*streams, key=itemgetter(0)):
+            yield wanted
+
+    def _wanted_of(self, part: int, lane: int, first_step: int) -> Iterator[tuple[Any, Wanted]]:
+        import numpy as np
+
+        epoch = self._epoch
+        turns = epoch.turns_of(part, lane)
+        done = 0
+        for one in epoch.passes[part]:
+            used = one.lengths[lane]
+            for window in one.order.windows(lane):
+                if window.first >= used:
+                    break
+                count = min(window.size, used - window.first)
+                positions = turns[done + window.first : done + window.first + count] * epoch.lanes + lane
+                if positions[-1] < self._share.start:
+                    continue
+                steps = self._share.steps_of(positions)
+                places = np.flatnonzero((steps >= first_step) & (steps % self._workers == self._worker))
+                if len(places):
+                    positions, first = positions[places], int(steps[places].min())
+                    yield (first, int(positions[0]), part), Wanted(part, window, places, positions)
+            done += used
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def _load(self, wanted: Wanted) -> Iterator[tuple[int, Drawn]]:
+        """The wanted samples of a window, with their positions."""
+        import numpy as np
+
+        runs, numbers = wanted.window.samples()
+        shards, numbers = wanted.window.shards[runs[wanted.places]], numbers[wanted.places]
+        order = np.lexsort((numbers, shards))
+        borders = np.flatnonzero(np.diff(shards[order])) + 1
+        result: list[Any] = [MISSING] * len(order)
+        for here in np.split(order, borders):
+            found = self._read(wanted.part, int(shards[here[0]]), numbers[here].tolist())
+            for place, sample in zip(here.tolist(), found, strict=True):
+                result[place] = sample
+        return zip(wanted.positions.tolist(), zip(repeat(wanted.part), result), strict=False)
+
+    def _read(self, part: int, shard: int, numbers: list[int]) -> list[Any]:
+        try:
+            return self._samples[part].read(shard, numbers)
+        except Exception as exn:
+            if not self._report.ask(self._handlers[part], exn, "shards_skipped"):
+                raise
+            self._report.count("samples_dropped", len(numbers))
+            return [MISSING] * len(numbers)
+
+    def _again(self, position: int) -> Drawn:
+        """A sample that is given a second time, so that all ranks have as many."""
+        import numpy as np
+
+        self._report.count("samples_repeated")
+        return self.at(np.array([position]))[0]
+
+
+def _when_wanted(wanted: Iterator[Wanted], load: Callable[[Wanted], Any]) -> Iterator[Any]:
+    return map(load, wanted)

@@ -1,0 +1,219 @@
+"""Samples of indexed shards, read by their numbers: one range of bytes for samples that lie together."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from io import BytesIO
+from typing import Any, NamedTuple
+
+from webdataset.errors import ShardError
+from webdataset.gopen import rewrite_url
+from webdataset.handlers import reraise_exception
+from webdataset.indexfiles import check_fits
+from webdataset.reports import Report
+from webdataset.storage.ranges import RangeReader
+from webdataset.storage.urls import local_path, scheme_of
+from webdataset.tar.index import ShardIndex
+from webdataset.tar.reader import read_members
+from webdataset.tariterators import Grouping, Member, Sample, SplitName, base_plus_ext
+
+MAX_OPEN = 64
+NEAR_GAP = 16 << 10
+"""Bytes in between that are read along in a file of this machine, rather than asked for anew."""
+MAX_HELD = 8 << 20
+"""Samples whose places are held in memory, 8 bytes each."""
+FAR_GAP = 128 << 10
+"""The same for a server, where asking takes longer."""
+
+
+class Places(NamedTuple):
+    """Where the samples of a shard begin, and which shard it was: what reading needs of its index."""
+
+    starts: Any
+    size: int
+    version: str | None
+    self_contained: bool
+
+
+class Samples:
+    """The samples of a list of indexed shards.
+
+    `catalogue` has their `urls` and gives the `index(number)` of each. Several threads may read at once.
+    """
+
+    def __init__(
+        self,
+        catalogue: Any,
+        *,
+        report: Report,
+        keys: SplitName = base_plus_ext,
+        select_files: Callable[[str], Any] | None = None,
+        rename_files: Callable[[str], str] | None = None,
+        proxy: str | None = None,
+        local_copy: Callable[[str], str] | None = None,
+    ) -> None:
+        self._catalogue = catalogue
+        self._report = report
+        self._keys = keys
+        self._select = select_files
+        self._rename = rename_files
+        self._proxy = proxy
+        self._local_copy = local_copy
+        self._open: OrderedDict[int, _Opened] = OrderedDict()
+        self._places: OrderedDict[int, Places] = OrderedDict()
+        self._held = 0
+        self._lock = threading.Lock()
+
+    def read(self, shard: int, numbers: Sequence[int]) -> list[Sample | None]:
+        """The samples with these numbers, which ascend; None where no file of a sample was selected."""
+        index = self._index(shard)
+        found: dict[int, Sample | None] = {}
+        with self._lease(shard) as opened:
+            for first, last in _runs(index.starts, numbers, NEAR_GAP if opened.is_near else FAR_GAP):
+                found.update(zip(range(first, last + 1), self._run(opened, index, first, last), strict=True))
+        with self._lock:
+            self._report.count("samples_read", len(numbers))
+        return [found[number] for number in numbers]
+
+    def _index(self, shard: int) -> Places:
+        """Where the shard's samples are; held for many shards, since the windows of an epoch come back to all."""
+        with self._lock:
+            places = self._places.get(shard)
+            if places is None:
+                index: ShardIndex = self._catalogue.index(shard)
+                places = Places(index.starts, index.size, index.version, index.self_contained)
+                self._held += len(places.starts)
+                while self._places and self._held > MAX_HELD:
+                    self._held -= len(self._places.popitem(last=False)[1].starts)
+            else:
+                del self._places[shard]
+            self._places[shard] = places
+            return places
+
+    def close(self) -> None:
+        """Close the shards that are open."""
+        with self._lock:
+            for opened in self._open.values():
+                opened.reader.close()
+            self._open.clear()
+
+    def _run(self, opened: _Opened, index: Places, first: int, last: int) -> list[Sample | None]:
+        """All samples from one number to another, which lie together."""
+        start, stop = int(index.starts[first]), int(index.starts[last + 1])
+        data = opened.reader.read(start, stop)
+        opened.check(index)
+        report = Report(strict=self._report.strict)
+        windows = read_members(BytesIO(data), url=opened.url, report=report, piece_at=start)
+        grouping = Grouping(self._keys, True, None, reraise_exception, report)
+        try:
+            if self._select is None and self._rename is None:
+                samples: list[Sample | None] = list(grouping.samples(windows, opened.places))
+            else:
+                members = [member for window in windows for member in window]
+                samples = self._chosen(grouping, members, index.starts[first + 1 : last + 2], opened.places)
+        except ShardError as error:
+            raise error.at(url=opened.url) from None
+        finally:
+            report.counts["samples_read"] = 0  # counted by who asked: what lies in between was not asked for
+            with self._lock:
+                self._report.add(report.as_dict())
+        if len(samples) != last + 1 - first:
+            raise ShardError(
+                f"{last + 1 - first} samples are indexed here, but {len(samples)} were found",
+                url=opened.url,
+                offset=start,
+                hint=f"make the index anew: wds.index({opened.url!r}, force=True)",
+            )
+        return samples
+
+    def _chosen(self, grouping: Grouping, members: list[Member], ends: Any, places: Sample) -> list[Sample | None]:
+        """The samples of the members that are selected, by their new names; None for one of which none is."""
+        samples: list[Sample | None] = []
+        place = 0
+        for end in ends.tolist():
+            mine = []
+            while place < len(members) and members[place][1] < end:
+                name, offset, data = members[place]
+                name = name if self._rename is None else self._rename(name)
+                if self._select is None or self._select(name):
+                    mine.append((name, offset, data))
+                place += 1
+            samples.append(next(grouping.samples([mine], places), None))
+        return samples
+
+    @contextmanager
+    def _lease(self, shard: int) -> Iterator[_Opened]:
+        """The shard, open for as long as it is needed; the least recently used of many are closed."""
+        with self._lock:
+            opened = self._open.get(shard)
+        if opened is None:
+            made = self._opened(shard)
+            with self._lock:
+                opened = self._open.setdefault(shard, made)
+            if opened is not made:
+                made.reader.close()
+        with self._lock:
+            self._open.move_to_end(shard)
+            opened.users += 1
+            idle = [number for number, other in self._open.items() if not other.users]
+            closing = [self._open.pop(number) for number in idle[: max(0, len(self._open) - MAX_OPEN)]]
+        for other in closing:
+            other.reader.close()
+        try:
+            yield opened
+        finally:
+            with self._lock:
+                opened.users -= 1
+
+    def _opened(self, shard: int) -> _Opened:
+        url = self._catalogue.urls[shard]
+        read_from = url if self._local_copy is None else self._local_copy(url)
+        with self._report.in_force():
+            proxied = self._proxy is not None and scheme_of(read_from) in ("http", "https")
+            reader = RangeReader(rewrite_url(read_from), proxy=self._proxy if proxied else None)
+        path = local_path(read_from)
+        return _Opened(
+            url, reader, {"__url__": url} | ({} if path is None else {"__local_path__": path}), is_copy=read_from != url
+        )
+
+
+class _Opened:
+    """One shard that is open for reading."""
+
+    def __init__(self, url: str, reader: RangeReader, places: Sample, *, is_copy: bool) -> None:
+        self.url = url
+        self.is_copy = is_copy
+        self.reader = reader
+        self.places = places
+        self.users = 0
+        self._checked = False
+
+    @property
+    def is_near(self) -> bool:
+        """Whether it is a file of this machine."""
+        return "__local_path__" in self.places
+
+    def check(self, index: Any) -> None:
+        """Make sure, once, that this is the shard that was indexed: after a read, when its version is known."""
+        if self._checked:
+            return
+        if not index.self_contained:
+            hint = "write it anew without them: wl concat OLD -o NEW"
+            raise ShardError("global PAX headers say how to read this shard's samples", url=self.url, hint=hint)
+        # a copy has a time of its own
+        check_fits(index, self.url, self.reader.size, None if self.is_copy else self.reader.version)
+        self._checked = True
+
+
+def _runs(starts: Any, numbers: Sequence[int], gap: int) -> Iterator[tuple[int, int]]:
+    """The numbers in runs: first and last of those between which no more than `gap` bytes are not wanted."""
+    first = last = numbers[0]
+    for number in numbers[1:]:
+        if number - last > 1 and starts[number] - starts[last + 1] > gap:
+            yield first, last
+            first = number
+        last = number
+    yield first, last

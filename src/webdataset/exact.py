@@ -1,0 +1,384 @@
+"""Exact epochs: a pipeline over indexed shards, run step by step by a plan.
+
+A step is what one rank takes for one batch (or, in a pipeline without batches, for one sample). Every stage is
+applied to the samples of each step by itself: so the number of steps is known, a step can be made by any worker, and
+where a run stopped is said by a number.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from math import lcm
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from .epochs.feed import MISSING, Drawn, Feed
+from .epochs.mixed import Mixed, Mixing, Part
+from .epochs.order import Order, Settings
+from .epochs.reading import Samples
+from .epochs.share import Cut, Share
+from .errors import EmptyDatasetError
+from .filters import batched, listed, shuffle, slice, unbatched, unlisted
+from .handlers import Handler, close, reraise_exception
+from .mix import RandomMix, RoundRobin
+from .pool import ordered_map
+from .reports import Report
+from .stages import PipelineStage, Stage, start
+from .storage.urls import is_local
+from .tariterators import SplitName, base_plus_ext
+from .workers import pytorch_worker_info
+
+READERS = 4
+"""Threads that read from servers."""
+AHEAD = 8
+"""Windows that are read before they are wanted."""
+
+
+class ExactShards(PipelineStage):
+    """The source of an exact pipeline: indexed shards, and how an epoch orders their samples."""
+
+    exact = True
+
+    def __init__(
+        self,
+        catalogue: Any,
+        *,
+        settings: Settings,
+        remainder: str = "pad",
+        rank: int | None = None,
+        world_size: int | None = None,
+        handler: Handler = reraise_exception,
+        keys: SplitName = base_plus_ext,
+        select_files: Callable[[str], Any] | None = None,
+        rename_files: Callable[[str], str] | None = None,
+        proxy: str | None = None,
+        local_copy: Callable[[str], str] | None = None,
+    ) -> None:
+        if (rank is None) != (world_size is None):
+            raise ValueError("give rank= and world_size=, or neither")
+        self.catalogue = catalogue
+        self.settings = settings.checked()
+        self.remainder = Cut(remainder=remainder).checked().remainder
+        self.handler = handler
+        self._given = None if rank is None or world_size is None else (rank, world_size)
+        self._reading: dict[str, Any] = {
+            "keys": keys,
+            "select_files": select_files,
+            "rename_files": rename_files,
+            "proxy": proxy,
+            "local_copy": local_copy,
+        }
+        if not catalogue.total:
+            raise EmptyDatasetError("the shards hold no sample", hint="look into them: wl ls SHARD")
+
+    def rank_and_world(self) -> tuple[int, int]:
+        """Which rank this is, of how many: as given, or as the process says."""
+        return self._given or pytorch_worker_info()[:2]
+
+    def part(self, repeats: int = 1) -> Part:
+        """These shards as part of an epoch."""
+        lanes = self.settings.lanes if self.settings.shuffle_bytes else 1
+        return Part(self.catalogue.total, lanes, self._order, repeats)
+
+    def samples(self, report: Report) -> Samples:
+        """What reads the samples by their numbers."""
+        return Samples(self.catalogue, report=report, **self._reading)
+
+    @property
+    def is_near(self) -> bool:
+        """Whether the shards are files of this machine."""
+        return self._reading["local_copy"] is not None or all(is_local(url) for url in self.catalogue.urls[:1])
+
+    def described(self) -> dict[str, Any]:
+        """What must be the same for a saved position to mean the same sample."""
+        return {"data": self.catalogue.fingerprint(), **self.settings._asdict()}
+
+    def _order(self, epoch: Any, lane_lengths: list[int] | None) -> Order:
+        catalogue, settings = self.catalogue, self.settings
+        return Order(catalogue.counts, catalogue.sizes, epoch=epoch, settings=settings, lane_lengths=lane_lengths)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For another process: with the rank of this one, which a process that is spawned could not tell."""
+        return {**self.__dict__, "_given": self.rank_and_world()}
+
+
+class Source(NamedTuple):
+    """One dataset of an exact pipeline: its shards, and its own stages."""
+
+    shards: ExactShards
+    stages: list[Any]
+    repeats: int = 1
+
+
+class Place(NamedTuple):
+    """Where a run is in an epoch, or where it is to begin."""
+
+    epoch: int = 0
+    start: int = 0
+    """The position from which steps are counted."""
+    step: int = 0
+    skip: int = 0
+    """Items of that step that were given already."""
+
+
+class Program:
+    """What an exact pipeline does: the datasets it draws from, and the stages that all samples pass."""
+
+    def __init__(self, sources: Sequence[Source], stages: Sequence[Any], mixing: Mixing | None = None) -> None:
+        self.sources = sources
+        self.mixing = mixing
+        first = sources[0].shards
+        self.shuffles = first.settings.shuffle_bytes > 0
+        for source in sources:
+            sizes = _batches(self._kept(source.stages))
+            if sizes.size > 1 or sizes.batches:
+                raise ValueError("datasets are mixed sample by sample: put batched() after the mixture, not before")
+        self.stages = self._kept(stages)
+        self._batches = _batches(self.stages)
+        whole = self._batches.whole
+        if whole and first.remainder == "uneven":
+            raise ValueError('remainder="uneven" gives smaller batches at the end: it does not go with partial=False')
+        self.cut = Cut(self._batches.size, whole, first.remainder)
+
+    # -- how much --------------------------------------------------------------------------------
+
+    def epoch(self, number: int) -> Mixed:
+        """The order of an epoch."""
+        parts = [source.shards.part(source.repeats) for source in self.sources]
+        return Mixed(parts, self.mixing, epoch=number) if self.mixing else Mixed.only(parts[0], epoch=number)
+
+    def share(self, epoch: Mixed, start: int = 0) -> Share:
+        """This rank's part of an epoch."""
+        rank, world = self.sources[0].shards.rank_and_world()
+        return Share(epoch.total, epoch.places, rank=rank, world=world, start=start, cut=self.cut)
+
+    def length(self) -> int:
+        """How many items an epoch has on this rank."""
+        share = self.share(self.epoch(0))
+        each = self._batches
+        if each.per_step == 1:
+            return share.steps
+        if not share.steps:
+            return 0
+        last = share.span(share.steps - 1)
+        return (share.steps - 1) * each.per_step + -(-(last[1] - last[0]) // each.item)
+
+    # -- the items -------------------------------------------------------------------------------
+
+    def items(
+        self,
+        place: Place,
+        report: Report,
+        invoke: Callable[..., Any] = start,
+        *,
+        worker: int = 0,
+        workers: int = 1,
+        threads: int = 0,
+    ) -> Iterator[tuple[Place, Any]]:
+        """What a worker gives from a place on, each item with the place after it."""
+        epoch = self.epoch(place.epoch)
+        share = self.share(epoch, place.start)
+        samples = [source.shards.samples(report) for source in self.sources]
+        near = all(source.shards.is_near for source in self.sources)
+        feed = Feed(
+            epoch,
+            share,
+            samples,
+            report=report,
+            handlers=[source.shards.handler for source in self.sources],
+            worker=worker,
+            workers=workers,
+            ahead=None if near and not threads else _read_ahead,
+        )
+        if not self._has_steps(share, place):
+            return
+        work = _Work(self, feed, share, report, invoke)
+        steps = feed.steps(place.step)
+        done: Any = ordered_map(steps, work, threads=threads, ahead=2 * threads) if threads else map(work, steps)
+        try:
+            for step, items, counts in done:
+                report.add(counts)
+                skipped = place.skip if step == place.step else 0
+                for number, item in enumerate(items):
+                    if number >= skipped:
+                        last = number == len(items) - 1
+                        yield place._replace(step=step + last, skip=0 if last else number + 1), item
+        finally:
+            close(done)
+            close(steps)
+            for one in samples:
+                one.close()
+
+    def position(self, place: Place) -> int:
+        """The position of the epoch up to which every rank has taken its samples."""
+        epoch = self.epoch(place.epoch)
+        share = self.share(epoch, place.start)
+        turns = share.span(place.step)[0] if place.step < share.steps else share.count
+        return min(place.start + turns * share.world, epoch.total)
+
+    def described(self) -> dict[str, Any]:
+        """What must be the same for a saved state to fit."""
+        return {
+            "sources": [source.shards.described() | {"repeats": source.repeats} for source in self.sources],
+            "mixing": None if self.mixing is None else dict(self.mixing._asdict()),
+            "stages": [_name(stage) for source in self.sources for stage in source.stages]
+            + [_name(stage) for stage in self.stages],
+        }
+
+    def _has_steps(self, share: Share, place: Place) -> bool:
+        if not share.steps and not place.start:
+            raise EmptyDatasetError(
+                f"{share.total} samples are too few for a batch of {self.cut.size} on each of {share.world} ranks",
+                hint='use smaller batches, fewer ranks, or remainder="pad"',
+            )
+        return place.step < share.steps
+
+    def _kept(self, stages: Iterable[Any]) -> list[Any]:
+        """The stages that are run: the plan shuffles already; what needs the whole stream cannot be."""
+        kept = []
+        for stage in stages:
+            name = _name(stage)
+            if _is(stage, shuffle) or name == "detshuffle":
+                if not self.shuffles:
+                    raise ValueError("an exact epoch is shuffled by its plan: give shuffle_bytes= instead of shuffle()")
+            elif _is(stage, slice) or name in WHOLE_STREAM:
+                raise ValueError(f"{name} needs the whole stream of samples, which exact epochs give step by step")
+            else:
+                kept.append(stage)
+        return kept
+
+
+WHOLE_STREAM = ("Cached", "LMDBCached", "DBCache")
+
+
+def program_of(stages: Sequence[Any]) -> Program | None:
+    """What a pipeline of these stages does, if all of its data come from exact datasets."""
+    if not stages:
+        return None
+    source = stages[0]
+    if isinstance(source, ExactShards):
+        return Program([Source(source, [])], stages[1:])
+    inner = getattr(source, "pipeline", None)
+    if inner is not None and getattr(source, "nsamples", 0) <= 0 and source.repetitions == 1:
+        return program_of([*inner, *stages[1:]])
+    if isinstance(source, (RandomMix, RoundRobin)):
+        return _mixture(source, stages[1:])
+    return None
+
+
+def _mixture(mix: RandomMix | RoundRobin, stages: Sequence[Any]) -> Program | None:
+    sources = []
+    datasets: Any = mix.datasets
+    for dataset in datasets:
+        inner = getattr(dataset, "pipeline", None) or [None]
+        if not isinstance(inner[0], ExactShards):
+            raise ValueError("exact epochs mix datasets, not mixtures: give all of them to one RandomMix")
+        sources.append(Source(inner[0], list(inner[1:]), dataset.repetitions))
+    weights = None
+    if isinstance(mix, RandomMix):
+        weights = tuple(map(float, mix.probs)) if mix.probs is not None else (1.0,) * len(sources)
+    mixing = Mixing(weights, mix.longest, getattr(mix, "samples", None), getattr(mix, "seed", None) or 0)
+    return Program(sources, stages, mixing)
+
+
+class _Work:
+    """Makes the items of a step, by the stages; the report is that of the step alone, so that threads can do it."""
+
+    def __init__(self, program: Program, feed: Feed, share: Share, report: Report, invoke: Callable[..., Any]) -> None:
+        self._program = program
+        self._feed = feed
+        self._share = share
+        self._report = report
+        self._invoke = invoke
+        self._marks = program.cut.remainder == "uneven"
+        self._plain = len(program.sources) == 1 and not program.sources[0].stages
+
+    def __call__(self, step_and_samples: tuple[int, list[Drawn]]) -> tuple[int, list[Any], dict[str, Any]]:
+        step, drawn = step_and_samples
+        report = Report(strict=self._report.strict, epoch=self._report.epoch)
+        if self._marks:
+            real = (self._share.positions(step) < self._share.total).tolist()
+            drawn = [
+                (part, sample if sample is MISSING else {**sample, "__real__": is_real})
+                for (part, sample), is_real in zip(drawn, real, strict=True)
+            ]
+        with report.in_force():
+            items = self._items(drawn)
+            if not items and self._program._batches.batches and any(sample is not MISSING for _, sample in drawn):
+                items = self._refilled(step, report)
+        return step, items, {**report.counts, "reasons": dict(report.reasons)}
+
+    def _items(self, drawn: list[Drawn]) -> list[Any]:
+        samples: Any
+        if self._plain:
+            samples = [sample for _, sample in drawn if sample is not MISSING]
+        else:
+            samples = []
+            for part, run in groupby((pair for pair in drawn if pair[1] is not MISSING), key=itemgetter(0)):
+                own = self._program.sources[part].stages
+                samples += self._applied(own, [sample for _, sample in run])
+        return self._applied(self._program.stages, samples)
+
+    def _applied(self, stages: Sequence[Any], samples: list[Any]) -> list[Any]:
+        source: Any = iter(samples)
+        for stage in stages:
+            source = iter(self._invoke(stage, source))
+        return list(source)
+
+    def _refilled(self, step: int, report: Report) -> list[Any]:
+        """A batch of which the pipeline left nothing would make ranks unequal: it gets the next sample that is left."""
+        for later in range(step + 1, step + 1 + self._share.steps):
+            for drawn in self._feed.at(self._share.positions(later % self._share.steps)):
+                if items := self._items([drawn]):
+                    report.count("samples_repeated")
+                    return items
+        raise EmptyDatasetError("the pipeline leaves no sample of the dataset", hint="look at what select() drops")
+
+
+class _Batches(NamedTuple):
+    """How a pipeline's batches follow from its samples."""
+
+    size: int
+    """Samples after which all stages come out even."""
+    item: int
+    """Samples in an item that the pipeline gives."""
+    whole: bool
+    """Whether some stage gives whole batches only."""
+    batches: bool
+
+    @property
+    def per_step(self) -> int:
+        return self.size // self.item
+
+
+def _batches(stages: Sequence[Any]) -> _Batches:
+    sizes, levels, whole = [1], [1], False
+    for stage in stages:
+        if _is(stage, batched) or _is(stage, listed):
+            given = inspect.signature(stage.filter.function).bind(None, *stage.args, **stage.kw)
+            given.apply_defaults()
+            levels.append(levels[-1] * int(given.arguments["batchsize"]))
+            sizes.append(levels[-1])
+            whole = whole or not given.arguments["partial"]
+        elif (_is(stage, unbatched) or _is(stage, unlisted)) and len(levels) > 1:
+            levels.pop()
+    return _Batches(lcm(*sizes), levels[-1], whole, len(levels) > 1)
+
+
+def _is(stage: Any, filter: Any) -> bool:
+    return isinstance(stage, Stage) and stage.filter is filter
+
+
+def _name(stage: Any) -> str:
+    """The stage, as far as it can be told from others by a name; functions by theirs."""
+    if not isinstance(stage, Stage):
+        return getattr(stage, "__name__", type(stage).__name__)
+    functions = [value for value in (*stage.args, *stage.kw.values()) if callable(value)]
+    names = [getattr(function, "__qualname__", type(function).__name__) for function in functions]
+    return f"{stage.filter.__name__}({', '.join(names)})"
+
+
+def _read_ahead(wanted: Iterator[Any], load: Callable[[Any], Any]) -> Iterator[Any]:
+    return ordered_map(wanted, load, threads=READERS, ahead=AHEAD)

@@ -1,0 +1,118 @@
+"""States: where a run is, as a few numbers that can be saved as JSON, checked, and taken up elsewhere.
+
+A state says what it is a state of: the data, the order, the stages. One that does not fit is refused, with the
+difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .errors import WebDatasetError
+from .exact import Place, Program
+
+VERSION = 1
+
+
+class StateError(WebDatasetError, ValueError):
+    """A state that does not fit the dataset, or states that do not fit each other."""
+
+
+def exact_state(program: Program, place: Place, *, worker: int = 0, workers: int = 1) -> dict[str, Any]:
+    """The state of an exact dataset that has given everything before a place."""
+    rank, world = program.sources[0].shards.rank_and_world()
+    return {
+        "version": VERSION,
+        "kind": "exact",
+        "epoch": place.epoch,
+        "position": program.position(place),
+        "skip": place.skip,
+        "of": program.described(),
+        "cut": list(program.cut),
+        "topology": {"rank": rank, "world": world, "worker": worker, "workers": workers},
+        "start": place.start,
+        "step": place.step,
+    }
+
+
+def exact_place(program: Program, state: dict[str, Any], *, workers: int = 1) -> Place:
+    """The place at which to go on; a StateError if the state is another dataset's."""
+    check_fits(state, "exact", program.described())
+    world = program.sources[0].shards.rank_and_world()[1]
+    saved = state["topology"]
+    same = saved["world"] == world and saved["workers"] == workers and state["cut"] == list(program.cut)
+    if saved["workers"] > 1 and not same:
+        raise StateError(
+            f"the state is that of one of {saved['workers']} workers of {saved['world']} ranks, and this is "
+            f"one of {workers} workers of {world} ranks",
+            hint="save the state of the loader as a whole, WebLoader.state_dict(): it fits any number of workers",
+        )
+    if same:
+        return Place(state["epoch"], state["start"], state["step"], state["skip"])
+    if state["skip"]:
+        raise StateError(
+            f"the state was saved in the middle of a step of {saved['world']} ranks with batches of "
+            f"{state['cut'][0]}; it cannot be taken up by {world} ranks with batches of {program.cut.size}",
+            hint="save it when the samples of a batch have all been given",
+        )
+    return Place(state["epoch"], state["position"])
+
+
+def check_fits(state: Any, kind: str, described: Any) -> None:
+    """Raise unless the state is of this kind, of a version we know, and of the same data and stages."""
+    if not isinstance(state, dict) or "kind" not in state:
+        raise StateError(f"this is no state of a dataset: {str(state)[:80]!r}")
+    if state.get("version") != VERSION:
+        raise StateError(f"the state has version {state.get('version')!r}; this program knows version {VERSION}")
+    if state["kind"] != kind:
+        kinds = {"exact": "an exact dataset", "stream": "a streamed dataset", "loader": "a loader"}
+        raise StateError(f"the state is that of {kinds.get(state['kind'], state['kind'])}, not of {kinds[kind]}")
+    if differences := list(_differences("", state["of"], _plain(described))):
+        raise StateError(
+            "the state does not fit: " + "; ".join(differences[:5]),
+            hint="go on with the data, the seed and the pipeline with which it was saved, or start anew without it",
+        )
+
+
+def merge_states(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """The states of all ranks as one, which any number of ranks can load.
+
+    >>> merge_states([])
+    Traceback (most recent call last):
+    webdataset.states.StateError: there are no states to merge
+    """
+    states = list(states)
+    if not states:
+        raise StateError("there are no states to merge")
+    first = states[0]
+    ranks = sorted(state["topology"]["rank"] for state in states)
+    if ranks != list(range(first["topology"]["world"])):
+        raise StateError(f"states of the ranks {ranks} are not those of all {first['topology']['world']} ranks")
+    for state in states[1:]:
+        for name in ("version", "kind", "of", "epoch", "position", "skip", "cut"):
+            if state[name] != first[name]:
+                raise StateError(
+                    f"rank {state['topology']['rank']} differs from rank {first['topology']['rank']} in {name}: "
+                    f"{state[name]!r} and {first[name]!r}",
+                    hint="save all ranks after the same batch",
+                )
+    return {**first, "topology": {**first["topology"], "rank": 0}}
+
+
+def _differences(path: str, saved: Any, here: Any) -> Any:
+    if isinstance(saved, dict) and isinstance(here, dict):
+        for name in sorted({*saved, *here}):
+            yield from _differences(f"{path}.{name}" if path else name, saved.get(name), here.get(name))
+    elif isinstance(saved, list) and isinstance(here, list) and len(saved) == len(here):
+        for number, (left, right) in enumerate(zip(saved, here, strict=True)):
+            yield from _differences(f"{path}[{number}]", left, right)
+    elif saved != here:
+        yield f"{path} was {saved!r} and is {here!r}"
+
+
+def _plain(value: Any) -> Any:
+    """The value as JSON gives it back."""
+    if isinstance(value, dict):
+        return {str(name): _plain(inner) for name, inner in value.items()}
+    return [_plain(inner) for inner in value] if isinstance(value, (list, tuple)) else value
