@@ -65,6 +65,8 @@ def test_a_dash_is_standard_input_and_output():
 def test_an_unknown_scheme_is_an_error_that_says_what_to_do():
     with pytest.raises(ValueError, match=r"htpt://host/a.tar: no gopen handler .* known are .*ais, .*gopen_schemes"):
         gopen("htpt://host/a.tar")
+    with pytest.raises(ValueError, match="did you mean https:"):
+        gopen("htps://host/a.tar")
 
 
 def test_a_windows_path_is_a_path():

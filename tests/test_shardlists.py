@@ -56,8 +56,32 @@ def place(monkeypatch):
 def test_urls_expand_from_a_string_a_path_and_a_list():
     assert expand_urls("a-{0..1}::b") == ["a-0", "a-1", "b"]
     assert expand_urls(Path("a-{0..1}.tar")) == ["a-0.tar", "a-1.tar"]
-    assert expand_urls(["a-{0..1}", Path("b")]) == ["a-{0..1}", "b"]
-    assert expand_urls(iter(["a", {"url": "b"}])) == ["a", "b"]
+    assert expand_urls(["a-{0..1}", Path("b"), "c::d"]) == ["a-0", "a-1", "b", "c", "d"]
+    assert expand_urls(iter(["a", {"url": "b-{0..1}"}])) == ["a", "b-{0..1}"]
+
+
+def test_commands_and_existing_files_in_a_list_stay_as_they_are(tmp_path):
+    literal = tmp_path / "a-{0,1}[2].tar"
+    literal.write_bytes(b"")
+    command = "pipe:awk '{print $1,$2}' x"
+    assert expand_urls([str(literal), literal, command]) == [str(literal), str(literal), command]
+    assert expand_urls(["http://host/a?x=[1]", "http://host/a{1}{", "c:\\a.tar"]) == [
+        "http://host/a?x=[1]",
+        "http://host/a{1}{",
+        "c:\\a.tar",
+    ]
+
+
+def test_globs_in_a_list_expand_and_must_match(tmp_path):
+    for name in ("a-1.tar", "a-0.tar"):
+        (tmp_path / name).write_bytes(b"")
+    pattern = str(tmp_path / "a-*.tar")
+    found = [str(tmp_path / "a-0.tar"), str(tmp_path / "a-1.tar")]
+    assert expand_urls([pattern]) == found
+    assert SimpleShardList([pattern]).urls == found
+    assert ResampledShards([pattern]).urls == found
+    with pytest.raises(FileNotFoundError, match="no file matches"):
+        expand_urls([str(tmp_path / "b-*.tar")])
 
 
 def test_a_source_is_cut_at_the_most_urls():

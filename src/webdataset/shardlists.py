@@ -28,7 +28,7 @@ from .storage.directory import (
     without_last_extension,
 )
 from .storage.mixture import MSSource, MultiShardSample
-from .storage.urls import as_url, expanded
+from .storage.urls import as_url, expanded, expanded_element
 from .storage.urls import shell_expanded as expand
 from .storage.urls import substituted as envsubst
 from .storage.urls import variable as envlookup
@@ -75,16 +75,18 @@ class EmptyShardListError(EmptyDatasetError, IndexError):
 
 
 def expand_urls(urls: Any) -> list[str]:
-    """All urls of a specification: `::`, `${NAME}`, braces and local globs in a string; a list stays as it is.
+    """All urls of a specification: `::`, `${NAME}`, `@000123`, braces and globs in a string or in those of a list.
+
+    In a list, commands (`pipe:`), files of the very name and items such as {"url": url} stay as they are.
 
     >>> expand_urls("a-{0..1}.tar::b.tar")
     ['a-0.tar', 'a-1.tar', 'b.tar']
-    >>> expand_urls(["a.tar", "b.tar"])
-    ['a.tar', 'b.tar']
+    >>> expand_urls(["a-{0..1}.tar", "pipe:cat {b,c}.tar"])
+    ['a-0.tar', 'a-1.tar', 'pipe:cat {b,c}.tar']
     """
     if isinstance(urls, (str, os.PathLike)):
         return expanded(urls)
-    return [_url_of(url) for url in urls]
+    return [url for item in urls for url in _urls_of(item)]
 
 
 def expand_source(source: Any, max_urls: int = MAX_URLS) -> list[Any]:
@@ -136,7 +138,7 @@ class ResampledShards(TorchIterable):
         max_urls: int = 1_000_000,
         empty_check: bool = True,
     ) -> None:
-        self.urls = [_url_of(url) for url in expand_source(urls, max_urls)]
+        self.urls = expand_urls(urls if isinstance(urls, (str, os.PathLike)) else expand_source(urls, max_urls))
         if empty_check and not self.urls:
             raise EmptyShardListError("the list of shards is empty (empty_check=True)", hint="check the urls")
         self.nshards = nshards
@@ -334,9 +336,9 @@ def _pass_in_pipeline(own: int) -> int:
     return report.epoch if in_force else own
 
 
-def _url_of(item: Any) -> str:
-    """The url of an item of a list: a string, a path or a {"url": url}."""
-    return as_url(item["url"] if isinstance(item, dict) else item)
+def _urls_of(item: Any) -> list[str]:
+    """What an item of a list stands for: a string, a path or a {"url": url}."""
+    return [as_url(item["url"])] if isinstance(item, dict) else expanded_element(as_url(item))
 
 
 def _plain(item: Any) -> Any:

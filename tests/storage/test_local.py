@@ -33,6 +33,11 @@ def test_a_missing_file_is_a_file_not_found_error_with_its_place(tmp_path):
     assert f"the path exists up to {tmp_path}" in str(caught.value)
 
 
+def test_a_url_without_its_colon_is_recognised():
+    with pytest.raises(MissingShardError, match=r"did you mean s3://bucket/a\.tar\?"):
+        open_local("s3//bucket/a.tar")
+
+
 def test_a_directory_where_a_file_should_be_is_an_error_with_the_cure(tmp_path):
     with pytest.raises(StorageError, match=r"directory, not a shard.*\*\.tar"):
         open_local(str(tmp_path))

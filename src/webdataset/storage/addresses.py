@@ -30,7 +30,7 @@ def parts_of(url: str, shown: str) -> SplitResult:
     if parts.scheme not in ("http", "https"):
         raise SecurityError(f"a redirect to a {parts.scheme or 'relative'}: url is refused", url=shown)
     if not parts.hostname or _CONTROL.search(parts.netloc) or port == 0:
-        raise StorageError("this url names no host", url=shown)
+        raise StorageError("this url names no host", url=shown, hint=f"write {parts.scheme}://host/path")
     return parts
 
 

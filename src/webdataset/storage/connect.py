@@ -39,6 +39,10 @@ Prepare = Callable[[str, str, dict[str, str]], dict[str, str]]
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 
 
+class ProxyDownError(OSError):
+    """The proxy itself cannot be reached."""
+
+
 @dataclass
 class Reply:
     """An answer of a server, its body still to be read."""
@@ -327,17 +331,20 @@ class _Connection(http.client.HTTPConnection):
 
     response_class = _Response
 
-    def __init__(self, host: str, port: int, timeout: float, watch: Watch) -> None:
+    def __init__(self, host: str, port: int, timeout: float, watch: Watch, *, is_proxy: bool) -> None:
         super().__init__(host, port, timeout=timeout)
         self._watch = watch
-        self._create_connection = functools.partial(_dialled, watch)  # where http.client gets its socket
+        # where http.client gets its socket
+        self._create_connection = functools.partial(_dialled_proxy if is_proxy else _dialled, watch)
 
 
 class _TlsConnection(_Connection):
     default_port = 443
 
-    def __init__(self, host: str, port: int, timeout: float, watch: Watch, *, name: str, tls: ssl.SSLContext) -> None:
-        super().__init__(host, port, timeout, watch)
+    def __init__(
+        self, host: str, port: int, timeout: float, watch: Watch, *, is_proxy: bool, name: str, tls: ssl.SSLContext
+    ) -> None:
+        super().__init__(host, port, timeout, watch, is_proxy=is_proxy)
         self._name = name
         self._tls = tls
 
@@ -355,11 +362,22 @@ def _connection(
     host, port = parts.hostname or "", addresses.port_of(parts)
     via, via_port = (proxy.hostname or "", proxy.port or 8080) if proxy is not None else (host, port)
     if parts.scheme == "http":
-        return _Connection(via, via_port, timeout, watch)
-    connection = _TlsConnection(via, via_port, timeout, watch, name=host, tls=_tls_for(cafile))
+        return _Connection(via, via_port, timeout, watch, is_proxy=proxy is not None)
+    tls = _tls_for(cafile)
+    connection = _TlsConnection(via, via_port, timeout, watch, is_proxy=proxy is not None, name=host, tls=tls)
     if proxy is not None:
         connection.set_tunnel(host, port, headers=addresses.proxy_headers(proxy))
     return connection
+
+
+def _dialled_proxy(watch: Watch, address: tuple[str, int], timeout: float, _source: Any = None) -> socket.socket:
+    try:
+        return _dialled(watch, address, timeout)
+    except OSError as exn:
+        if isinstance(exn, ConnectionAbortedError):
+            raise
+        reason = "no answer" if isinstance(exn, TimeoutError) else exn.strerror or type(exn).__name__
+        raise ProxyDownError(exn.errno, f"the proxy {address[0]}:{address[1]} cannot be reached ({reason})") from exn
 
 
 def _dialled(watch: Watch, address: tuple[str, int], timeout: float, _source: Any = None) -> socket.socket:

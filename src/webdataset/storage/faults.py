@@ -12,7 +12,7 @@ import threading
 from webdataset.errors import MissingShardError, StorageError
 from webdataset.redact import redacted
 
-from .connect import Reply
+from .connect import ProxyDownError, Reply
 
 RETRIES = 7
 """Tries in a row that bring nothing: with the pauses between them about ten seconds."""
@@ -32,7 +32,11 @@ _TUNNEL = re.compile(r"Tunnel connection failed: (\d+)(.*)")
 
 
 class GaveUpError(Exception):
-    """All tries are used up; says what the last one met."""
+    """All tries are used up; says what the last one met, and what to look at."""
+
+    def __init__(self, reason: str, hint: str = "") -> None:
+        super().__init__(reason)
+        self.hint = hint
 
 
 class Retries:
@@ -48,12 +52,12 @@ class Retries:
     def renew(self) -> None:
         self._failures = 0
 
-    def pause(self, reason: str, retry_after: float = 0.0, most: int | None = None) -> None:
-        """Wait a little longer each time; GaveUpError when the tries are used up."""
+    def pause(self, reason: str, retry_after: float = 0.0, most: int | None = None, hint: str = "") -> None:
+        """Wait a little longer each time; GaveUpError, with the hint, when the tries are used up."""
         self._failures += 1
         if self._failures > min(self.most, self.most if most is None else most):
             times = f", {self._failures} times in a row" if self._failures > 1 else ""
-            raise GaveUpError(reason + times)
+            raise GaveUpError(reason + times, hint)
         self.total += 1
         longest = min(LONGEST_PAUSE, self._first_pause * 2 ** (self._failures - 1))
         seconds = max(min(retry_after, LONGEST_RETRY_AFTER), random.uniform(longest / 2, longest))
@@ -65,8 +69,8 @@ class Retries:
         final = _final(error, url)
         if final is not None:
             raise final from None
-        never = isinstance(error, (socket.gaierror, ConnectionRefusedError)) and not reached
-        self.pause(described(error, seconds), most=CONTACT_RETRIES if never else None)
+        never = isinstance(error, (socket.gaierror, ConnectionRefusedError, ProxyDownError)) and not reached
+        self.pause(described(error, seconds), most=CONTACT_RETRIES if never else None, hint=_hint(error))
 
 
 def described(error: BaseException, seconds: float) -> str:
@@ -81,9 +85,19 @@ def described(error: BaseException, seconds: float) -> str:
         return "the connection was closed without an answer"
     if isinstance(error, http.client.HTTPException):
         return f"the answer is not HTTP ({type(error).__name__})"
+    if isinstance(error, ProxyDownError):
+        return str(error.strerror)
     if tunnel := _TUNNEL.match(str(error)):
         return f"the proxy answers {tunnel[1]}{tunnel[2]}"
     return f"the connection failed ({getattr(error, 'strerror', None) or type(error).__name__})"
+
+
+def _hint(error: BaseException) -> str:
+    if isinstance(error, ProxyDownError):
+        return "check http_proxy, https_proxy and no_proxy, or proxy="
+    if isinstance(error, socket.gaierror):
+        return "check the name of the host, and the network"
+    return "check host and port" if isinstance(error, ConnectionRefusedError) else ""
 
 
 def status_error(reply: Reply, url: str) -> StorageError:

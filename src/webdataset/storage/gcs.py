@@ -14,6 +14,7 @@ from webdataset.settings import settings
 
 from .client import Client, ClientStore, Cure, Query, bucket_and_key, pages, query_text, quoted
 from .google import google_token
+from .http import Version, version_read
 from .requests import Answer
 from .uploads import Parts, PartsUpload
 
@@ -62,6 +63,10 @@ class GcsClient(Client):
         """The size of the object in bytes."""
         answer = self.ask("GET", lambda: self.address([("fields", "size")]))
         return int(self._json(answer).get("size", 0))
+
+    def stated(self) -> Version:
+        """What the store says of the object; its name for the version is the one that reading gives."""
+        return version_read(self.part(0, 1, None)) if self.size() else Version.named(0, None)
 
     def list(self) -> Iterator[tuple[str, int]]:
         return pages("", self._page, self.url)

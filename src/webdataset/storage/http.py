@@ -258,7 +258,7 @@ class HttpStream(io.BufferedIOBase):
                 self._check_open()
                 self._again(exn)
             except GaveUpError as exn:
-                raise self._early(str(exn)) from None
+                raise self._early(str(exn), exn.hint) from None
         self._accept(reply)
 
     def _again(self, error: BaseException) -> None:
@@ -266,7 +266,7 @@ class HttpStream(io.BufferedIOBase):
         try:
             self._retries.after(error, self._connector.read_timeout, self.url, reached=reached)
         except GaveUpError as exn:
-            raise self._early(str(exn)) from None
+            raise self._early(str(exn), exn.hint) from None
 
     def _range_headers(self) -> dict[str, str]:
         if not self.position and self._stop is None:
@@ -325,18 +325,18 @@ class HttpStream(io.BufferedIOBase):
         try:
             self._retries.pause(reason)
         except GaveUpError as exn:
-            raise self._early(str(exn)) from None
+            raise self._early(str(exn), exn.hint) from None
 
     def _check_open(self) -> None:
         """Another thread may have closed the stream under this one's read."""
         if self._retries.stopped.is_set():
             raise ValueError("I/O operation on closed file")
 
-    def _early(self, reason: str) -> StorageError:
+    def _early(self, reason: str, hint: str = "") -> StorageError:
         if self.version is None:
-            return StorageError(f"cannot read: {reason}", url=self.url)
+            return StorageError(f"cannot read: {reason}", url=self.url, hint=hint)
         of = "" if self.length is None else f" of {self.length}"
-        return StorageError(f"ends early: got {self.position}{of} bytes, then {reason}", url=self.url)
+        return StorageError(f"ends early: got {self.position}{of} bytes, then {reason}", url=self.url, hint=hint)
 
     def _drop(self) -> None:
         reply, self._reply = self._reply, None
@@ -361,13 +361,18 @@ class HttpObject:
         if answer.status == 200:
             length, validator = answer.headers.get("Content-Length"), validator_in(answer.headers.get)
             return Version.named(int(length) if length and length.isdecimal() else None, validator, validator)
-        with self.part(0, 1, None) as stream:
-            stream.read()
-            assert stream.version is not None
-            return stream.version
+        return version_read(self.part(0, 1, None))
 
     def explained(self, exn: StorageError) -> bool:  # noqa: ARG002 - the first answer says all there is
         return False
+
+
+def version_read(part: HttpStream) -> Version:
+    """What the answer to a request for some bytes says of the whole object."""
+    with part:
+        part.read()
+    assert part.version is not None
+    return part.version
 
 
 def tell(report: Report, received: int, retried: int) -> None:

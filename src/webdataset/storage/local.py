@@ -5,12 +5,15 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 from typing import BinaryIO, cast
 
 from webdataset.errors import MissingShardError, SecurityError, StorageError
 from webdataset.settings import settings
 
 from .urls import local_path
+
+_SCHEME_WITHOUT_COLON = re.compile(r"(https?|s3|gs|gcs|az|abfss?|hf|ais|ssh|sftp|scp)//")
 
 
 def open_local(url: str, mode: str = "rb", *, buffering: int = -1) -> BinaryIO:
@@ -75,6 +78,8 @@ def _translated(exn: OSError, path: str, url: str) -> StorageError:
 
 
 def _missing_hint(path: str) -> str:
+    if scheme := _SCHEME_WITHOUT_COLON.match(path):
+        return f"did you mean {scheme[1]}://{path[scheme.end() :]}?"
     folder = os.path.dirname(os.path.abspath(path))
     while folder and not os.path.isdir(folder):
         folder = os.path.dirname(folder)

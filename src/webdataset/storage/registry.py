@@ -90,10 +90,15 @@ def check_mode(mode: str) -> None:
 
 def unknown_scheme(url: str, known: Any) -> ValueError:
     """What to say about a url nobody can open."""
+    import difflib
+
     from webdataset.redact import redacted
 
-    names = ", ".join(sorted(name for name in known if name and not name.startswith("_")))
+    scheme = scheme_of(url)
+    names = sorted(name for name in known if name and not name.startswith("_"))
+    close = difflib.get_close_matches(scheme, names, n=1)
     return ValueError(
-        f"{redacted(url)}: no gopen handler defined for the scheme {scheme_of(url)!r}; known are {names}; "
+        f"{redacted(url)}: no gopen handler defined for the scheme {scheme!r}"
+        f"{f' (did you mean {close[0]}:?)' if close else ''}; known are {', '.join(names)}; "
         'add one with gopen_schemes["name"] = function(url, mode, bufsize), or write ./ before a file name with a colon'
     )

@@ -101,4 +101,4 @@ def _again(budget: Retries, error: BaseException, seconds: float, url: str) -> N
     try:
         budget.after(error, seconds, url)
     except GaveUpError as exn:
-        raise StorageError(f"cannot reach the server: {exn}", url=url) from None
+        raise StorageError(f"cannot reach the server: {exn}", url=url, hint=exn.hint) from None

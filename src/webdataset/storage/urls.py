@@ -25,6 +25,7 @@ __all__ = [
     "braceexpand",
     "check_url_from_data",
     "expanded",
+    "expanded_element",
     "is_local",
     "local_path",
     "scheme_of",
@@ -43,6 +44,8 @@ _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 # `::` separates urls, but not inside the brackets of an IPv6 host such as http://[::1]:8000/.
 _SEPARATOR = re.compile(r"::(?![0-9A-Fa-f:.%]*\])")
+# Without one of these a url stands for itself alone.
+_MEANING = re.compile(r"[{*?[@]|::|\$\{")
 _COUNT = re.compile(r"@(0\d{2,})(?=\.|$)")
 
 
@@ -114,6 +117,20 @@ def expanded(spec: str | os.PathLike[str]) -> list[str]:
         for url in braceexpand(part, escape=_DRIVE.match(part) is None, limit=MAX_URLS - len(urls)):
             urls += _globbed(url)
     return urls
+
+
+def expanded_element(url: str) -> list[str]:
+    """What one element of a list of urls stands for: the same as alone, but commands and existing files are themselves.
+
+    >>> expanded_element("x-{a,b}.tar"), expanded_element("pipe:awk '{print $1,$2}' x")
+    (['x-a.tar', 'x-b.tar'], ["pipe:awk '{print $1,$2}' x"])
+    """
+    if _MEANING.search(url) is None or scheme_of(url) == "pipe" or os.path.lexists(local_path(url) or ""):
+        return [url]
+    try:
+        return expanded(url)
+    except UnbalancedBracesError:  # older versions took every element as it is
+        return [url]
 
 
 def _counted(text: str) -> str:
