@@ -315,3 +315,8 @@ def test_fused_and_separate_reading_agree(tmp_path_factory, names):
         streams = url_opener([{"url": str(path)}])
         apart = list(group_by_keys(tar_file_expander(streams), handler=wds.ignore_and_continue))
     assert fused == apart
+
+
+def test_a_shard_that_begins_with_a_name_without_a_key_gives_no_sample_for_it(make_shard):
+    shard = make_shard(files=[(".txt", b"hidden"), (".cls", b"1"), ("a.txt", b"x")])
+    assert [sample["__key__"] for sample in wds.WebDataset(shard, shardshuffle=False)] == ["a"]

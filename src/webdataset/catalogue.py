@@ -81,6 +81,7 @@ class Catalogue:
 
     def _hold_nothing(self) -> None:
         self._held: OrderedDict[int, ShardIndex] = OrderedDict()
+        self._samples_held = 0
         self._hashes: dict[int, Array] = {}
         self._lock = threading.Lock()
 
@@ -110,10 +111,11 @@ class Catalogue:
                 return index
         index = self._loaded(shard)
         with self._lock:
-            self._held[shard] = index
-            samples = sum(held.samples for held in self._held.values())
-            while len(self._held) > INDICES_HELD and samples > SAMPLES_HELD:
-                samples -= self._held.popitem(last=False)[1].samples
+            if shard not in self._held:  # another thread may have been faster
+                self._held[shard] = index
+                self._samples_held += index.samples
+            while len(self._held) > INDICES_HELD and self._samples_held > SAMPLES_HELD:
+                self._samples_held -= self._held.popitem(last=False)[1].samples
         return index
 
     def find(self, key: str) -> int:

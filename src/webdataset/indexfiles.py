@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, cast
 
 from .codecs.compression import compression_of_name
 from .errors import MissingShardError, ShardError, StorageError, WebDatasetError
@@ -23,7 +23,7 @@ from .storage.publish import AtomicFile
 from .storage.ranges import object_size_and_version
 from .storage.streams import arriving
 from .storage.urls import local_path, scheme_of
-from .tar.index import Grouped, ShardIndex
+from .tar.index import IndexBuilder, ShardIndex
 from .tar.scan import PlaceScan
 from .tariterators import Grouping, SplitName, base_plus_ext
 
@@ -56,13 +56,11 @@ def make_index(url: str, *, keys: SplitName = base_plus_ext) -> ShardIndex:
     try:
         with _opened(url, path) as (stream, state):
             scan = PlaceScan(stream, url=url, report=report)
-            samples = list(_grouped(grouping, scan, url))
+            builder = _built(grouping, scan, url)
             size, version = state()
     except ShardError as error:
         raise _with_cure(error.at(url=url)) from None
-    return ShardIndex.from_entries(
-        samples, size=size, version=version, self_contained=scan.self_contained, rule=rule_name(keys)
-    )
+    return builder.index(size=size, version=version, self_contained=scan.self_contained, rule=rule_name(keys))
 
 
 def kept_index(
@@ -179,13 +177,14 @@ def rule_name(keys: SplitName) -> str | None:
 # -- making --------------------------------------------------------------------------------------------
 
 
-def _grouped(grouping: Grouping, scan: PlaceScan, url: str) -> Iterator[Grouped]:
+def _built(grouping: Grouping, scan: PlaceScan, url: str) -> IndexBuilder:
     """Samples exactly as reading makes them: the same grouping, with places instead of data."""
-    windows: Any = scan.windows()
+    builder = IndexBuilder()
+    add, windows = builder.add, cast(Any, scan.windows())
     for sample in grouping.samples(windows, {"__url__": url}):
-        key = sample.pop("__key__")
-        del sample["__url__"]
-        yield key, list(sample.items())
+        names, values = [*sample], [*sample.values()]
+        add(values[0], names[2:], values[2:])
+    return builder
 
 
 @contextlib.contextmanager

@@ -41,6 +41,8 @@ MAX_KEYS_REMEMBERED = 1 << 20
 MAX_FIELDS_REMEMBERED = 4096
 
 _SKIP_META = re.compile(r"__[^/]*__($|/)")
+_NO_KEY: Any = object()
+"""What no name gives: names may give an empty key, or none."""
 
 
 def base_plus_ext(path: str) -> tuple[str | None, str | None]:
@@ -168,7 +170,7 @@ class Grouping:
         report, split = self.report, self.split
         field_of: dict[str, tuple[str, int]] = {}
         seen: dict[str, int] = {}
-        key, fields, count = "", 0, 0
+        key, fields, count = _NO_KEY, 0, 0
         prefix: str | None
         sample: Sample = {}
         try:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from webdataset.errors import ShardError
 
 from .header import BLOCK, decoded, padding
-from .scan import Place
+from .places import Place
 
 if TYPE_CHECKING:
     import numpy
@@ -35,8 +35,8 @@ KEYS_TOGETHER = 1024
 ALIGNED = 8
 _FRONT = struct.Struct("<8sII")
 
-Grouped = tuple[str, Sequence[tuple[str, Place]]]
-"""A sample: its key, and field and place of each member."""
+Grouped = tuple[str, Sequence[str], Sequence[Place]]
+"""A sample: its key, its fields, and the place of each."""
 
 
 class IndexedMember(NamedTuple):
@@ -52,7 +52,7 @@ class ShardIndex:
     """The samples of one shard: `starts[i]` to `starts[i + 1]` are the bytes of sample i, a piece of tar by itself.
 
     >>> place = Place("a.txt", 0, 512, 5, 1024)
-    >>> index = ShardIndex.from_entries([("a", [("txt", place)])], size=2048)
+    >>> index = ShardIndex.from_entries([("a", ["txt"], [place])], size=2048)
     >>> index.samples, index.starts.tolist(), index.key(0), index.find("a")
     (1, [0, 1024], 'a', 0)
     >>> index.members(0)
@@ -86,8 +86,10 @@ class ShardIndex:
         rule: str | None = None,
     ) -> ShardIndex:
         """The index of samples in the order of the shard, which is `size` bytes long."""
-        head = {"samples": 0, "size": size, "version": version, "self_contained": self_contained, "rule": rule}
-        return cls.from_bytes(_Builder(samples).file(head))
+        builder = IndexBuilder()
+        for sample in samples:
+            builder.add(*sample)
+        return builder.index(size=size, version=version, self_contained=self_contained, rule=rule)
 
     @classmethod
     def from_bytes(cls, data: Any, *, url: str | None = None) -> ShardIndex:
@@ -99,9 +101,10 @@ class ShardIndex:
         if len(text) != length or zlib.crc32(text) != checksum:
             raise _damaged("the index is damaged: its header's checksum is wrong", url)
         head = json.loads(text)
-        if head["length"] != len(data):
-            raise _damaged(f"the index is cut: it has {len(data)} of {head['length']} bytes", url)
-        return cls(head, _Columns(data, head["columns"], url))
+        start = _FRONT.size + length
+        if start + head["length"] != len(data):
+            raise _damaged(f"the index is cut: it has {len(data)} of {start + head['length']} bytes", url)
+        return cls(head, _Columns(data, start, head["columns"], url))
 
     def to_bytes(self) -> bytes:
         """The index as it is kept in a file."""
@@ -174,8 +177,7 @@ class ShardIndex:
 
     @cached_property
     def _layouts(self) -> list[list[tuple[str, str, int, int | None]]]:
-        text = zlib.decompress(self._columns.raw("layouts")).decode("utf-8", "surrogatepass")
-        return json.loads(text)  # type: ignore[no-any-return]
+        return json.loads(zlib.decompress(self._columns.raw("layouts")))  # type: ignore[no-any-return]
 
     @cached_property
     def _kinds(self) -> Array:
@@ -224,15 +226,16 @@ def key_hash(key: str) -> int:
 class _Columns:
     """The columns of a file, checked when they are first used."""
 
-    def __init__(self, data: Any, table: dict[str, list[Any]], url: str | None) -> None:
+    def __init__(self, data: Any, start: int, table: dict[str, list[Any]], url: str | None) -> None:
         self.data = data
+        self._start = start
         self._table = table
         self._url = url
         self._checked: set[str] = set()
 
     def raw(self, name: str) -> memoryview:
-        start, length, checksum, _ = self._table[name]
-        column = memoryview(self.data)[start : start + length]
+        place, length, checksum, _ = self._table[name]
+        column = memoryview(self.data)[self._start + place :][:length]
         if name not in self._checked:
             if zlib.crc32(column) != checksum:
                 raise _damaged(f"the index is damaged: the checksum of its column {name!r} is wrong", self._url)
@@ -245,57 +248,65 @@ class _Columns:
         return np.frombuffer(self.raw(name), self._table[name][3])
 
 
-class _Builder:
-    """Collects the columns of an index."""
+class IndexBuilder:
+    """Makes an index, sample by sample.
 
-    def __init__(self, samples: Iterable[Grouped]) -> None:
+    >>> builder = IndexBuilder()
+    >>> builder.add("a", ["txt"], [Place("a.txt", 0, 512, 5, 1024)])
+    >>> builder.index(size=2048).samples
+    1
+    """
+
+    def __init__(self) -> None:
         self._keys: list[str] = []
         self._starts: list[int] = []
+        self._end = 0
         self._sizes: list[int] = []
         self._kinds: list[int] = []
         self._layouts: dict[tuple[Any, ...], int] = {}
-        end = 0
-        for key, members in samples:
-            end = self._add(key, members)
-        self._starts.append(end)
 
-    def _add(self, key: str, members: Sequence[tuple[str, Place]]) -> int:
-        here = members[0][1].offset
+    def add(self, key: str, fields: Sequence[str], places: Sequence[Place]) -> None:
+        """Append a sample: its key, its fields, and the place of each."""
+        here = places[0][1]
         self._keys.append(key)
         self._starts.append(here)
-        length, layout = len(key), []
-        for field, (name, _, data_offset, size, end, whole) in members:
-            ending = name[length:] if name.startswith(key) else "\0" + name
-            stored = None if whole else end - data_offset
-            layout.append((field, ending, (data_offset - here) // BLOCK, stored))
-            self._sizes.append(size)
+        layout: list[Any] = [tuple(fields)]
+        sizes, stem = self._sizes, key + "."
+        for field, (name, _, data_offset, size, end, whole) in zip(fields, places, strict=True):
+            sizes.append(size)
+            # what is usual is not noted: a name that is key and field, one header, data that are the content
+            if name != stem + field or data_offset - here != BLOCK or not whole:
+                ending = name[len(key) :] if name.startswith(key) else "\0" + name
+                stored = None if whole else end - data_offset
+                layout.append((field, ending, (data_offset - here) // BLOCK, stored))
             here = end
         self._kinds.append(self._layouts.setdefault(tuple(layout), len(self._layouts)))
-        return here
+        self._end = here
 
-    def file(self, head: dict[str, Any]) -> bytes:
-        """The whole file."""
-        columns = dict(self._columns())
-        head = head | {"samples": len(self._keys), "columns": {}, "length": 0}
-        # The header names places that depend on its own length: leave it enough room.
-        room = len(_json(head)) + 100 * (len(columns) + 1)
-        place = -(-(_FRONT.size + room) // ALIGNED) * ALIGNED
-        parts = []
-        for name, (data, kind) in columns.items():
-            head["columns"][name] = [place, len(data), zlib.crc32(data), kind]
+    def index(
+        self, *, size: int, version: str | None = None, self_contained: bool = True, rule: str | None = None
+    ) -> ShardIndex:
+        """The index of what was added, of a shard of `size` bytes."""
+        head = {"size": size, "version": version, "self_contained": self_contained, "rule": rule}
+        return ShardIndex.from_bytes(self._file(head))
+
+    def _file(self, head: dict[str, Any]) -> bytes:
+        parts, table, length = [], {}, 0
+        for name, (data, kind) in self._columns():
+            table[name] = [length, len(data), zlib.crc32(data), kind]
             parts.append(data + bytes(-len(data) % ALIGNED))
-            place += len(parts[-1])
-        head["length"] = place
-        text = _json(head)
-        text += b" " * (place - sum(map(len, parts)) - _FRONT.size - len(text))
+            length += len(parts[-1])
+        head = head | {"samples": len(self._keys), "length": length, "columns": table}
+        text = json.dumps(head, separators=(",", ":")).encode()
+        text += b" " * (-(_FRONT.size + len(text)) % ALIGNED)
         return b"".join([_FRONT.pack(MAGIC, len(text), zlib.crc32(text)), text, *parts])
 
     def _columns(self) -> Iterator[tuple[str, tuple[bytes, str]]]:
         import numpy as np
 
-        yield "starts", _packed(np.array(self._starts, np.uint64) // BLOCK, 4)
-        layouts = json.dumps(list(self._layouts), ensure_ascii=False, separators=(",", ":"))
-        yield "layouts", (zlib.compress(layouts.encode("utf-8", "surrogatepass")), "")
+        yield "starts", _packed(np.array([*self._starts, self._end], np.uint64) // BLOCK, 4)
+        layouts = json.dumps([_explicit(*layout) for layout in self._layouts], separators=(",", ":"))
+        yield "layouts", (zlib.compress(layouts.encode()), "")
         if len(self._layouts) > 1:
             yield "kinds", _packed(np.array(self._kinds, np.uint64))
         yield "sizes", _packed(np.array(self._sizes, np.uint64))
@@ -314,16 +325,18 @@ class _Builder:
         return blocks, [zlib.crc32(key) for key in encoded]
 
 
+def _explicit(fields: Sequence[str], *unusual: tuple[str, str, int, int | None]) -> list[Any]:
+    """A layout with an entry for every member."""
+    known = {entry[0]: entry for entry in unusual}
+    return [known.get(field, (field, "." + field, 1, None)) for field in fields]
+
+
 def _packed(values: Array, least: int = 1) -> tuple[bytes, str]:
     """The numbers in as few bytes as the largest needs, at least so many each; and how to read them."""
     largest = int(values.max()) if len(values) else 0
     width = next(width for width in (1, 2, 4, 8) if width >= least and largest < 1 << 8 * width)
     kind = f"<u{width}"
     return values.astype(kind).tobytes(), kind
-
-
-def _json(head: dict[str, Any]) -> bytes:
-    return json.dumps(head, separators=(",", ":")).encode()
 
 
 def _damaged(message: str, url: str | None) -> ShardError:

@@ -21,7 +21,7 @@ SLASH = ord("/")
 CACHE = 10_000
 
 # Name, size, checksum, type, magic, and the first byte of the prefix.
-_FIELDS = Struct("100s24x12s12x8sB100x6s82xB166x").unpack_from
+FIELDS = Struct("100s24x12s12x8sB100x6s82xB166x").unpack_from
 _MTIME = re.compile(rb"(?:[0-9][0-9] mtime=[0-9]+(?:\.[0-9]+)?\n)+")
 
 
@@ -33,8 +33,8 @@ class PlainMembers:
     """
 
     def __init__(self, limits: Limits) -> None:
-        self._sums = _Sums()
-        self._sizes = _Sizes(limits.max_member_bytes)
+        self._sums = Sums()
+        self._sizes = Sizes(limits.max_member_bytes)
         self._max_name = limits.max_name_bytes
 
     def one_by_one(self, cursor: Cursor, out: list[MemberTuple]) -> tuple[str, int, int] | None:
@@ -44,7 +44,7 @@ class PlainMembers:
         its size, with the cursor at its data.
         """
         buffer, base, place = cursor.buffer, cursor.base, cursor.place
-        sums, sizes, fields, checksum = self._sums, self._sizes, _FIELDS, adler32
+        sums, sizes, fields, checksum = self._sums, self._sizes, FIELDS, adler32
         begin, last, path = place, len(buffer) - BLOCK, b""
         while place <= last:
             name, size_field, sum_field, kind, magic, prefix = fields(buffer, place)
@@ -59,7 +59,7 @@ class PlainMembers:
             if kind and kind != REGULAR:
                 if place != begin or following > last or size <= 0:
                     break
-                told = _told(kind, buffer[place + BLOCK : following], size)
+                told = told_name(kind, buffer[place + BLOCK : following], size)
                 if told is None or len(told) > self._max_name:
                     break
                 path, place = told, following
@@ -84,7 +84,7 @@ class PlainMembers:
         return None
 
 
-class _Sums(dict[bytes, int]):
+class Sums(dict[bytes, int]):
     """Checksum field -> what adler32's low half must be for the whole header, -1 if that cannot tell."""
 
     def __missing__(self, field: bytes) -> int:
@@ -95,7 +95,7 @@ class _Sums(dict[bytes, int]):
         return _remember(self, field, low_half if 0 < low_half < 65521 else -1)
 
 
-class _Sizes(dict[bytes, int]):
+class Sizes(dict[bytes, int]):
     """Size field -> size, -1 if it is unusual."""
 
     def __init__(self, limit: int) -> None:
@@ -118,7 +118,7 @@ def _remember(cache: dict[bytes, int], field: bytes, value: int) -> int:
     return value
 
 
-def _told(kind: int, data: bytes, size: int) -> bytes | None:
+def told_name(kind: int, data: bytes, size: int) -> bytes | None:
     """The name that an extended header tells, empty if it tells none; None if it tells something else."""
     if kind == LONG_NAME:
         return until_nul(data) or None

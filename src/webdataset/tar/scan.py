@@ -11,31 +11,16 @@ from webdataset.reports import Report, current_report
 
 from .archive import Archive, Member, ends_early
 from .cursor import Cursor, Readable
-from .header import BLOCK, decoded, padding
+from .header import decoded, padding
 from .limits import Limits
-from .plain import MemberTuple, PlainMembers
-from .vector import ENOUGH, numpy_or_none, read_at_once
+from .places import Place, PlainHeaders
 
 WINDOW = 4096
-LARGE_WINDOW = 256 << 10
+LARGE_WINDOW = 128 << 10
+MEMBERS_TOGETHER = 1000
 JUMP = 64 << 10
-BIG = 32 << 10
+BIG = 16 << 10
 """From this size on it is cheaper to jump over data than to read them."""
-
-
-class Place(NamedTuple):
-    """Where a regular member is in its archive."""
-
-    name: str
-    offset: int
-    """Where its first header begins."""
-    data_offset: int
-    size: int
-    """How many bytes its content has."""
-    end: int
-    """Where its padding ends."""
-    whole: bool = True
-    """Whether its content stands in the archive as it is; a sparse file's does not."""
 
 
 class Entry(NamedTuple):
@@ -76,8 +61,11 @@ def scan_members(
     return _entries(Archive(Cursor(stream), limits, report, url), stream)
 
 
+Found = list[tuple[str, int, Place]]
+
+
 class PlaceScan:
-    """The places of all regular members, found by the headers alone; some ten times as fast as `scan_members`.
+    """The places of all regular members, found by the headers alone; several times as fast as `scan_members`.
 
     `windows()` gives them in lists of `(name, offset, place)`, the shape in which a reader gives members and data.
 
@@ -100,67 +88,54 @@ class PlaceScan:
         self._cursor = Cursor(stream)
         self._archive = Archive(self._cursor, limits, report, url)
         self._jump = _jumper(stream, self._cursor, BIG)
-        self._plain = PlainMembers(limits)
-        self._limit = limits.max_member_bytes
+        self._headers = PlainHeaders(limits)
         self._window = WINDOW
-        self._numpy = numpy_or_none()
 
-    def windows(self) -> Iterator[list[tuple[str, int, Place]]]:
+    def windows(self) -> Iterator[Found]:
         """The regular members, in the archive's order."""
         cursor, archive = self._cursor, self._archive
+        found: Found = []
         try:
-            while cursor.left or cursor.fill(self._window):
-                self._window = min(4 * self._window, LARGE_WINDOW)
-                found: list[tuple[str, int, Place]] = []
-                while cursor.left:
-                    self._members(found)
-                if found:
+            while cursor.place < len(cursor.buffer) or cursor.fill(self._window):
+                self._members(found)
+                if len(found) >= MEMBERS_TOGETHER:
                     yield found
+                    found = []
         except ShardError as error:
             raise error.at(url=archive.url) from None
+        if found:
+            yield found
         archive.finish()
 
-    def _members(self, found: list[tuple[str, int, Place]]) -> None:
-        """Take members off the window, until it is used up or after one that is not plain."""
+    def _members(self, found: Found) -> None:
+        """Take members off the window: plain ones up to its end, or one that is not."""
         cursor, archive = self._cursor, self._archive
         if archive.plain:
-            members: list[MemberTuple] = []
-            if self._numpy is not None and cursor.left >= ENOUGH:
-                read_at_once(self._numpy, cursor, members, self._limit)
-            cut = self._plain.one_by_one(cursor, members)
-            if members or cut is not None:
+            end = self._headers.one_by_one(cursor, found)
+            if end is not None:
                 archive.zeros = 0
-                _add_neighbours(found, members, cursor.offset if cut is None else cut[1])
-            if cut is not None:
-                name, offset, size = cut
-                self._add(found, Place(name, offset, cursor.offset, size, cursor.offset + size + padding(size)))
-                return
-            if not cursor.left:
+                self._pass_over(end, found[-1][2])
                 return
         member = archive.step()
         self.self_contained = self.self_contained and archive.plain
         if member is not None:
             end = member.data_offset + member.stored + padding(member.stored)
             place = Place(member.name, member.offset, member.data_offset, member.size, end, member.pieces is None)
-            self._add(found if member.is_regular else [], place)
+            if member.is_regular:
+                found.append((place.name, place.offset, place))
+            self._pass_over(end, place)
 
-    def _add(self, found: list[tuple[str, int, Place]], place: Place) -> None:
-        """Note a member whose data are at the cursor, and pass over them."""
-        found.append((place.name, place.offset, place))
-        ahead = place.end - self._cursor.offset
-        if ahead >= BIG:
-            self._window = WINDOW
+    def _pass_over(self, end: int, place: Place) -> None:
+        """Go to the end of a member, with a window for what may come there: more of the same kind."""
+        cursor = self._cursor
+        ahead = end - cursor.base - cursor.place
+        if not ahead:
+            return
+        self._window = WINDOW if ahead >= BIG else LARGE_WINDOW
         passed = self._jump(ahead)
         if passed < ahead:
-            raise ends_early("the member", passed, ahead).at(offset=place.offset, member=place.name)
-
-
-def _add_neighbours(found: list[tuple[str, int, Place]], members: list[MemberTuple], end: int) -> None:
-    """Places of members that follow each other, up to `end`, with nothing in between."""
-    stops = [offset for _, offset, _ in members[1:]] + [end]
-    for (name, offset, data), stop in zip(members, stops, strict=bool(members)):
-        size = len(data)
-        found.append((name, offset, Place(name, offset, stop - size - (-size % BLOCK), size, stop)))
+            there = place.size - (ahead - passed) + padding(place.size)
+            raise ends_early("the member", there, end - place.data_offset).at(offset=place.offset, member=place.name)
 
 
 def _entries(archive: Archive, stream: Any) -> Iterator[Entry]:
