@@ -12,6 +12,7 @@
     ├── SecurityError               refused because it could run code or leave its bounds (also ValueError)
     │   └── UnsafePickleError       ... a pickle that names more than plain data  (also pickle.UnpicklingError)
     ├── EmptyDatasetError           no sample at all                              (also ValueError)
+    ├── WorkerError                 a loader's worker process died                (also RuntimeError)
     └── MissingPackageError         an optional package is needed                 (also ImportError)
 
     ShardWarning                    what strict mode turns into an error          (a UserWarning)
@@ -142,6 +143,10 @@ class UnsafePickleError(SecurityError, pickle.UnpicklingError):
 
 class EmptyDatasetError(WebDatasetError, ValueError):
     """A dataset, or a worker's part of it, gave no sample at all."""
+
+
+class WorkerError(WebDatasetError, RuntimeError):
+    """A worker process of a loader died; the message says which, and of what."""
 
 
 class MissingPackageError(WebDatasetError, ImportError):

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
-import weakref
-from collections.abc import Iterator
 from typing import Any, Self
 
-from .errors import MissingPackageError
 from .fluid import FluidInterface
+from .mailbox import Mailbox
 from .pipeline import DataPipeline
+from .processloader import process_loader
 from .reports import Report
 from .threadloader import ThreadLoader
 
@@ -29,27 +26,24 @@ class WebLoader(DataPipeline, FluidInterface):
     def __init__(self, dataset: Any, *args: Any, workers: str = "process", **kw: Any) -> None:
         if workers not in ("process", "thread"):
             raise ValueError(f'workers must be "process" or "thread", got {workers!r}')
-        make = _data_loader if workers == "process" else ThreadLoader
-        super().__init__(make(dataset, *args, **kw))
-        in_processes = workers == "process" and isinstance(dataset, DataPipeline)
-        self._worker_reports = _Reports() if in_processes else None
-        if self._worker_reports is not None:
-            dataset._report_folder = self._worker_reports.folder
-
-    def iterator1(self) -> Iterator[Any]:
-        if self._worker_reports is not None:
-            self._worker_reports.clear()
-        return super().iterator1()
+        in_processes = workers == "process"
+        self._mailbox = Mailbox() if in_processes and isinstance(dataset, DataPipeline) else None
+        if self._mailbox is not None:
+            dataset._report_folder = self._mailbox.folder
+        if in_processes:
+            super().__init__(process_loader(dataset, *args, mailbox=self._mailbox, **kw))
+        else:
+            super().__init__(ThreadLoader(dataset, *args, **kw))
 
     def stats(self) -> dict[str, Any]:
         """What the latest pass read, skipped and dropped, over all workers, and why."""
         total = Report()
         total.add(super().stats())
         loader = self.pipeline[0]
-        if self._worker_reports is not None and loader.num_workers > 0:
-            for report in self._worker_reports:
+        if self._mailbox is not None and loader.num_workers > 0:
+            for report in self._mailbox.reports():
                 total.add(report)
-        elif self._worker_reports is not None:
+        elif self._mailbox is not None:
             total.add(loader.dataset.stats())
         return total.as_dict()
 
@@ -59,34 +53,3 @@ class WebLoader(DataPipeline, FluidInterface):
         if callable(inner):
             inner(epoch)
         return super().set_epoch(epoch)
-
-
-class _Reports:
-    """A folder in which workers leave their reports; it goes when the last loader that shares it goes."""
-
-    def __init__(self) -> None:
-        import shutil
-        import tempfile
-
-        self.folder = tempfile.mkdtemp(prefix="webdataset-reports-")
-        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        for name in sorted(os.listdir(self.folder)):
-            if name.endswith(".json"):
-                with open(os.path.join(self.folder, name), encoding="utf-8") as file:
-                    yield json.load(file)
-
-    def clear(self) -> None:
-        """Forget the workers of an earlier pass."""
-        for name in os.listdir(self.folder):
-            os.unlink(os.path.join(self.folder, name))
-
-
-def _data_loader(*args: Any, **kw: Any) -> Any:
-    try:
-        from torch.utils.data import DataLoader
-    except ImportError as exn:
-        hint = 'pip install torch, or use threads: WebLoader(..., workers="thread")'
-        raise MissingPackageError("worker processes need torch's DataLoader", hint=hint) from exn
-    return DataLoader(*args, **kw)
