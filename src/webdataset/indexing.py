@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .catalogue import Catalogue, Shard
 from .errors import ShardError, WebDatasetError
@@ -24,10 +25,10 @@ from .indexfiles import (
     fits_version,
     full_url,
     index_place,
-    kept_index,
     make_index,
     rule_name,
 )
+from .indexjobs import IndexProcesses, index_facts
 from .reports import current_report
 from .settings import settings
 from .shardlists import expand_urls
@@ -35,13 +36,14 @@ from .storage.ranges import object_size_and_version
 from .storage.urls import as_url, local_path
 from .tariterators import SplitName, base_plus_ext
 
-if TYPE_CHECKING:
-    from concurrent.futures import Executor, Future
-
 __all__ = ["Catalogue", "Shard", "StaleIndexError", "catalogue_of", "check_fits", "find_index", "index", "make_index"]
 
 REMOTE_JOBS = 16
+TRIAL_SECONDS = 0.2
+WORTH_SECONDS = 5.0
+"""Other processes are started when this time has passed and the rest would take more than that."""
 Progress = Callable[[int, int, str], Any]
+Facts = tuple[int, int, str | None]
 
 
 def index(
@@ -153,26 +155,56 @@ class _Work:
         return fits_version(row.version, file_version(path))
 
     def _made(self, numbers: list[int], jobs: int | None) -> Iterator[tuple[int, Shard | Exception]]:
-        remote = any(local_path(self.urls[number]) is None for number in numbers)
-        workers = min(len(numbers), jobs or (REMOTE_JOBS if remote else 1))
-        if workers <= 1:
-            for number in numbers:
-                yield number, self._row(self.urls[number])
+        """What is made of these shards, as it comes."""
+        local = [number for number in numbers if local_path(self.urls[number]) is not None]
+        away = [number for number in numbers if local_path(self.urls[number]) is None]
+        if away:
+            yield from self._side_by_side(away, jobs or REMOTE_JOBS, self._facts)
+        started = time.monotonic()
+        for done, number in enumerate(local):
+            yield number, self._row(number, self._facts)
+            taken, left = time.monotonic() - started, len(local) - done - 1
+            workers = min(left, jobs or settings.processors)
+            if workers > 1 and taken > TRIAL_SECONDS and taken / (done + 1) * left > WORTH_SECONDS and self._plain:
+                break
+        else:
             return
-        from concurrent.futures import ThreadPoolExecutor
-
-        with ThreadPoolExecutor(workers, "webdataset-index") as pool:
-            yield from _as_they_come(pool, self._row, numbers, self.urls)
-
-    def _row(self, url: str) -> Shard | Exception:
+        processes = IndexProcesses()
         try:
-            remote = local_path(url) is None
-            version = object_size_and_version(url)[1] if remote and self.check and not self.force else None
+            yield from self._side_by_side(local[done + 1 :], workers, processes.facts)
+        finally:
+            processes.close()
+
+    def _side_by_side(
+        self, numbers: list[int], jobs: int, facts: Callable[..., Facts]
+    ) -> Iterator[tuple[int, Shard | Exception]]:
+        from concurrent.futures import ThreadPoolExecutor, as_completed
+
+        with ThreadPoolExecutor(min(jobs, len(numbers)), "webdataset-index") as pool:
+            futures = {pool.submit(self._row, number, facts): number for number in numbers}
+            try:
+                for future in as_completed(futures):
+                    yield futures[future], future.result()
+            finally:
+                pool.shutdown(wait=False, cancel_futures=True)
+
+    @property
+    def _plain(self) -> bool:
+        """Whether other processes can do the same: they cannot be given the user's function."""
+        return self.keys is base_plus_ext
+
+    def _facts(self, url: str, *, where: str | None, force: bool) -> Facts:
+        remote = local_path(url) is None
+        version = object_size_and_version(url)[1] if remote and self.check and not force else None
+        return index_facts(url, where=where, force=force, keys=self.keys, version=version)
+
+    def _row(self, number: int, facts: Callable[..., Facts]) -> Shard | Exception:
+        url = self.urls[number]
+        try:
             place = self._place(url) if self.check else self.where
-            found = kept_index(url, where=place, force=self.force, keys=self.keys, version=version)
+            return Shard(url, *facts(url, where=place, force=self.force))
         except Exception as error:
             return error
-        return Shard(url, found.samples, found.size, found.version)
 
     def _place(self, url: str) -> str:
         if self.where is not None:
@@ -180,20 +212,6 @@ class _Work:
         path = local_path(url)
         beside = path is not None and os.access(os.path.dirname(os.path.abspath(path)), os.W_OK)
         return BESIDE if beside else CACHE
-
-
-def _as_they_come(
-    pool: Executor, function: Callable[[str], Any], numbers: list[int], urls: list[str]
-) -> Iterator[tuple[int, Any]]:
-    from concurrent.futures import as_completed
-
-    futures: dict[Future[Any], int] = {pool.submit(function, urls[number]): number for number in numbers}
-    try:
-        for future in as_completed(futures):
-            yield futures[future], future.result()
-    finally:
-        for future in futures:
-            future.cancel()
 
 
 def _summary_path(urls: list[str], keys: SplitName) -> str:

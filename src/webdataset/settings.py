@@ -218,6 +218,14 @@ class Settings:
         return _pair("RANK", "WORLD_SIZE")
 
     @property
+    def processors(self) -> int:
+        """How many processors this process may use."""
+        try:
+            return len(os.sched_getaffinity(0))
+        except AttributeError:  # not on every system
+            return os.cpu_count() or 1
+
+    @property
     def worker_and_workers(self) -> tuple[int | None, int | None]:
         return _pair("WORKER", "NUM_WORKERS")
 
