@@ -19,7 +19,7 @@ from typing import Any
 
 from . import tariterators
 from .errors import MissingPackageError, ShardError
-from .gopen import gopen
+from .gopen import gopen, takes_proxy
 from .handlers import Handler, handled, reraise_exception
 from .logs import Log
 from .opening import OpenedShards
@@ -166,7 +166,7 @@ class FileCache:
 
     `url_to_name` names the files (by default uniquely for each url); `cache_size` limits the folder to that many bytes,
     within one shard; `validator(path)` says whether a complete file is good. If you give one of your own, nothing
-    of a shard is used before it has seen the whole.
+    of a shard is used before it has seen the whole. `proxy` is the web proxy to go through, if not the environment's.
     """
 
     def __init__(
@@ -180,6 +180,7 @@ class FileCache:
         cache_size: float = -1,
         cache_cleanup_interval: float = 30,
         always: bool = False,
+        proxy: str | None = None,
     ) -> None:
         # pipe_cleaner was the default where it reached nothing: it stands for "as usual".
         self.url_to_name = unique_cache_name if url_to_name in (None, pipe_cleaner) else url_to_name
@@ -188,6 +189,7 @@ class FileCache:
         self.cache_dir = os.fspath(cache_dir or settings.cache_dir or DEFAULT_FOLDER)
         self.verbose = verbose or settings.cache_verbose
         self.always = always
+        self.proxy = proxy
         self.cleaner = (
             LRUCleanup(self.cache_dir, cache_size, verbose=verbose, interval=cache_cleanup_interval)
             if cache_size > 0
@@ -252,12 +254,15 @@ class FileCache:
                     return open_in_use(self.folder.get(wanted))
         except CannotStoreError as exn:
             self._warn(exn)
-            return StreamingOpen(self.verbose).open(url)["stream"]
+            return self._gopen(url)
 
     def _fetch(self, url: str) -> Any:
         if self.verbose:
             log.warning("fetching %s into %s", redacted(url), self.cache_dir)
-        return gopen(url)
+        return self._gopen(url)
+
+    def _gopen(self, url: str) -> Any:
+        return gopen(url, proxy=self.proxy) if self.proxy is not None and takes_proxy(url) else gopen(url)
 
     def _warn(self, exn: OSError) -> None:
         if not self.warned:

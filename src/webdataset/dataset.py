@@ -121,7 +121,7 @@ class WebDataset(DataPipeline, FluidInterface):
             # all ranks must agree on the seed, so it is not drawn at random
             self.seed = seed if seed is not None else settings.seed or 0
             plan = Settings(self.seed, number_of_bytes(shuffle_bytes), number_of_bytes(block_bytes), lanes)
-            copies = _cache(cache_dir, cache_size, url_to_name, verbose, handler)
+            copies = _cache(cache_dir, cache_size, url_to_name, verbose, handler, proxy)
             source = ExactShards(
                 catalogue_of(_indexable(urls, copies), keys=keys),
                 settings=plan,
@@ -147,7 +147,7 @@ class WebDataset(DataPipeline, FluidInterface):
         splitters = [] if endless else [nodesplitter, version1.worker_splitter(workersplitter)]
         buffer = _shard_buffer(version1.shard_shuffle(shardshuffle))
         order = [] if endless or buffer < 1 else [shardlists.ShardShuffle(self.seed, bufsize=buffer)]
-        cache = _cache(cache_dir, cache_size, url_to_name, verbose, handler)
+        cache = _cache(cache_dir, cache_size, url_to_name, verbose, handler, proxy)
         opener = version1.opener(_already_open if cache else None)
         reader = _Reader(handler, select_files, rename_files, keys, opener, proxy=None if cache else proxy)
         self.pipeline = [source, *filter(None, splitters), *order, *cache, reader]
@@ -279,8 +279,13 @@ def _indexable(urls: Any, copies: list[FileCache]) -> Any:
     ]
 
 
-def _cache(
-    cache_dir: Any, cache_size: int, url_to_name: Callable[[str], str] | None, verbose: bool, handler: Handler
+def _cache(  # noqa: PLR0917 - all of them are the dataset's own
+    cache_dir: Any,
+    cache_size: int,
+    url_to_name: Callable[[str], str] | None,
+    verbose: bool,
+    handler: Handler,
+    proxy: str | None,
 ) -> list[FileCache]:
     """The stage that opens shards through files on this machine, if wanted; programs find it there and replace it."""
     folder = cache_dir or settings.cache_dir
@@ -288,7 +293,7 @@ def _cache(
         return []
     size = cache_size if cache_size > 0 else settings.cache_size
     naming: dict[str, Any] = {} if url_to_name is None else {"url_to_name": url_to_name}
-    return [FileCache(os.fspath(folder), cache_size=int(size), verbose=verbose, handler=handler, **naming)]
+    return [FileCache(folder, cache_size=int(size), verbose=verbose, handler=handler, proxy=proxy, **naming)]
 
 
 def _seed(seed: int | None, detshuffle: bool) -> int:

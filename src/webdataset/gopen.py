@@ -19,7 +19,7 @@ from .storage.commands import DEFAULT_TIMEOUT, CommandStream
 from .storage.local import open_local, standard_stream
 from .storage.ranges import RangeReader
 from .storage.registry import OPENERS, check_mode, unknown_scheme
-from .storage.stores import WHOLE_ONLY
+from .storage.stores import STORES, WHOLE_ONLY
 from .storage.urls import as_url, is_local, scheme_of
 
 log = Log("webdataset.gopen")
@@ -59,10 +59,22 @@ def open_ranges(url: Any, **options: Any) -> RangeReader:
     0
     """
     url = rewrite_url(as_url(url))
-    scheme = scheme_of(url)
-    if scheme in gopen_schemes and gopen_schemes[scheme] is not _NATIVE.get(scheme):
-        raise StorageError(f"{scheme}: urls of your own cannot be read in parts", url=url, hint=WHOLE_ONLY)
+    if _is_replaced(url):
+        raise StorageError(f"{scheme_of(url)}: urls of your own cannot be read in parts", url=url, hint=WHOLE_ONLY)
     return RangeReader(url, **options)
+
+
+def takes_proxy(url: Any) -> bool:
+    """Whether a url is read over the web by our own code, so that `gopen(url, proxy=...)` means something.
+
+    >>> takes_proxy("https://host/a.tar"), takes_proxy("s3://bucket/a.tar"), takes_proxy("a.tar")
+    (True, True, False)
+    """
+    url = rewrite_url(as_url(url))
+    scheme = scheme_of(url)
+    if scheme == "ais" and not settings.ais_endpoint:
+        return False  # the command has a configuration of its own
+    return (scheme in ("http", "https") or scheme in STORES) and not _is_replaced(url)
 
 
 def reader(url: Any, **kw: Any) -> Any:
@@ -144,6 +156,12 @@ def set_options(
     if handler is not None:
         obj.handler = handler
     return True
+
+
+def _is_replaced(url: str) -> bool:
+    """Whether a program has put an opener of its own in the place of ours, or added one."""
+    scheme = scheme_of(url)
+    return scheme in gopen_schemes and gopen_schemes[scheme] is not _NATIVE.get(scheme)
 
 
 def gopen_file(url: Any, mode: str = "rb", bufsize: int = -1) -> BinaryIO:

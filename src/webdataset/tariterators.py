@@ -16,13 +16,12 @@ from typing import Any
 
 from .codecs.compression import decompressed
 from .errors import SampleError, WebDatasetError
-from .gopen import gopen
+from .gopen import gopen, takes_proxy
 from .handlers import Handler, ask, close, reraise_exception
 from .opening import OpenedShards
 from .reports import Report, current_report
 from .stages import pipelinefilter
 from .storage.streams import arriving
-from .storage.urls import scheme_of
 from .tar.reader import read_members
 
 Sample = dict[str, Any]
@@ -67,7 +66,7 @@ def valid_sample(sample: Any) -> bool:
 def url_opener(data: Iterable[Sample], handler: Handler = reraise_exception, **kw: Any) -> Iterator[Sample]:
     """Open each shard: `{"url": ...}` becomes `{"url": ..., "stream": ...}`, with `local_path` for a local file.
 
-    Options go to gopen; `proxy=` only for urls of web servers.
+    Options go to gopen; `proxy=` only for urls of web servers and object stores.
     """
     return OpenedShards(data, partial(_open, kw), handler, current_report())
 
@@ -277,7 +276,7 @@ class _Stopped(Exception):  # noqa: N818 - control flow, not an error
 
 
 def _open(options: dict[str, Any], url: str) -> Any:
-    apart = {"proxy"} if scheme_of(url) not in ("http", "https") else ()
+    apart = () if takes_proxy(url) else ("proxy",)
     return gopen(url, **{name: value for name, value in options.items() if name not in apart})
 
 
