@@ -171,7 +171,7 @@ def test_no_thread_is_left(store):
     names = [thread for thread in threading.enumerate() if thread.name.startswith("upload")]
     for thread in names:
         thread.join(5)
-    assert threading.active_count() == before
+    assert threading.active_count() <= before
 
 
 # -- files put to web servers ----------------------------------------------------------------------

@@ -48,10 +48,7 @@ class ObjectStream(HttpStream):
         self.url = url
 
     def is_near(self) -> bool:
-        """Whether the server is next door: it may take long to answer, but not because of the way.
-
-        Then parts side by side only make it do that work several times.
-        """
+        """Whether the server is next door: a store may take long to find an object, wherever it is."""
         try:
             info = self._reply.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104) if self._reply else b""
             return 0 < int.from_bytes(info[68:72], sys.byteorder) < NEAR_MICROSECONDS
@@ -113,7 +110,7 @@ class Client(ABC):
             if not self.explained(exn):
                 raise
             stream = self._stream()
-        return reading_ahead(stream, self.connections or (1 if stream.is_near() else None))
+        return reading_ahead(stream, self.connections)
 
     def part(self, start: int, stop: int, version: Version | None) -> HttpStream:
         """Some bytes of the object, asked for at the first read."""

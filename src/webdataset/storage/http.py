@@ -149,6 +149,10 @@ class HttpStream(io.BufferedIOBase):
         """Read no further than to this byte."""
         self._stop = stop
 
+    def is_near(self) -> bool:
+        """Whether the way to the server is known to be short, however long it took to answer."""
+        return False
+
     # -- reading ---------------------------------------------------------------------------------
 
     def readable(self) -> bool:

@@ -1,7 +1,8 @@
 """Reading ahead: the bytes of a remote object are fetched in the background, so that the socket never waits.
 
-Small objects are read as they are. Others get a thread that fills a bounded number of buffers, or, where one
-connection cannot fill the link, several connections that fetch parts of the object side by side.
+Small objects are read as they are. Others get a thread that fills a bounded number of buffers. Where one connection
+cannot fill the link, several connections fetch parts of the object side by side: from the start if the server is far
+away, else as soon as the first connection has turned out to be slow.
 """
 
 from __future__ import annotations
@@ -27,23 +28,27 @@ BUFFERS = 8
 PART_BYTES = 8 << 20
 CONNECTIONS = 4
 FAR_SECONDS = 0.02
+"""A server that takes this long to answer is far away."""
+SLOW_BYTES_PER_SECOND = 64e6
+"""A connection that brings less is worth being helped by others."""
 LARGE_BYTES = 32 << 20
-"""An object of this size that took this long to answer is read over several connections."""
+"""Only objects of this size are read over several connections unless told so."""
 CLOSE_SECONDS = 0.09
 
 
 def reading_ahead(stream: HttpStream, connections: int | None = None) -> Any:
-    """The same bytes, fetched ahead; `connections` is the number of them, chosen by size and distance if not given."""
+    """The same bytes, fetched ahead, over so many `connections`: if not given, as size, distance and rate ask for."""
     if connections is not None and connections < 1:
         stream.close()
         raise ValueError(f"connections must be at least 1, got {connections}")
     version, length = stream.version, stream.length or 0
-    if connections is None:
-        far = stream.waited >= FAR_SECONDS and not stream.proxied  # proxies keep whole objects, not parts of them
-        connections = CONNECTIONS if far and length >= LARGE_BYTES else 1
-    if connections > 1 and length > PART_BYTES and version is not None and version.strong:
+    if connections == 1 or length <= PART_BYTES or version is None or not version.strong:
+        return ReadAhead(stream)
+    if connections is not None:
         return ParallelReader(stream, connections)
-    return ReadAhead(stream)
+    if length < LARGE_BYTES or stream.proxied:  # proxies keep whole objects, not parts of them
+        return ReadAhead(stream)
+    return ParallelReader(stream, when_slow=stream.waited < FAR_SECONDS or stream.is_near())
 
 
 class Ahead(io.BufferedIOBase):
@@ -97,6 +102,7 @@ class ReadAhead(Ahead):
         self._changed = threading.Condition(threading.Lock())
         self._thread: threading.Thread | None = None
         self._process = os.getpid()
+        self._receiving = 0.0
 
     @property
     def length(self) -> int | None:  # type: ignore[override]
@@ -109,6 +115,16 @@ class ReadAhead(Ahead):
     @property
     def retried(self) -> int:
         return self.source.retried
+
+    @property
+    def received(self) -> int:
+        """The number of bytes that came."""
+        return self.source.position - self._start
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether the connection brings less than it should, whatever becomes of the bytes then."""
+        return self.received < SLOW_BYTES_PER_SECOND * self._receiving
 
     def tell(self) -> int:
         return self._position
@@ -145,7 +161,7 @@ class ReadAhead(Ahead):
         else:
             self._stop(self._thread)
         if self._report is not None:
-            tell(self._report, self.source.position - self._start, self.retried)
+            tell(self._report, self.received, self.retried)
 
     # -- inside, the reader's thread ---------------------------------------------------------------
 
@@ -236,7 +252,9 @@ class ReadAhead(Ahead):
         """Fill a buffer, every piece handed over as soon as it is there; False at the end."""
         count, got = 0, 1
         while got and count < len(view):
+            start = time.perf_counter()
             got = self.source.readinto1(view[count:])
+            self._receiving += time.perf_counter() - start
             with self._changed:
                 self._hand_over(_Filled(view, count, count + got, last=not got or count + got == len(view)))
                 self._changed.notify()
@@ -266,9 +284,17 @@ class ParallelReader(Ahead):
     """Parts of one object, fetched side by side over several connections and given out in order.
 
     The first connection brings the first part; every other part is asked for on its own, and resumed on its own.
+    With `when_slow` the first connection brings all of it, unless it turns out to be slow.
     """
 
-    def __init__(self, first: HttpStream, connections: int = CONNECTIONS, part_bytes: int = PART_BYTES) -> None:
+    def __init__(
+        self,
+        first: HttpStream,
+        connections: int = CONNECTIONS,
+        part_bytes: int = PART_BYTES,
+        *,
+        when_slow: bool = False,
+    ) -> None:
         super().__init__()
         self.url = first.url
         self._length = first.length or 0
@@ -276,10 +302,12 @@ class ParallelReader(Ahead):
         self._first = first
         self._part_bytes = part_bytes
         self._connections = connections
-        self._asked = min(part_bytes, self._length)
-        first.stop_at(self._asked)
+        self._watched = when_slow
+        self._asked = self._length
         self._parts: deque[ReadAhead] = deque()
-        self._current = ReadAhead(first, _buffers(part_bytes))
+        self._current = ReadAhead(first) if when_slow else ReadAhead(first, _buffers(part_bytes))
+        if not when_slow:
+            self._leave_rest_at(min(part_bytes, self._length))
         self._position = 0
         self._retried = 0
         self._received = 0
@@ -318,6 +346,8 @@ class ParallelReader(Ahead):
             self._current = self._parts.popleft()
             self._ask()
         self._position += len(data)
+        if self._watched and self._position >= self._part_bytes:
+            self._help_if_slow()
         return data
 
     def close(self) -> None:
@@ -335,6 +365,19 @@ class ParallelReader(Ahead):
         if self._report is not None:
             tell(self._report, self._received, self._retried)
 
+    def _help_if_slow(self) -> None:
+        self._watched = False
+        # the first connection is ahead of the reader by what its buffers hold, and never by more
+        place = self._position + BUFFERS * BUFFER_BYTES
+        if self._current.is_slow and place + self._part_bytes <= self._length:
+            self._leave_rest_at(place)
+            self._ask()
+
+    def _leave_rest_at(self, place: int) -> None:
+        """What follows this byte is brought by other connections."""
+        self._first.stop_at(place)
+        self._asked = place
+
     def _ask(self) -> None:
         """Keep as many parts under way as there may be connections."""
         while self._asked < self._length and len(self._parts) < self._connections - 1:
@@ -349,7 +392,7 @@ class ParallelReader(Ahead):
     def _leave(self, part: ReadAhead) -> None:
         part.close()
         self._retried += part.retried
-        self._received += part.source.position - part._start
+        self._received += part.received
 
 
 def _buffers(part_bytes: int) -> int:
