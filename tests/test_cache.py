@@ -470,3 +470,44 @@ def test_a_bad_file_stays_until_a_good_one_is_there(folder):
     with pytest.raises(StorageError):
         cache.open("pipe:exit 1")
     assert (folder / "mine.tar").read_bytes() == b"my thesis"
+
+
+# -- other versions ----------------------------------------------------------------------------------
+
+
+def opened(url, **options):
+    with FileCache(**options).open(url)["stream"] as stream:
+        return stream.read()
+
+
+def test_a_shard_that_has_changed_is_fetched_again_if_asked_to_look(nginx, tmp_path, monkeypatch):
+    first, second = tar_bytes(numbered(3)), tar_bytes(numbered(5))
+    url = nginx.put("changing.tar", first)
+    assert opened(url, cache_dir=str(tmp_path)) == first
+    nginx.put("changing.tar", second)
+    assert opened(url, cache_dir=str(tmp_path)) == first
+    assert opened(url, cache_dir=str(tmp_path), check=True) == second
+    nginx.put("changing.tar", first)
+    monkeypatch.setenv("WDS_CACHE_CHECK", "1")
+    assert opened(url, cache_dir=str(tmp_path)) == first
+    assert FileCache(str(tmp_path)).get_file(url) == FileCache(str(tmp_path), check=False).get_file(url)
+
+
+def test_a_shard_that_is_the_same_is_not_fetched_again(nginx, tmp_path):
+    url = nginx.put("same.tar", tar_bytes(numbered(3)))
+    cache = FileCache(str(tmp_path), check=True)
+    path = cache.get_file(url)
+    number = os.stat(path).st_ino
+    assert cache.get_file(url) == path
+    assert os.stat(path).st_ino == number
+
+
+def test_a_copy_is_used_when_the_server_is_gone_or_cannot_say(nginx, tmp_path):
+    data = tar_bytes(numbered(3))
+    url = nginx.put("gone.tar", data)
+    command = f"pipe:cat {nginx.files / 'gone.tar'}"
+    for each in (url, command):
+        assert opened(each, cache_dir=str(tmp_path), check=True) == data
+    (nginx.files / "gone.tar").unlink()
+    for each in (url, command):
+        assert opened(each, cache_dir=str(tmp_path), check=True) == data

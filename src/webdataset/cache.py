@@ -15,11 +15,12 @@ import os
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from . import tariterators
-from .errors import MissingPackageError, ShardError
-from .gopen import gopen, takes_proxy
+from .errors import MissingPackageError, ShardError, StorageError
+from .gopen import gopen, open_ranges, takes_proxy
 from .handlers import Handler, handled, reraise_exception
 from .logs import Log
 from .opening import OpenedShards
@@ -31,9 +32,10 @@ from .storage import kept
 from .storage.cachenames import pipe_cleaner, unique_cache_name, url_to_cache_name, without_signature
 from .storage.folder import Folder, Wanted, open_in_use, write_whole
 from .storage.kept import CannotStoreError, Entry
-from .storage.kinds import check_tar_format, get_filetype, kind_of, magic_filetype
+from .storage.kinds import check_tar_format, get_filetype, magic_filetype
 from .storage.local import allowed_path
 from .storage.room import make_room
+from .storage.shardchecks import NotATarError, TarChecks
 from .storage.urls import as_url, is_local, local_path
 
 __all__ = [
@@ -77,10 +79,6 @@ def __getattr__(name: str) -> Any:
     if name == "verbose_cache":
         return int(settings.cache_verbose)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-class NotATarError(ShardError, ValueError):
-    """What was fetched is no tar archive, for example a page that says what went wrong."""
 
 
 def islocal(url: str) -> bool:
@@ -167,6 +165,8 @@ class FileCache:
     `url_to_name` names the files (by default uniquely for each url); `cache_size` limits the folder to that many bytes,
     within one shard; `validator(path)` says whether a complete file is good. If you give one of your own, nothing
     of a shard is used before it has seen the whole. `proxy` is the web proxy to go through, if not the environment's.
+    With `check` (or `WDS_CACHE_CHECK=1`) the server is asked, whenever a shard is opened, whether it is still the same;
+    the copy is used, too, if the server cannot be asked.
     """
 
     def __init__(
@@ -181,6 +181,7 @@ class FileCache:
         cache_cleanup_interval: float = 30,
         always: bool = False,
         proxy: str | None = None,
+        check: bool | None = None,
     ) -> None:
         # pipe_cleaner was the default where it reached nothing: it stands for "as usual".
         self.url_to_name = unique_cache_name if url_to_name in (None, pipe_cleaner) else url_to_name
@@ -190,6 +191,7 @@ class FileCache:
         self.verbose = verbose or settings.cache_verbose
         self.always = always
         self.proxy = proxy
+        self.check = settings.cache_check if check is None else check
         self.cleaner = (
             LRUCleanup(self.cache_dir, cache_size, verbose=verbose, interval=cache_cleanup_interval)
             if cache_size > 0
@@ -238,9 +240,13 @@ class FileCache:
     def _wanted(self, url: str) -> Wanted:
         allowed_path(self.cache_dir, self.cache_dir)
         assert self.url_to_name is not None
-        shown = redacted(without_signature(url))
         return Wanted(
-            self.url_to_name(url), lambda: self._fetch(url), TarChecks(self.validator, url), self._warn, shown
+            self.url_to_name(url),
+            lambda: self._fetch(url),
+            TarChecks(self.validator, url),
+            self._warn,
+            redacted(without_signature(url)),
+            partial(self._is_current, url) if self.check else None,
         )
 
     def _can_stream(self) -> bool:
@@ -262,7 +268,20 @@ class FileCache:
         return self._gopen(url)
 
     def _gopen(self, url: str) -> Any:
-        return gopen(url, proxy=self.proxy) if self.proxy is not None and takes_proxy(url) else gopen(url)
+        return gopen(url, **self._options(url))
+
+    def _options(self, url: str) -> dict[str, Any]:
+        return {"proxy": self.proxy} if self.proxy is not None and takes_proxy(url) else {}
+
+    def _is_current(self, url: str, facts: kept.Facts) -> bool:
+        """Whether the server has still what was fetched, or does not say."""
+        try:
+            with open_ranges(url, **self._options(url)) as there:
+                size, version = there.size, there.version
+        except StorageError:
+            return True
+        named = version if facts.validator else None
+        return size in (None, facts.size) and named in (None, facts.validator)
 
     def _warn(self, exn: OSError) -> None:
         if not self.warned:
@@ -288,31 +307,6 @@ class _Opened:
         if self._succeeded is not None:
             self._succeeded()
         return self._cache._described(as_url(shard["url"]), shard["stream"]) | {"__number__": shard["__number__"]}
-
-
-class TarChecks:
-    """What must be true of a shard before it is kept."""
-
-    def __init__(self, validator: Callable[[str], Any] | None, url: str) -> None:
-        self.validator = validator
-        self.url = url
-
-    def head(self, data: bytes) -> None:
-        """A page that says what went wrong is noticed before anybody reads it as a shard."""
-        if self.validator is check_tar_format and kind_of(data) == "data":
-            raise self._error(data)
-
-    def is_over(self, head: bytes, tail: bytes) -> bool:
-        """A tar archive that came without its length must have its end marker, or it may have been cut."""
-        return not kind_of(head).endswith("tar archive") or (len(tail) == 1024 and not tail.strip(b"\0"))
-
-    def file(self, path: str) -> None:
-        if self.validator is not None and not self.validator(path):
-            with open(path, "rb") as stream:
-                raise self._error(stream.read(60))
-
-    def _error(self, head: bytes) -> NotATarError:
-        return NotATarError(f"this is not a tar archive, it begins with {head[:60]!r}", url=self.url)
 
 
 def entries(cache_dir: str | None = None) -> Iterator[Entry]:

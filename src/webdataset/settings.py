@@ -194,6 +194,11 @@ class Settings:
         return _size("WDS_CACHE_SIZE") or _size("WEBDATASET_CACHE_SIZE") or -1
 
     @property
+    def cache_check(self) -> bool:
+        """`WDS_CACHE_CHECK=1` asks servers whether cached shards are still the same."""
+        return _flag("WDS_CACHE_CHECK")
+
+    @property
     def cache_verbose(self) -> bool:
         return _flag("WDS_VERBOSE_CACHE") or _flag("WEBDATASET_CACHE_VERBOSE")
 

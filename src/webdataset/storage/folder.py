@@ -20,7 +20,7 @@ from webdataset.errors import SecurityError
 from . import kept
 from .filling import Checks, Filling
 from .following import FIRST_LOOK, LAST_LOOK, Complete, Direct, Following, Growing, Source, open_shared, too_long
-from .kept import CHUNK_BYTES, NO_LINKS, CannotStoreError, Lock, storing
+from .kept import CHUNK_BYTES, NO_LINKS, CannotStoreError, Facts, Lock, storing
 from .room import Room
 
 WAIT_SECONDS = 120.0
@@ -31,7 +31,8 @@ WAIT_SECONDS = 120.0
 class Wanted:
     """A file that is asked for: its name, how it is fetched, and what must be true of it.
 
-    `tell` hears why the folder does not take it; `url` is noted beside the file.
+    `tell` hears why the folder does not take it; `url` is noted beside the file; `is_current` says whether a file with
+    these facts is still what would be fetched.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Wanted:
     checks: Checks
     tell: Callable[[CannotStoreError], None]
     url: str | None = None
+    is_current: Callable[[Facts], bool] | None = None
 
 
 class Folder:
@@ -62,11 +64,11 @@ class Folder:
         """The path of the complete file, fetched now if it is not there or not what it should be."""
         path = self.path_of(wanted.name)
         patience = _Patience(self.wait_seconds)
-        while not self._is_good(path, wanted.checks):
+        while not self._is_good(path, wanted):
             lock = self._lock(path)
             if lock is None:
                 patience.wait(path)
-            elif self._is_good(path, wanted.checks):
+            elif self._is_good(path, wanted):
                 lock.release()
             else:
                 return self._fetch(path, lock, wanted)
@@ -95,12 +97,12 @@ class Folder:
     def _shared_source(self, path: str, wanted: Wanted) -> Source:
         patience = _Patience(self.wait_seconds)
         while True:
-            handle = self._good_handle(path, wanted.checks)
+            handle = self._good_handle(path, wanted)
             if handle is not None:
                 return Complete(handle)
             lock = self._lock(path)
             if lock is not None:
-                if not self._is_good(path, wanted.checks):
+                if not self._is_good(path, wanted):
                     return self._lead(path, lock, wanted)
                 lock.release()
                 continue
@@ -161,12 +163,15 @@ class Folder:
             os.makedirs(os.path.dirname(path), exist_ok=True)
         return kept.lock_now(kept.beside(path, "lock"))
 
-    def _is_good(self, path: str, checks: Checks) -> bool:
-        """A whole file lies there, and no link to elsewhere."""
+    def _is_good(self, path: str, wanted: Wanted) -> bool:
+        """A whole file lies there, no link to elsewhere, and no copy of an older version if that can be asked."""
         if not kept.is_whole(path):
             return False
+        facts = None if wanted.is_current is None else kept.read_facts(path)
+        if wanted.is_current is not None and facts is not None and not wanted.is_current(facts):
+            return False
         try:
-            checks.file(path)
+            wanted.checks.file(path)
         except PermissionError as exn:
             raise CannotStoreError(exn.errno, "a file there belongs to somebody else") from exn
         except Exception:
@@ -174,8 +179,8 @@ class Folder:
         kept.touch(path)
         return True
 
-    def _good_handle(self, path: str, checks: Checks) -> int | None:
-        if not self._is_good(path, checks):
+    def _good_handle(self, path: str, wanted: Wanted) -> int | None:
+        if not self._is_good(path, wanted):
             return None
         with storing("cannot read from the cache"), contextlib.suppress(FileNotFoundError):
             return open_shared(path)
