@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
 import os
@@ -36,6 +37,7 @@ class Server:
     def __init__(self):
         self.files = {}
         self.held = {}
+        self.headers = {}
         self.release = threading.Event()
         self.requests = Counter()
         self.sent = Counter()
@@ -80,6 +82,8 @@ class Server:
         request.send_header("Content-Length", str(len(data)))
         request.send_header("ETag", f'"{hashlib.md5(data).hexdigest()}"')
         request.send_header("Accept-Ranges", "none")
+        for name, value in self.headers.items():
+            request.send_header(name, value)
         request.end_headers()
         self.send(request, path, data[:held])
         if held < len(data):
@@ -416,6 +420,21 @@ def test_an_answer_shorter_than_announced_is_an_error_and_not_kept(server, folde
     with FileCache(folder).open(url)["stream"] as stream, pytest.raises(StorageError, match="ends early"):
         stream.read()
     assert visible(folder) == []
+
+
+@pytest.mark.parametrize("header", ["Content-MD5", "x-goog-hash"])
+def test_a_checksum_that_the_server_gives_is_compared_before_the_shard_is_kept(server, folder, header):
+    url = server.put("/a.tar", shard(1))
+    start = "crc32c=AAAAAA==,md5=" if header == "x-goog-hash" else ""
+    server.headers[header] = start + base64.b64encode(hashlib.md5(shard(1)).digest()).decode()
+    with FileCache(folder).open(url)["stream"] as stream:
+        assert stream.read() == shard(1)
+    assert [entry.complete for entry in entries(folder)] == [True]
+    server.headers[header] = start + base64.b64encode(hashlib.md5(b"other").digest()).decode()
+    other = server.put("/b.tar", shard(2))
+    with FileCache(folder).open(other)["stream"] as stream, pytest.raises(StorageError, match="checksum of what came"):
+        stream.read()
+    assert [entry.complete for entry in entries(folder)] == [True]
 
 
 def test_what_the_server_says_is_noted_and_damage_is_found(server, folder):

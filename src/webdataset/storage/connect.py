@@ -5,6 +5,7 @@ Credentials of the url go to its own host only: a redirect to another host, port
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import functools
 import http.client
@@ -36,6 +37,7 @@ STALL_SECONDS = 60.0
 Prepare = Callable[[str, str, dict[str, str]], dict[str, str]]
 """`(method, url, headers) -> headers to send`: adds a signature or token, anew for every request."""
 
+_GOOGLE_MD5 = re.compile(r"\bmd5=([A-Za-z0-9+/=]+)")
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 
 
@@ -268,6 +270,22 @@ def strong_etag(header: Callable[[str], str | None]) -> str | None:
 def validator_in(header: Callable[[str], str | None]) -> str | None:
     """What `If-Range` takes: a strong ETag, else the time of the last change."""
     return strong_etag(header) or header("Last-Modified")
+
+
+def md5_in(header: Callable[[str], str | None]) -> bytes | None:
+    """The MD5 of the whole body, where a server gives it: `Content-MD5` (Azure), `x-goog-hash` (Google).
+
+    >>> md5_in({"x-goog-hash": "crc32c=AAAAAA==,md5=1B2M2Y8AsgTpgAmY7PhCfg=="}.get).hex()
+    'd41d8cd98f00b204e9800998ecf8427e'
+    """
+    text = header("Content-MD5") or ""
+    if (header("x-goog-stored-content-encoding") or "identity") == "identity":  # else that of the compressed object
+        text = text or next(iter(_GOOGLE_MD5.findall(header("x-goog-hash") or "")), "")
+    try:
+        digest = base64.b64decode(text, validate=True)
+    except ValueError:
+        return None
+    return digest if len(digest) == 16 else None
 
 
 def _is_followed(method: str, status: int) -> bool:

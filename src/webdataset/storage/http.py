@@ -15,7 +15,7 @@ from typing import Any
 from webdataset.errors import StorageError
 from webdataset.reports import Report, current_report
 
-from .connect import CONNECT_SECONDS, STALL_SECONDS, Connector, Prepare, Reply, validator_in
+from .connect import CONNECT_SECONDS, STALL_SECONDS, Connector, Prepare, Reply, md5_in, validator_in
 from .faults import BROKEN, FIRST_PAUSE, RETRIED_STATUS, RETRIES, GaveUpError, Retries, described, status_error
 from .requests import request
 from .stores import WHOLE_ONLY
@@ -50,13 +50,16 @@ class Version:
     """For `If-Range`: what the server itself compares."""
     ranges: bool
     strong: bool
+    md5: bytes | None = None
+    """Of the whole object, if the server gave it."""
 
     @classmethod
     def of(cls, reply: Reply, identity: Callable[[Reply], str | None] | None) -> Version:
         validator = identity(reply) if identity is not None else reply.validator
         ranges = (reply.header("Accept-Ranges") or "").lower()
         strong = validator is not None and (identity is not None or reply.etag is not None)
-        return cls(reply.length, validator, reply.validator, ranges != "none", strong and ranges == "bytes")
+        md5 = md5_in(reply.header) if reply.status == 200 else None
+        return cls(reply.length, validator, reply.validator, ranges != "none", strong and ranges == "bytes", md5)
 
     @classmethod
     def named(cls, length: int | None, validator: str | None, condition: str | None = None) -> Version:
