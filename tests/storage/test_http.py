@@ -12,7 +12,7 @@ import pytest
 from webdataset.errors import MissingShardError, SecurityError, StorageError
 from webdataset.reports import Report
 from webdataset.settings import settings
-from webdataset.storage import connect
+from webdataset.storage import connections
 from webdataset.storage.http import HttpStream, open_http
 
 DATA = os.urandom(300_000)
@@ -285,13 +285,13 @@ def test_a_redirect_to_a_private_address_is_refused_in_secure_mode(server, other
 def trusted(monkeypatch):
     """The test server's certificate is trusted, as with a private authority."""
     monkeypatch.setenv("SSL_CERT_FILE", str(Path(__file__).parent / "localhost.pem"))
-    connect._tls.cache_clear()
+    connections._tls.cache_clear()
     yield
-    connect._tls.cache_clear()
+    connections._tls.cache_clear()
 
 
 def test_a_certificate_that_nobody_signed_is_an_error_with_the_cure(tls_server):
-    connect._tls.cache_clear()
+    connections._tls.cache_clear()
     with pytest.raises(StorageError, match=r"certificate is not trusted.*SSL_CERT_FILE"):
         open_http(tls_server.whole("/a.tar", DATA))
 

@@ -7,13 +7,10 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import functools
 import http.client
-import io
 import os
 import re
 import socket
-import ssl
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +21,7 @@ from webdataset.errors import StorageError
 from webdataset.settings import settings
 
 from . import addresses
+from .connections import connection_to, shut
 from .pool import POOL
 
 USER_AGENT = "webdataset/2"
@@ -39,10 +37,6 @@ Prepare = Callable[[str, str, dict[str, str]], dict[str, str]]
 
 _GOOGLE_MD5 = re.compile(r"\bmd5=([A-Za-z0-9+/=]+)")
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
-
-
-class ProxyDownError(OSError):
-    """The proxy itself cannot be reached."""
 
 
 @dataclass
@@ -141,7 +135,7 @@ class Reply:
     def close(self) -> None:
         """Close the connection at once, also under a thread that waits for it; a forked copy leaves it open."""
         if self.owner == os.getpid():
-            _shut(self.socket)
+            shut(self.socket)
         self.response.close()
         self.connection.close()
 
@@ -202,7 +196,7 @@ class Connector:
         """End what is under way; what comes after is a closed connection."""
         self._aborted = True
         if self._socket is not None and self._process == os.getpid():
-            _shut(self._socket)
+            shut(self._socket)
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -236,7 +230,7 @@ class Connector:
             # the server may have closed it a moment ago, which says nothing about the next one
             with contextlib.suppress(ConnectionError, http.client.HTTPException):
                 return self._ask(kept, server, message)
-        connection = _connection(parts, proxy, self._connect_timeout, self._cafile, self._watch)
+        connection = connection_to(parts, proxy, self._connect_timeout, self._cafile, self._watch)
         with _closed_on_error(connection, self.url):
             connection.connect()
             if checked:
@@ -308,133 +302,3 @@ def _closed_on_error(connection: http.client.HTTPConnection, url: str) -> Any:
     except BaseException:
         connection.close()
         raise
-
-
-# -- connections -----------------------------------------------------------------------------------
-
-Watch = Callable[[socket.socket], None]
-
-
-class _Response(http.client.HTTPResponse):
-    """An answer whose header is whole: http.client takes one that was cut, without its length, for a good one."""
-
-    def begin(self) -> None:
-        stream = self.fp
-        lines: Any = _Lines(stream)
-        self.fp = lines
-        try:
-            super().begin()
-        finally:
-            if self.fp is lines:
-                self.fp = stream
-        if lines.last not in (b"\r\n", b"\n"):
-            raise http.client.RemoteDisconnected("the header was cut")
-
-
-class _Lines:
-    """The last line that was read."""
-
-    def __init__(self, stream: io.BufferedReader) -> None:
-        self._stream = stream
-        self.last = b""
-        self.close = stream.close
-
-    def readline(self, size: int = -1) -> bytes:
-        self.last = self._stream.readline(size)
-        return self.last
-
-
-class _Connection(http.client.HTTPConnection):
-    """A connection that tells of its socket before it waits for anything."""
-
-    response_class = _Response
-
-    def __init__(self, host: str, port: int, timeout: float, watch: Watch, *, is_proxy: bool) -> None:
-        super().__init__(host, port, timeout=timeout)
-        self._watch = watch
-        # where http.client gets its socket
-        self._create_connection = functools.partial(_dialled_proxy if is_proxy else _dialled, watch)
-
-
-class _TlsConnection(_Connection):
-    default_port = 443
-
-    def __init__(
-        self, host: str, port: int, timeout: float, watch: Watch, *, is_proxy: bool, name: str, tls: ssl.SSLContext
-    ) -> None:
-        super().__init__(host, port, timeout, watch, is_proxy=is_proxy)
-        self._name = name
-        self._tls = tls
-
-    def connect(self) -> None:
-        super().connect()
-        wrapped = self._tls.wrap_socket(self.sock, server_hostname=self._name, do_handshake_on_connect=False)
-        self.sock = wrapped
-        self._watch(wrapped)
-        wrapped.do_handshake()
-
-
-def _connection(
-    parts: SplitResult, proxy: SplitResult | None, timeout: float, cafile: str | None, watch: Watch
-) -> http.client.HTTPConnection:
-    host, port = parts.hostname or "", addresses.port_of(parts)
-    via, via_port = (proxy.hostname or "", proxy.port or 8080) if proxy is not None else (host, port)
-    if parts.scheme == "http":
-        return _Connection(via, via_port, timeout, watch, is_proxy=proxy is not None)
-    tls = _tls_for(cafile)
-    connection = _TlsConnection(via, via_port, timeout, watch, is_proxy=proxy is not None, name=host, tls=tls)
-    if proxy is not None:
-        connection.set_tunnel(host, port, headers=addresses.proxy_headers(proxy))
-    return connection
-
-
-def _dialled_proxy(watch: Watch, address: tuple[str, int], timeout: float, _source: Any = None) -> socket.socket:
-    try:
-        return _dialled(watch, address, timeout)
-    except OSError as exn:
-        if isinstance(exn, ConnectionAbortedError):
-            raise
-        reason = "no answer" if isinstance(exn, TimeoutError) else exn.strerror or type(exn).__name__
-        raise ProxyDownError(exn.errno, f"the proxy {address[0]}:{address[1]} cannot be reached ({reason})") from exn
-
-
-def _dialled(watch: Watch, address: tuple[str, int], timeout: float, _source: Any = None) -> socket.socket:
-    """A socket connected to the first of the host's addresses that answers."""
-    failure: OSError = OSError("the host has no address")
-    for family, kind, protocol, _, place in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
-        sock = socket.socket(family, kind, protocol)
-        try:
-            watch(sock)
-            sock.settimeout(timeout)
-            sock.connect(place)
-        except OSError as exn:
-            sock.close()
-            failure = exn
-        else:
-            return sock
-    raise failure
-
-
-def _shut(sock: socket.socket) -> None:
-    # not SSLSocket's own shutdown, which takes away the object another thread is reading from
-    with contextlib.suppress(OSError):
-        socket.socket.shutdown(sock, socket.SHUT_RDWR)
-
-
-def _tls_for(cafile: str | None) -> ssl.SSLContext:
-    return _tls(cafile, settings.ssl_cert_file, settings.ca_bundle)
-
-
-@functools.lru_cache(maxsize=8)
-def _tls(cafile: str | None, _default: str | None = None, more: str | None = None) -> ssl.SSLContext:
-    """What is trusted: the given file, else the system's or SSL_CERT_FILE's certificates, and those in `more`.
-
-    Reading them takes 20 ms, so once per process; OpenSSL looks at SSL_CERT_FILE itself.
-    """
-    try:
-        context = ssl.create_default_context(cafile=cafile)
-        if more and not cafile:
-            context.load_verify_locations(more)
-    except OSError as exn:
-        raise StorageError(f"cannot read certificates from {cafile or more}: {exn.strerror or exn}") from None
-    return context

@@ -12,7 +12,8 @@ import threading
 from webdataset.errors import MissingShardError, StorageError
 from webdataset.redact import redacted
 
-from .connect import ProxyDownError, Reply
+from .connect import Reply
+from .connections import ProxyDownError
 
 RETRIES = 7
 """Tries in a row that bring nothing: with the pauses between them about ten seconds."""
