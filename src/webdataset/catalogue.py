@@ -18,7 +18,6 @@ from . import indexfiles
 from .errors import ShardError
 from .gopen import gopen
 from .storage.cachenames import without_signature
-from .storage.publish import AtomicFile
 from .storage.urls import as_url, check_url_from_data, is_local, local_path, scheme_of
 from .tar.index import ShardIndex, key_hash
 from .tariterators import SplitName, base_plus_ext
@@ -152,13 +151,7 @@ class Catalogue:
         target = os.path.abspath(os.fspath(path))
         folder = os.path.dirname(target)
         text = json.dumps(self.as_wids(name or os.path.basename(target).partition(".")[0], folder), indent=1)
-        file = AtomicFile(target)
-        try:
-            file.write(text.encode("utf-8", "surrogateescape"))
-            file.publish()
-        except BaseException:
-            file.abort()
-            raise
+        indexfiles.write_whole(target, text.encode("utf-8", "surrogateescape"))
 
     def as_wids(self, name: str, folder: str | None = None) -> dict[str, Any]:
         """The catalogue as wids' JSON describes it; user names, passwords and signatures are left out."""

@@ -22,7 +22,7 @@ from .storage.local import allowed_path, open_local
 from .storage.publish import AtomicFile
 from .storage.ranges import object_size_and_version
 from .storage.streams import arriving
-from .storage.urls import local_path, scheme_of
+from .storage.urls import is_local, local_path, scheme_of
 from .tar.index import IndexBuilder, ShardIndex
 from .tar.scan import PlaceScan
 from .tariterators import Grouping, SplitName, base_plus_ext
@@ -262,12 +262,15 @@ def _found(url: str, where: str | None, keys: SplitName, version: str | None) ->
     return None
 
 
-def _places(url: str, where: str | None, keys: SplitName) -> list[str]:
-    places = [where] if where is not None else []
+def _places(url: str, where: str | None, keys: SplitName) -> Iterator[str]:
+    """Where an index may be, the likeliest place first."""
+    if where is not None:
+        yield index_place(url, where, keys)
     # A signed url is signed for the shard alone, so nothing beside it can be asked for.
-    if scheme_of(url) in ("", "file") or "?" not in url:
-        places.append(BESIDE)
-    return list(dict.fromkeys(index_place(url, place, keys) for place in [*places, CACHE]))
+    if where != BESIDE and (is_local(url) or "?" not in url):
+        yield index_place(url, BESIDE, keys)
+    if where != CACHE:
+        yield index_place(url, CACHE, keys)
 
 
 def _kept_there(url: str, found: tuple[ShardIndex, str], where: str | None, keys: SplitName) -> ShardIndex:
@@ -288,9 +291,14 @@ def _keep(index: ShardIndex, place: str) -> None:
     folder = os.path.dirname(place)
     if folder:
         os.makedirs(folder, exist_ok=True)
-    file = AtomicFile(place)
+    write_whole(place, index.to_bytes())
+
+
+def write_whole(path: str, data: bytes) -> None:
+    """Write a file that appears under its name when it is complete."""
+    file = AtomicFile(path)
     try:
-        file.write(index.to_bytes())
+        file.write(data)
         file.publish()
     except BaseException:
         file.abort()

@@ -7,31 +7,34 @@ What is known of a list of shards is kept as one file in the cache folder, so th
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from .catalogue import Catalogue, Shard
-from .errors import ShardError, WebDatasetError
+from .errors import WebDatasetError
 from .handlers import Handler, ask, reraise_exception
 from .indexfiles import (
     BESIDE,
     CACHE,
     StaleIndexError,
     check_fits,
-    file_version,
     find_index,
     fits_version,
-    full_url,
     index_place,
     make_index,
     rule_name,
+    write_whole,
 )
 from .indexjobs import IndexProcesses, index_facts
 from .reports import current_report
 from .settings import settings
 from .shardlists import expand_urls
+from .storage.cachenames import without_signature
+from .storage.local import allowed_path, open_local
 from .storage.ranges import object_size_and_version
 from .storage.urls import as_url, local_path
 from .tariterators import SplitName, base_plus_ext
@@ -110,74 +113,99 @@ class _Work:
         self.keys = keys
         self.check = check
         self._summary = _summary_path(self.urls, keys)
+        self._allowed = not settings.secure
 
     def catalogue(self, jobs: int | None, progress: Progress | None, handler: Handler) -> Catalogue:
-        known = {} if self.force else self._known()
-        missing = [number for number in range(len(self.urls)) if number not in known]
-        report = current_report()
-        done = len(known)
+        rows: list[Facts | None] = [None] * len(self.urls) if self.force else self._known()
+        missing = [number for number, row in enumerate(rows) if row is None]
+        report, done = current_report(), len(rows) - len(missing)
         for number, result in self._made(missing, jobs):
             done += 1
-            if isinstance(result, Exception):
-                if not ask(handler, result, report, "shards_skipped"):
-                    break
-            else:
-                known[number] = result
+            if not isinstance(result, Exception):
+                rows[number] = result
+            elif not ask(handler, result, report, "shards_skipped"):
+                break
             if progress is not None:
-                progress(done, len(self.urls), self.urls[number])
-        rows = [known[number] for number in sorted(known)]
-        catalogue = Catalogue(rows, keys=self.keys, where=None if self.where in (BESIDE, CACHE) else self.where)
-        if missing and len(rows) == len(self.urls):
-            # without it the next time is slower, no more
-            with contextlib.suppress(OSError, WebDatasetError):
-                os.makedirs(os.path.dirname(self._summary), exist_ok=True)
-                catalogue.save(self._summary)
-        return catalogue
+                progress(done, len(rows), self.urls[number])
+        if missing and None not in rows:
+            self._remember(rows)
+        shards = [Shard(url, *row) for url, row in zip(self.urls, rows, strict=True) if row is not None]
+        return Catalogue(shards, keys=self.keys, where=None if self.where in (BESIDE, CACHE) else self.where)
 
-    def _known(self) -> dict[int, Shard]:
+    def _known(self) -> list[Facts | None]:
         """What the last time left, as far as it still holds."""
+        nothing: list[Facts | None] = [None] * len(self.urls)
         try:
-            kept = Catalogue.load(self._summary)
-        except (ShardError, OSError):
-            return {}
-        if len(kept) != len(self.urls):
-            return {}
-        columns = (self.urls, kept.counts.tolist(), kept.sizes.tolist(), kept.versions)
-        rows = enumerate(map(Shard, *columns))
-        return {number: row for number, row in rows if self._still_holds(row)}
+            with open_local(self._summary) as file:
+                kept = json.load(file)
+            rows = list(zip(kept["samples"], kept["sizes"], kept["versions"], strict=True))
+        except (OSError, ValueError, KeyError, TypeError):
+            return nothing
+        if len(rows) != len(self.urls):
+            return nothing
+        holds = self._holds_where_asked if self.check else self._still_holds
+        return [row if holds(url, row[2]) else None for url, row in zip(self.urls, rows, strict=True)]
 
-    def _still_holds(self, row: Shard) -> bool:
-        path = local_path(row.url)
+    def _remember(self, rows: list[Facts | None]) -> None:
+        """Leave the facts in columns, for 100,000 shards are to be known again within a second."""
+        samples, sizes, versions = zip(*filter(None, rows), strict=True)
+        text = json.dumps({"samples": samples, "sizes": sizes, "versions": versions}, separators=(",", ":"))
+        # without it the next time is slower, no more
+        with contextlib.suppress(OSError, WebDatasetError):
+            os.makedirs(os.path.dirname(self._summary), exist_ok=True)
+            write_whole(self._summary, text.encode())
+
+    def _still_holds(self, url: str, version: str | None) -> bool:
+        path = url if ":" not in url else local_path(url)
         if path is None:
-            return not self.check
-        if self.check and not os.path.exists(index_place(row.url, self._place(row.url), self.keys)):
+            return True
+        try:
+            found = os.stat(path if self._allowed else allowed_path(path))
+        except FileNotFoundError:
             return False
-        return fits_version(row.version, file_version(path))
+        now = f"{found.st_size}-{found.st_mtime_ns}"
+        return now == version or fits_version(version, now)
 
-    def _made(self, numbers: list[int], jobs: int | None) -> Iterator[tuple[int, Shard | Exception]]:
-        """What is made of these shards, as it comes."""
-        local = [number for number in numbers if local_path(self.urls[number]) is not None]
+    def _holds_where_asked(self, url: str, version: str | None) -> bool:
+        if local_path(url) is None or not os.path.exists(index_place(url, self._place(url), self.keys)):
+            return False
+        return self._still_holds(url, version)
+
+    def _made(self, numbers: list[int], jobs: int | None) -> Iterator[tuple[int, Facts | Exception]]:
+        """What is found or made of these shards, as it comes."""
         away = [number for number in numbers if local_path(self.urls[number]) is None]
         if away:
             yield from self._side_by_side(away, jobs or REMOTE_JOBS, self._facts)
-        started = time.monotonic()
-        for done, number in enumerate(local):
+        here, spent, made = deque(sorted({*numbers} - {*away})), 0.0, 0
+        while here:
+            # finding is quick, making may be worth other processes
+            number = here.popleft()
+            if (found := self._found(number)) is not None:
+                yield number, found
+                continue
+            before = time.monotonic()
             yield number, self._row(number, self._facts)
-            taken, left = time.monotonic() - started, len(local) - done - 1
-            workers = min(left, jobs or settings.processors)
-            if workers > 1 and taken > TRIAL_SECONDS and taken / (done + 1) * left > WORTH_SECONDS and self._plain:
-                break
-        else:
-            return
-        processes = IndexProcesses()
+            spent, made = spent + time.monotonic() - before, made + 1
+            workers = min(len(here), jobs or settings.processors)
+            worth = spent > TRIAL_SECONDS and spent / made * len(here) > WORTH_SECONDS
+            if worth and workers > 1 and self.keys is base_plus_ext:  # they cannot be given the user's function
+                with contextlib.closing(IndexProcesses()) as processes:
+                    yield from self._side_by_side([*here], workers, processes.facts)
+                return
+
+    def _found(self, number: int) -> Facts | None:
+        if self.force or self.check:
+            return None
+        url = self.urls[number]
         try:
-            yield from self._side_by_side(local[done + 1 :], workers, processes.facts)
-        finally:
-            processes.close()
+            found = find_index(url, where=self.where, keys=self.keys)
+        except Exception:
+            return None  # making it meets the same error, with the handler
+        return None if found is None else (found.samples, found.size, found.version)
 
     def _side_by_side(
         self, numbers: list[int], jobs: int, facts: Callable[..., Facts]
-    ) -> Iterator[tuple[int, Shard | Exception]]:
+    ) -> Iterator[tuple[int, Facts | Exception]]:
         from concurrent.futures import ThreadPoolExecutor, as_completed
 
         with ThreadPoolExecutor(min(jobs, len(numbers)), "webdataset-index") as pool:
@@ -188,21 +216,16 @@ class _Work:
             finally:
                 pool.shutdown(wait=False, cancel_futures=True)
 
-    @property
-    def _plain(self) -> bool:
-        """Whether other processes can do the same: they cannot be given the user's function."""
-        return self.keys is base_plus_ext
-
     def _facts(self, url: str, *, where: str | None, force: bool) -> Facts:
         remote = local_path(url) is None
         version = object_size_and_version(url)[1] if remote and self.check and not force else None
         return index_facts(url, where=where, force=force, keys=self.keys, version=version)
 
-    def _row(self, number: int, facts: Callable[..., Facts]) -> Shard | Exception:
+    def _row(self, number: int, facts: Callable[..., Facts]) -> Facts | Exception:
         url = self.urls[number]
         try:
             place = self._place(url) if self.check else self.where
-            return Shard(url, *facts(url, where=place, force=self.force))
+            return facts(url, where=place, force=self.force)
         except Exception as error:
             return error
 
@@ -215,9 +238,11 @@ class _Work:
 
 
 def _summary_path(urls: list[str], keys: SplitName) -> str:
-    """Where the catalogue of this list of shards is kept."""
+    """Where the facts about this list of shards are kept."""
     import hashlib
 
-    digest = hashlib.blake2b(repr(rule_name(keys)).encode(), digest_size=12)
-    digest.update("\0".join(map(full_url, urls)).encode("utf-8", "surrogateescape"))
-    return os.path.join(settings.indices_dir, "lists", f"{digest.hexdigest()}.json")
+    here = "" if all(url.startswith("/") for url in urls) else os.getcwd()
+    plain = (url if "?" not in url and "@" not in url else without_signature(url) for url in urls)
+    text = "\0".join([repr(rule_name(keys)), here, *plain])
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
+    return os.path.join(settings.indices_dir, "lists", f"{digest}.json")
