@@ -121,6 +121,8 @@ class Place(NamedTuple):
     step: int = 0
     skip: int = 0
     """Items of that step that were given already."""
+    base: int = 0
+    """The step from which on steps are dealt to the workers in turn."""
 
 
 class Program:
@@ -167,7 +169,7 @@ class Program:
 
     # -- the items -------------------------------------------------------------------------------
 
-    def items(
+    def steps(
         self,
         place: Place,
         report: Report,
@@ -176,8 +178,8 @@ class Program:
         worker: int = 0,
         workers: int = 1,
         threads: int = 0,
-    ) -> Iterator[tuple[Place, Any]]:
-        """What a worker gives from a place on, each item with the place after it."""
+    ) -> Iterator[tuple[Place, list[Any]]]:
+        """The steps of a worker from a place on, each with the items it gives, all of them."""
         epoch = self.epoch(place.epoch)
         share = self.share(epoch, place.start)
         samples = [source.shards.samples(report) for source in self.sources]
@@ -190,6 +192,7 @@ class Program:
             handlers=[source.shards.handler for source in self.sources],
             worker=worker,
             workers=workers,
+            base=place.base,
             ahead=None if near and not threads else _read_ahead,
         )
         if not self._has_steps(share, place):
@@ -200,16 +203,20 @@ class Program:
         try:
             for step, items, counts in done:
                 report.add(counts)
-                skipped = place.skip if step == place.step else 0
-                for number, item in enumerate(items):
-                    if number >= skipped:
-                        last = number == len(items) - 1
-                        yield place._replace(step=step + last, skip=0 if last else number + 1), item
+                yield place._replace(step=step, skip=0), items
         finally:
             close(done)
             close(steps)
             for one in samples:
                 one.close()
+
+    def items(self, place: Place, report: Report, *args: Any, **kw: Any) -> Iterator[tuple[Place, Any]]:
+        """What a worker gives from a place on, each item with the place after it."""
+        for at, items in self.steps(place, report, *args, **kw):
+            skipped = place.skip if at.step == place.step else 0
+            for number, item in enumerate(items[skipped:], skipped + 1):
+                last = number == len(items)
+                yield at._replace(step=at.step + last, skip=0 if last else number), item
 
     def position(self, place: Place) -> int:
         """The position of the epoch up to which every rank has taken its samples."""

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Self
 
 from .fluid import FluidInterface
+from .frameworks import LoaderFace
 from .mailbox import Mailbox
-from .pipeline import DataPipeline
+from .pipeline import DataPipeline, add_length_method
 from .processloader import process_loader
 from .reports import Report
+from .steps import Steps, Taken, end_workers, exact_steps
 from .threadloader import ThreadLoader
 
 
-class WebLoader(DataPipeline, FluidInterface):
+class WebLoader(LoaderFace, DataPipeline, FluidInterface):
     """A DataLoader whose batches can be unbatched, shuffled and batched again, and counted.
 
     Takes the arguments of `torch.utils.data.DataLoader`. With `workers="thread"` the workers are threads of this
@@ -23,17 +26,47 @@ class WebLoader(DataPipeline, FluidInterface):
     [[1, 2], [3, 4], [1, 2]]
     """
 
+    _taken: Taken | None = None
+    """Where a loader of an exact dataset is."""
+
     def __init__(self, dataset: Any, *args: Any, workers: str = "process", **kw: Any) -> None:
         if workers not in ("process", "thread"):
             raise ValueError(f'workers must be "process" or "thread", got {workers!r}')
+        if getattr(dataset, "exact", False):
+            self._taken, dataset, args, kw = exact_steps(dataset, args, kw, threads=workers == "thread")
         in_processes = workers == "process"
-        self._mailbox = Mailbox() if in_processes and isinstance(dataset, DataPipeline) else None
+        pipeline = dataset.dataset if isinstance(dataset, Steps) else dataset
+        self._mailbox = Mailbox() if in_processes and isinstance(pipeline, DataPipeline) else None
         if self._mailbox is not None:
-            dataset._report_folder = self._mailbox.folder
+            pipeline._report_folder = self._mailbox.folder
         if in_processes:
             super().__init__(process_loader(dataset, *args, mailbox=self._mailbox, **kw))
         else:
             super().__init__(ThreadLoader(dataset, *args, **kw))
+        if self._taken is not None:
+            self.append(self._taken)
+            add_length_method(self)
+
+    def iterator1(self) -> Iterator[Any]:
+        if self._taken is not None:
+            self._taken.begin()
+        return super().iterator1()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader is, after the latest batch that it gave: small, and fit for JSON."""
+        return super().state_dict() if self._taken is None else self._taken.state_dict(self.pipeline[2:])
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Make the next pass go on where the state was saved."""
+        if self._taken is None:
+            super().load_state_dict(state)
+        else:
+            self._taken.load_state_dict(state)
+            end_workers(self.pipeline[0])
+
+    def items_in_a_pass(self) -> int:
+        """How many items a pass over an exact dataset has, on this rank."""
+        return super().items_in_a_pass() if self._taken is None else self._taken.length(self.pipeline[2:])
 
     def stats(self) -> dict[str, Any]:
         """What the latest pass read, skipped and dropped, over all workers, and why."""

@@ -43,8 +43,12 @@ class PassCounter:
         return int(epoch)
 
     def next(self) -> int:
-        """The epoch that the next pass of this process will be."""
+        """The epoch of the next pass of this process."""
         return int(_SLOT.unpack_from(self._memory, _slot() * _SLOT.size)[0])
+
+    def latest(self) -> int:
+        """The epoch of the next pass, whoever reads it: this process, or worker processes."""
+        return max(int(_SLOT.unpack_from(self._memory, slot * _SLOT.size)[0]) for slot in range(SLOTS))
 
     def set(self, epoch: int) -> None:
         """The next pass of every worker is this epoch."""

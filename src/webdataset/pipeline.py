@@ -129,12 +129,16 @@ class DataPipeline(TorchIterable, PipelineStage):
 
         return program_of(self.pipeline)
 
+    def items_in_a_pass(self) -> int:
+        """How many items a pass over an exact pipeline has, on this rank."""
+        return int(self.program().length())
+
     def state_dict(self) -> dict[str, Any]:
         """Where the pipeline is, after the latest item that it gave: small, and fit for JSON."""
         from .states import exact_state
 
         _, _, worker, workers = pytorch_worker_info()
-        return exact_state(self.program(), self._here(), worker=worker, workers=workers)
+        return exact_state(self.program(), self._place or self.next_place(), worker=worker, workers=workers)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next pass go on where the state was saved."""
@@ -148,25 +152,40 @@ class DataPipeline(TorchIterable, PipelineStage):
         self._place = self._resume = place
         self._passes.set(place.epoch)
 
-    def _here(self) -> Any:
+    def steps(self, threads: int = 0) -> Iterator[Any]:
+        """One pass over an exact pipeline for this worker, by steps: `(place, items)`."""
+        self._report = report = Report(strict=self.strict, epoch=self._passes.begin())
+        place, (_, _, worker, workers) = self._begin_at(report.epoch), pytorch_worker_info()
+        options = {"worker": worker, "workers": workers, "threads": threads}
+        with ExitStack() as opened:
+            opened.callback(self._publish_report)
+            yield from self._opened(opened, self.program().steps(place, report, self.invoke, **options))
+
+    def next_place(self) -> Any:
+        """Where the next pass over an exact pipeline begins."""
         from .exact import Place
 
-        return Place(self._passes.next()) if self._place is None else self._place
+        in_worker = pytorch_worker_info()[3] > 1
+        epoch = self._passes.next() if in_worker else self._passes.latest()
+        return self._resume if self._resume is not None and self._resume.epoch == epoch else Place(epoch)
 
-    def _exact_pass(self, report: Report, threads: int = 0) -> Iterator[Any]:
+    def resumed(self) -> None:
+        """The pass that was to go on from a loaded state has begun."""
+        self._resume = None
+
+    def _begin_at(self, epoch: int) -> Any:
         from .exact import Place
 
-        _, _, worker, workers = pytorch_worker_info()
         place, self._resume = self._resume, None
-        if place is None or place.epoch != report.epoch:
-            place = Place(report.epoch)
-        self._place = place
-        for after, item in self.program().items(
-            place, report, self.invoke, worker=worker, workers=workers, threads=threads
-        ):
-            self._place = after
+        return place if place is not None and place.epoch == epoch else Place(epoch)
+
+    def _exact_pass(self, report: Report) -> Iterator[Any]:
+        self._place = place = self._begin_at(report.epoch)
+        _, _, worker, workers = pytorch_worker_info()
+        items = self.program().items(place, report, self.invoke, worker=worker, workers=workers)
+        for self._place, item in items:
             yield item
-        self._place = None
+        self._place = type(place)(place.epoch + 1)
 
     # -- building --------------------------------------------------------------------------------
 
@@ -260,12 +279,12 @@ class DataPipeline(TorchIterable, PipelineStage):
 
 
 def exact_length(pipeline: Any) -> int:
-    """How many items a pass over an exact pipeline has."""
+    """How many items an exact pipeline gives."""
     if pipeline.repetitions == ENDLESS:
         if pipeline.nsamples > 0:
             return int(pipeline.nsamples)
         raise TypeError("the pipeline repeats without end: with_epoch(n) gives it a length")
-    length = int(pipeline.program().length()) * int(pipeline.repetitions)
+    length = int(pipeline.items_in_a_pass()) * int(pipeline.repetitions)
     return min(length, pipeline.nsamples) if pipeline.nsamples > 0 else length
 
 

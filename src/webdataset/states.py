@@ -33,6 +33,7 @@ def exact_state(program: Program, place: Place, *, worker: int = 0, workers: int
         "topology": {"rank": rank, "world": world, "worker": worker, "workers": workers},
         "start": place.start,
         "step": place.step,
+        "base": place.base,
     }
 
 
@@ -49,7 +50,9 @@ def exact_place(program: Program, state: dict[str, Any], *, workers: int = 1) ->
             hint="save the state of the loader as a whole, WebLoader.state_dict(): it fits any number of workers",
         )
     if same:
-        return Place(state["epoch"], state["start"], state["step"], state["skip"])
+        # a worker among others goes on with its own steps, a loader deals them out anew
+        base = state["base"] if workers > 1 else state["step"]
+        return Place(state["epoch"], state["start"], state["step"], state["skip"], base)
     if state["skip"]:
         raise StateError(
             f"the state was saved in the middle of a step of {saved['world']} ranks with batches of "

@@ -99,7 +99,7 @@ class ThreadLoader:
         if self.batch_size is not None:
             stages = [source, listed(self.batch_size, not self.drop_last), collated(finish)]
             reading.pipeline = stages if self.num_workers < 1 else pooled(stages, 1, batches=self.prefetch_factor)
-        elif finish is _as_torch or self.num_workers < 1:
+        elif finish is converted_as_torch or self.num_workers < 1:
             reading.pipeline = [source, partial(map, finish)]
         else:
             reading.pipeline = [Pooled([source], [_applied(finish)], threads=1, ahead=self.prefetch_factor, group=1)]
@@ -148,7 +148,7 @@ class ThreadLoader:
 
     def _finish(self) -> Callable[[Any], Any]:
         """What makes a batch of a list of samples; without batches, what is done to each item."""
-        finish = self.collate_fn or (_collate if self._batches else _as_torch)
+        finish = self.collate_fn or (collated_as_torch if self._batches else converted_as_torch)
         return partial(_pinned, finish) if self.pin_memory and _has_cuda() else finish
 
 
@@ -161,7 +161,7 @@ def _fetch(dataset: Any, finish: Callable[[Any], Any], batches: bool, index: Any
     return finish([dataset[i] for i in index] if batches else dataset[index])
 
 
-def _collate(samples: list[Any]) -> Any:
+def collated_as_torch(samples: list[Any]) -> Any:
     """As torch does, if the program uses it; else as `batched` does, for numbers and arrays too."""
     data = sys.modules.get("torch.utils.data")
     if data is not None:
@@ -171,7 +171,7 @@ def _collate(samples: list[Any]) -> Any:
     return combine_values(samples)
 
 
-def _as_torch(item: Any) -> Any:
+def converted_as_torch(item: Any) -> Any:
     """As torch passes on items that it does not collate: arrays as tensors, if the program uses torch."""
     data = sys.modules.get("torch.utils.data")
     return item if data is None else data.default_convert(item)

@@ -52,6 +52,7 @@ class Feed:
         handlers: Sequence[Handler],
         worker: int = 0,
         workers: int = 1,
+        base: int = 0,
         ahead: Callable[[Iterator[Wanted], Callable[[Wanted], Any]], Iterator[Any]] | None = None,
     ) -> None:
         self._epoch = epoch
@@ -61,6 +62,7 @@ class Feed:
         self._handlers = handlers
         self._worker = worker
         self._workers = workers
+        self._base = base
         self._ahead = _when_wanted if ahead is None else ahead
 
     def steps(self, first: int = 0) -> Iterator[tuple[int, list[Drawn]]]:
@@ -70,7 +72,7 @@ class Feed:
         total = self._epoch.total
         try:
             for step in range(first, self._share.steps):
-                if step % self._workers != self._worker:
+                if not self._is_mine(step):
                     continue
                 found: list[Drawn] = []
                 for position in self._share.positions(step).tolist():
@@ -88,6 +90,10 @@ class Feed:
         """The samples at some positions, read one by one; positions count on from the beginning after the end."""
         places = zip(*(column.tolist() for column in self._epoch.locate(positions % self._epoch.total)), strict=True)
         return [(part, self._read(part, shard, [number])[0]) for part, shard, number in places]
+
+    def _is_mine(self, step: Any) -> Any:
+        """Whether this worker gives a step: the steps from the base on go to the workers in turn."""
+        return (step - self._base) % self._workers == self._worker
 
     # -- what is wanted --------------------------------------------------------------------------
 
@@ -117,7 +123,7 @@ class Feed:
                 if positions[-1] < self._share.start:
                     continue
                 steps = self._share.steps_of(positions)
-                places = np.flatnonzero((steps >= first_step) & (steps % self._workers == self._worker))
+                places = np.flatnonzero((steps >= first_step) & self._is_mine(steps))
                 if len(places):
                     positions, first = positions[places], int(steps[places].min())
                     yield (first, int(positions[0]), part), Wanted(part, window, places, positions)

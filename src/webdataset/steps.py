@@ -1,0 +1,139 @@
+"""The steps of an exact dataset on their way through a loader, and the place that the loader has come to.
+
+Worker processes and threads give whole steps, so the loader gets them in the order of the epoch, however many there are
+of them; the items of a step are taken apart where they arrive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from .exact import Place, program_of
+from .filters import batched
+from .iterables import TorchIterable
+from .pipeline import DataPipeline
+from .stages import PipelineStage, Stage
+from .states import StateError, exact_place, exact_state
+from .threadloader import collated_as_torch, converted_as_torch
+
+
+class Steps(TorchIterable):
+    """An exact dataset as a loader reads it: for each step of this worker, its place and its items."""
+
+    def __init__(self, dataset: DataPipeline, *, threads: int = 0) -> None:
+        self.dataset = dataset
+        self.threads = threads
+
+    def __iter__(self) -> Iterator[tuple[Place, list[Any]]]:
+        return self.dataset.steps(threads=self.threads)
+
+    def stats(self) -> dict[str, Any]:
+        """What the dataset counts."""
+        return self.dataset.stats()
+
+
+def exact_steps(
+    dataset: Any, args: tuple[Any, ...], options: dict[str, Any], *, threads: bool
+) -> tuple[Taken, Steps, tuple[Any, ...], dict[str, Any]]:
+    """An exact dataset and a DataLoader's arguments, as the loader of steps takes them.
+
+    The loader's batches are made by a stage of the dataset, so that the plan knows of them.
+    """
+    names = (
+        "batch_size",
+        "shuffle",
+        "sampler",
+        "batch_sampler",
+        "num_workers",
+        "collate_fn",
+        "pin_memory",
+        "drop_last",
+    )
+    options = {"batch_size": 1, **dict(zip(names, args, strict=False)), **options}
+    for name in ("shuffle", "sampler", "batch_sampler"):
+        if options.pop(name, None):
+            raise ValueError(f"{name}= is for datasets with indices; an exact dataset is shuffled by its plan")
+    pipeline = dataset if isinstance(dataset, DataPipeline) else DataPipeline(dataset)
+    size, collate = options.pop("batch_size"), options.pop("collate_fn", None)
+    whole = bool(options.pop("drop_last", False))
+    if size is not None:
+        pipeline = pipeline.compose(batched(size, collate or collated_as_torch, not whole))
+        collate = None
+    workers = options.get("num_workers", 0)
+    if threads:
+        options["num_workers"] = 0
+    options |= {"batch_size": None, "collate_fn": EachItem(collate or converted_as_torch)}
+    return Taken(pipeline), Steps(pipeline, threads=workers if threads else 0), (), options
+
+
+def end_workers(loader: Any) -> None:
+    """End the worker processes that a DataLoader keeps from pass to pass: they know nothing of a loaded state."""
+    kept = getattr(loader, "_iterator", None)
+    if kept is not None:
+        kept._shutdown_workers()
+        loader._iterator = None
+
+
+class EachItem:
+    """Applies a loader's collation to every item of a step."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+
+    def __call__(self, step: tuple[Place, list[Any]]) -> tuple[Place, list[Any]]:
+        place, items = step
+        return place, [self.function(item) for item in items]
+
+
+class Taken(PipelineStage):
+    """Takes steps apart, and knows where a run is, after the latest item that was taken."""
+
+    def __init__(self, dataset: DataPipeline) -> None:
+        self.dataset = dataset
+        self.place: Place | None = None
+        """Where the run is; None before the first pass."""
+
+    def begin(self) -> None:
+        """A pass is about to begin: all workers are told which epoch it is."""
+        self.place = self.dataset.next_place()
+        self.dataset.resume_at(self.place)
+
+    def run(self, src: Iterable[tuple[Any, list[Any]]]) -> Iterator[Any]:
+        assert self.place is not None
+        return self._items(iter(src), self.place)
+
+    def state_dict(self, later: list[Any]) -> dict[str, Any]:
+        """The state of a loader whose batches pass some later stages."""
+        for stage in later:
+            if not (isinstance(stage, Stage) and stage.filter.per_sample):
+                raise StateError(
+                    f"the state cannot be saved: the stage {stage!r} after the loader may hold samples",
+                    hint="put it into the dataset, before the loader",
+                )
+        return exact_state(self.dataset.program(), self.place or self.dataset.next_place())
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Make the next pass go on where the state was saved."""
+        place = exact_place(self.dataset.program(), state)
+        self.dataset.resume_at(place)
+        self.place = place
+
+    def length(self, later: list[Any]) -> int:
+        """How many items a pass gives after some later stages."""
+        program = program_of([*self.dataset.pipeline, *later])
+        assert program is not None
+        return program.length()
+
+    def _items(self, steps: Iterator[tuple[Any, list[Any]]], start: Place) -> Iterator[Any]:
+        for told, items in steps:
+            self.dataset.resumed()
+            place = Place(*told)
+            skipped = start.skip if place.step == start.step else 0
+            for number, item in enumerate(items[skipped:], skipped + 1):
+                last = number == len(items)
+                self.place = place._replace(step=place.step + last, skip=0 if last else number)
+                yield item
+            if not items:
+                self.place = place._replace(step=place.step + 1, skip=0)
+        self.place = Place(start.epoch + 1)
