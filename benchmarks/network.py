@@ -1,4 +1,4 @@
-"""How fast is a web server? `python benchmarks/network.py [--quick]`, after `./run servers` (it needs nginx).
+"""How fast is a web server? `python benchmarks/network.py [--quick] [--save]`, after `./run servers` (it needs nginx).
 
 Data A over HTTP on loopback, in turns, each time in a fresh process: webdataset 1.0.2, WebLoader, and a bare loop of
 `http.client` that only receives the same bytes. The best round of each counts, with the CPU time of the process and its
@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import data
+import sections
 import versus
 
 HERE = os.path.dirname(os.path.realpath(__file__))
@@ -52,34 +53,49 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the data, two rounds")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--save", action="store_true", help="write the figures into docs/benchmarks.md")
     options = parser.parse_args()
     if shutil.which("nginx") is None:
         print("network: nginx is needed; cure: ./run servers", file=sys.stderr)
         return 2
     shards = data.make(os.path.join(HERE, ".data"), 0.1 if options.quick else 1.0)["A"]
-    size = sum(map(os.path.getsize, shards))
-    sides = {"1.0.2": (versus.old_python(), READ), "2.0": (sys.executable, READ), "bare": (sys.executable, BARE)}
-    best: dict[str, dict[str, float]] = {}
+    sides = {"1.0.2": [versus.old_python(), READ], "2.0": [sys.executable, READ], "bare": [sys.executable, BARE]}
     with nginx(os.path.dirname(os.path.abspath(shards[0]))) as address:
         urls = [f"{address}/{os.path.basename(shard)}" for shard in shards]
-        for _ in range(2 if options.quick else options.rounds):
-            for name, (python, program) in sides.items():
-                done = subprocess.run([python, "-c", program, *urls], check=True, stdout=subprocess.PIPE)
-                figures = json.loads(done.stdout)
-                known = best.setdefault(name, figures)
-                best[name] = {what: min(figures[what], known[what]) for what in ("wall", "cpu")}
-    return judged(best, size)
+        best = in_turns(sides, urls, 2 if options.quick else options.rounds)
+    rows = judged(best, sum(map(os.path.getsize, shards)))
+    print(sections.shown(rows))
+    if options.save:
+        words = "Data A from nginx on loopback, as samples, and by a bare loop of http.client that only receives it."
+        sections.save("network", "Web servers", words, rows)
+    return 0 if options.quick or all(reached for *_, reached in rows) else 1
 
 
-def judged(best: dict[str, dict[str, float]], size: int) -> int:
-    for name, figures in best.items():
-        print(f"{name:6} {size / figures['wall'] / 1e6:8,.0f} MB/s  {figures['cpu']:.3f} s CPU")
+def in_turns(sides: dict[str, list[str]], urls: list[str], rounds: int) -> dict[str, dict[str, float]]:
+    """The best round of each side, `[python, program]`, in fresh processes."""
+    best: dict[str, dict[str, float]] = {}
+    for _ in range(rounds):
+        for name, (python, program) in sides.items():
+            done = subprocess.run([python, "-c", program, *urls], check=True, stdout=subprocess.PIPE)
+            figures = json.loads(done.stdout)
+            known = best.setdefault(name, figures)
+            best[name] = {what: min(figures[what], known[what]) for what in ("wall", "cpu")}
+    return best
+
+
+def judged(best: dict[str, dict[str, float]], size: int) -> list[sections.Row]:
+    rates = [
+        (name, f"{size / figures['wall'] / 1e6:,.0f} MB/s, {figures['cpu']:.2f} s CPU", "", True)
+        for name, figures in best.items()
+    ]
     wall, cpu = (best["1.0.2"][what] / best["2.0"][what] for what in ("wall", "cpu"))
     slower = best["2.0"]["wall"] / best["bare"]["wall"]
-    good = wall >= 2.5 and cpu >= 3.5 and slower <= 1.15
-    print(f"against 1.0.2: {wall:.2f} x by the clock (>= 2.5), {cpu:.2f} x by CPU (>= 3.5)")
-    print(f"against a bare loop: {slower:.2f} times as long (<= 1.15), parsing included")
-    return 0 if good else 1
+    return [
+        *rates,
+        ("2.0 against 1.0.2, by the clock", f"{wall:.2f} x", ">= 2.5 x", wall >= 2.5),
+        ("2.0 against 1.0.2, by CPU", f"{cpu:.2f} x", ">= 3.5 x", cpu >= 3.5),
+        ("2.0 against the bare loop, parsing included", f"{slower:.2f} times as long", "<= 1.15 times", slower <= 1.15),
+    ]
 
 
 @contextmanager

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import data
+import sections
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 ROOT = os.path.dirname(HERE)
@@ -222,7 +223,8 @@ def save(rows: list[list[str]], rounds: int) -> None:
         torch=installed("torch"),
         old=OLD_VERSION,
     )
-    with open(os.path.join(ROOT, "docs", "benchmarks.md"), "w") as stream:
+    page += sections.kept()
+    with open(sections.PAGE, "w") as stream:
         stream.write(page)
     into_readme(rows)
     say("wrote docs/benchmarks.md and the table in README.md")
