@@ -18,11 +18,15 @@ real_class = object.__dict__["__class__"]
 class TorchIterable:
     """Base class of our datasets: an iterable that torch takes for an IterableDataset."""
 
+    _torch_names: tuple[str, ...] = ("IterableDataset",)
+    """The classes of torch.utils.data that it is taken for."""
+
     @property
     def __class__(self) -> type[Self]:
         kind: Any = type(self)
-        dataset: Any = getattr(sys.modules.get("torch.utils.data"), "IterableDataset", None)
-        return kind if dataset is None else _also_torch(kind, dataset)  # type: ignore[no-any-return]
+        data = sys.modules.get("torch.utils.data")
+        classes = tuple(getattr(data, name) for name in kind._torch_names if hasattr(data, name))
+        return _also_torch(kind, classes) if classes else kind  # type: ignore[no-any-return]
 
     @__class__.setter
     def __class__(self, kind: type) -> None:
@@ -42,15 +46,19 @@ class TorchIterable:
 
 
 @functools.cache
-def _also_torch(kind: type, dataset: Any) -> Any:
+def _also_torch(kind: type, classes: tuple[Any, ...]) -> Any:
     """The class as a subclass of torch's; the class itself where it is one, or where metaclasses do not go together."""
-    if dataset in kind.__mro__:
+    missing = [one for one in classes if one not in kind.__mro__]
+    if not missing:
         return kind
-    # issubclass() is asked about the class itself
-    dataset.register(kind)
+    for one in missing:
+        if hasattr(one, "register"):  # issubclass() is asked about the class itself
+            one.register(kind)
     body = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
     try:
-        both = types.new_class(kind.__name__, (_Unannounced, kind, dataset), exec_body=lambda scope: scope.update(body))
+        both = types.new_class(
+            kind.__name__, (_Unannounced, kind, *missing), exec_body=lambda scope: scope.update(body)
+        )
     except TypeError:
         return kind
     # whoever says `self.__class__(...)` means the class that has a name
