@@ -22,11 +22,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from .catalogue import Catalogue
-from .gopen import rewrite_url
+from .gopen import open_ranges
 from .handlers import reraise_exception
 from .indexfiles import check_fits
 from .reports import Report
-from .storage.ranges import RangeReader
 from .storage.urls import local_path
 from .tar.index import IndexedMember, ShardIndex
 from .tar.reader import read_members
@@ -117,7 +116,7 @@ class SampleReader:
 
     def _opened(self, shard: int) -> Any:
         url = self.catalogue.urls[shard]
-        reader = RangeReader(rewrite_url(url)) if self._open_range is None else self._open_range(url)
+        reader = (self._open_range or open_ranges)(url)
         try:
             check_fits(self.catalogue.index(shard), url, reader.size, reader.version)
         except BaseException:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urljoin, urlsplit
 
 from . import indexfiles
-from .errors import ShardError
+from .errors import ShardError, WebDatasetError
 from .gopen import gopen
 from .storage.cachenames import without_signature
 from .storage.urls import as_url, check_url_from_data, is_local, local_path, scheme_of
@@ -176,6 +176,8 @@ class Catalogue:
                 raise ValueError("there is no shardlist in it")
             base = found.get("base") or None
             rows = [_row(item, url, base) for item in found["shardlist"]]
+        except WebDatasetError:
+            raise
         except (ValueError, KeyError, TypeError) as error:
             raise ShardError(f"this is no {KIND}: {error}", url=url) from None
         return cls(rows, keys=keys)

@@ -8,19 +8,19 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Any, cast
 
 from .codecs.compression import compression_of_name
 from .errors import MissingShardError, ShardError, StorageError, WebDatasetError
 from .filters.locks import locked
-from .gopen import gopen, rewrite_url
+from .gopen import gopen, open_ranges, rewrite_url
 from .handlers import reraise_exception
 from .reports import Report, current_report
 from .settings import settings
 from .storage.cachenames import unique_cache_name, without_signature
 from .storage.local import allowed_path, open_local
 from .storage.publish import AtomicFile
-from .storage.ranges import object_size_and_version
 from .storage.streams import arriving
 from .storage.urls import is_local, local_path, scheme_of
 from .tar.index import IndexBuilder, ShardIndex
@@ -49,7 +49,7 @@ def make_index(url: str, *, keys: SplitName = base_plus_ext) -> ShardIndex:
     ...     make_index(f"{folder}/a.tar").members(0)[1]
     IndexedMember(field='txt', name='x.txt', data_offset=1536, size=5)
     """
-    _check_can_be_indexed(url)
+    check_can_be_indexed(url)
     report = Report(strict=current_report().strict)
     grouping = Grouping(keys, True, None, reraise_exception, report)
     path = local_path(rewrite_url(url))
@@ -76,6 +76,7 @@ def kept_index(
     `where` is "beside", "cache" or a folder: it is there afterwards. None keeps a new one in the cache folder, and
     leaves one where it is found. Processes that want one index at the same time wait for the first of them to make it.
     """
+    check_can_be_indexed(url)
     if not force and (found := _found(url, where, keys, version)) is not None:
         return _kept_there(url, found, where, keys)
     with _one_at_a_time(url):
@@ -88,14 +89,19 @@ def kept_index(
 
 
 def find_index(
-    url: str, *, where: str | None = None, keys: SplitName = base_plus_ext, version: str | None = None
+    url: str,
+    *,
+    where: str | None = None,
+    keys: SplitName = base_plus_ext,
+    version: str | None = None,
+    only: bool = False,
 ) -> ShardIndex | None:
     """The kept index of a shard, None if there is none that fits; a damaged one is as good as none.
 
-    It is looked for beside the shard and in the cache folder, and before that in the folder `where`. A local shard's
+    It is looked for at `where`, and, unless `only` there, beside the shard and in the cache folder. A local shard's
     size and time are compared; of a remote shard the version, if one is given.
     """
-    found = _found(url, where, keys, version)
+    found = _found(url, where, keys, version, only=only)
     return None if found is None else found[0]
 
 
@@ -153,6 +159,12 @@ def file_version(path: str) -> str:
     return f"{found.st_size}-{found.st_mtime_ns}"
 
 
+def remote_state(url: str) -> tuple[int | None, str | None]:
+    """Size and version of an object, each None where its server does not say."""
+    with open_ranges(url) as reader:
+        return reader.size, reader.version
+
+
 def index_place(url: str, where: str, keys: SplitName = base_plus_ext) -> str:
     """Where the index of a shard is kept: beside it, or under a name of its own in the cache or another folder."""
     rule = rule_name(keys)
@@ -202,7 +214,7 @@ def _opened(url: str, path: str | None) -> Iterator[tuple[Any, Callable[[], tupl
             if state() != before:
                 raise StorageError("the shard changed while it was indexed", url=url)
         return
-    size, version = object_size_and_version(url)
+    size, version = remote_state(url)
     with gopen(url) as stream:
         counted = _Counted(arriving(stream))
         yield counted, lambda: (counted.bytes if size is None else size, version)
@@ -221,7 +233,8 @@ class _Counted:
         return data
 
 
-def _check_can_be_indexed(url: str) -> None:
+def check_can_be_indexed(url: str) -> None:
+    """Raise for what has no parts that can be read by themselves."""
     scheme = scheme_of(url)
     if scheme == "pipe" or url == "-":
         what = "the output of a command" if scheme == "pipe" else "standard input"
@@ -246,13 +259,15 @@ def _compressed(kind: str, url: str | None) -> ShardError:
 # -- keeping -------------------------------------------------------------------------------------------
 
 
-def _found(url: str, where: str | None, keys: SplitName, version: str | None) -> tuple[ShardIndex, str] | None:
+def _found(
+    url: str, where: str | None, keys: SplitName, version: str | None, *, only: bool = False
+) -> tuple[ShardIndex, str] | None:
     """The index that fits, and its place."""
     path = local_path(rewrite_url(url))
     if path is not None:
         version = file_version(path)
     rule = rule_name(keys)
-    for place in _places(url, where, keys):
+    for place in islice(_places(url, where, keys), 1 if only else None):
         try:
             index = load_index(place)
         except (ShardError, OSError):
@@ -266,11 +281,12 @@ def _places(url: str, where: str | None, keys: SplitName) -> Iterator[str]:
     """Where an index may be, the likeliest place first."""
     if where is not None:
         yield index_place(url, where, keys)
-    # A signed url is signed for the shard alone, so nothing beside it can be asked for.
-    if where != BESIDE and (is_local(url) or "?" not in url):
-        yield index_place(url, BESIDE, keys)
-    if where != CACHE:
-        yield index_place(url, CACHE, keys)
+    # Beside a remote shard a server must be asked; and a signed url is signed for the shard alone.
+    local = is_local(url)
+    places = [BESIDE, CACHE] if local else [CACHE] if "?" in url else [CACHE, BESIDE]
+    for place in places:
+        if place != where:
+            yield index_place(url, place, keys)
 
 
 def _kept_there(url: str, found: tuple[ShardIndex, str], where: str | None, keys: SplitName) -> ShardIndex:

@@ -21,11 +21,12 @@ from .indexfiles import (
     BESIDE,
     CACHE,
     StaleIndexError,
+    check_can_be_indexed,
     check_fits,
     find_index,
     fits_version,
-    index_place,
     make_index,
+    remote_state,
     rule_name,
     write_whole,
 )
@@ -35,7 +36,6 @@ from .settings import settings
 from .shardlists import expand_urls
 from .storage.cachenames import without_signature
 from .storage.local import allowed_path, open_local
-from .storage.ranges import object_size_and_version
 from .storage.urls import as_url, local_path
 from .tariterators import SplitName, base_plus_ext
 
@@ -116,7 +116,7 @@ class _Work:
         self._allowed = not settings.secure
 
     def catalogue(self, jobs: int | None, progress: Progress | None, handler: Handler) -> Catalogue:
-        rows: list[Facts | None] = [None] * len(self.urls) if self.force else self._known()
+        rows: list[Facts | None] = [None] * len(self.urls) if self.check else self._known()
         missing = [number for number, row in enumerate(rows) if row is None]
         report, done = current_report(), len(rows) - len(missing)
         for number, result in self._made(missing, jobs):
@@ -143,8 +143,7 @@ class _Work:
             return nothing
         if len(rows) != len(self.urls):
             return nothing
-        holds = self._holds_where_asked if self.check else self._still_holds
-        return [row if holds(url, row[2]) else None for url, row in zip(self.urls, rows, strict=True)]
+        return [row if self._still_holds(url, row[2]) else None for url, row in zip(self.urls, rows, strict=True)]
 
     def _remember(self, rows: list[Facts | None]) -> None:
         """Leave the facts in columns, for 100,000 shards are to be known again within a second."""
@@ -165,11 +164,6 @@ class _Work:
             return False
         now = f"{found.st_size}-{found.st_mtime_ns}"
         return now == version or fits_version(version, now)
-
-    def _holds_where_asked(self, url: str, version: str | None) -> bool:
-        if local_path(url) is None or not os.path.exists(index_place(url, self._place(url), self.keys)):
-            return False
-        return self._still_holds(url, version)
 
     def _made(self, numbers: list[int], jobs: int | None) -> Iterator[tuple[int, Facts | Exception]]:
         """What is found or made of these shards, as it comes."""
@@ -194,11 +188,11 @@ class _Work:
                 return
 
     def _found(self, number: int) -> Facts | None:
-        if self.force or self.check:
+        if self.force:
             return None
         url = self.urls[number]
         try:
-            found = find_index(url, where=self.where, keys=self.keys)
+            found = find_index(url, where=self._where(url), keys=self.keys, only=self.check)
         except Exception:
             return None  # making it meets the same error, with the handler
         return None if found is None else (found.samples, found.size, found.version)
@@ -217,20 +211,21 @@ class _Work:
                 pool.shutdown(wait=False, cancel_futures=True)
 
     def _facts(self, url: str, *, where: str | None, force: bool) -> Facts:
+        check_can_be_indexed(url)
         remote = local_path(url) is None
-        version = object_size_and_version(url)[1] if remote and self.check and not force else None
+        version = remote_state(url)[1] if remote and self.check and not force else None
         return index_facts(url, where=where, force=force, keys=self.keys, version=version)
 
     def _row(self, number: int, facts: Callable[..., Facts]) -> Facts | Exception:
         url = self.urls[number]
         try:
-            place = self._place(url) if self.check else self.where
-            return facts(url, where=place, force=self.force)
+            return facts(url, where=self._where(url), force=self.force)
         except Exception as error:
             return error
 
-    def _place(self, url: str) -> str:
-        if self.where is not None:
+    def _where(self, url: str) -> str | None:
+        """Where the index must be afterwards; None if it may be anywhere."""
+        if self.where is not None or not self.check:
             return self.where
         path = local_path(url)
         beside = path is not None and os.access(os.path.dirname(os.path.abspath(path)), os.W_OK)
