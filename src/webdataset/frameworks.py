@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import copy
 import sys
+import weakref
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Self
 
 from .iterables import TorchIterable
 
@@ -34,14 +35,31 @@ class LoaderFace:
     persistent_workers: bool = False
     in_order: bool = True
 
+    length = -1
     _adopted = False
     _shown: dict[str, Any] | None = None
     """The state after the batch that the program has, when the one after it was taken already."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        batches = getattr(args[0], "dataset", None) if args else None
+        if isinstance(batches, Batches):  # made again from another loader's description
+            self.length = batches.known_length()
+        self._describe()
+
+    def __copy__(self) -> Self:
+        result: Self = super().__copy__()  # type: ignore[misc]
+        result._describe()
+        return result
 
     @property
     def dataset(self) -> Batches:
         """The batches as a dataset, for frameworks that put a loader of their own around it."""
         return Batches(copy.copy(self))
+
+    def _describe(self) -> None:
+        """Lightning makes a loader again from what vars() says; held weakly, as this is a part of the loader."""
+        vars(self).update(dataset=_OwnBatches(weakref.proxy(self)), batch_size=None)
 
     @property
     def sampler(self) -> Epochs:
@@ -106,6 +124,10 @@ class Batches(TorchIterable):
     def __iter__(self) -> Iterator[Any]:
         return iter(self._loader)
 
+    def known_length(self) -> int:
+        """How many batches there are, or -1."""
+        return len(self._loader) if hasattr(self._loader, "__len__") else -1
+
     def __getattr__(self, name: str) -> Any:
         """State and epoch are the loader's."""
         if name in ("set_epoch", "state_dict", "load_state_dict", "stats"):
@@ -118,6 +140,13 @@ class _SizedBatches(Batches):
 
     def __len__(self) -> int:
         return len(self._loader)
+
+
+class _OwnBatches(Batches):
+    """Those of a loader that it is a part of itself."""
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return list, ()  # nobody sees it: the loader's property comes first
 
 
 class Epochs:
