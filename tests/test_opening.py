@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
@@ -130,3 +132,17 @@ def test_web_servers_are_reached_through_the_given_proxy_and_files_without_it(se
     dataset = wds.WebDataset(["http://nowhere.invalid/a.tar", local], proxy=server.address)
     assert len(list(dataset)) == 21
     assert server.asked == ["http://nowhere.invalid/a.tar"]
+
+
+@pytest.mark.parametrize("kind", ["path", "file:", "pipe:", "http", "ssh", "gzip", "cached", "cached before"])
+def test_every_stream_counts_its_bytes(kind, make_shard, nginx, ssh, tmp_path):
+    path = make_shard(samples=100)
+    data = gzip.compress(Path(path).read_bytes()) if kind == "gzip" else Path(path).read_bytes()
+    Path(path).write_bytes(data)
+    web = nginx.put("counted.tar", data)
+    urls = {"file:": f"file:{path}", "pipe:": f"pipe:cat {path}", "ssh": ssh.url(path), "path": path, "gzip": path}
+    options = {"cache_dir": str(tmp_path / "cache")} if kind.startswith("cached") else {}
+    for _ in range(2 if kind == "cached before" else 1):
+        dataset = wds.WebDataset(urls.get(kind, web), shardshuffle=False, **options)
+        assert len(list(dataset)) == 100
+        assert dataset.stats()["bytes_read"] == len(data)

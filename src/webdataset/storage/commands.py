@@ -23,7 +23,10 @@ from typing import Any, cast
 
 from webdataset.errors import CommandError, SecurityError
 from webdataset.redact import redacted
+from webdataset.reports import Report, current_report
 from webdataset.settings import settings
+
+from .streams import count_received
 
 PIPE_BYTES = 1 << 20
 DEFAULT_TIMEOUT = 7200.0
@@ -62,6 +65,8 @@ class CommandStream(io.BufferedIOBase):
         self.ignore_status = [0, *ignore_status]
         self.handler: Callable[[Exception], Any] | None = None
         self.status: int | None = None
+        self.report: Report | None = current_report()
+        self._received = 0
         self._owner = os.getpid()
         self._at_end = False
         self._stopped = False
@@ -78,6 +83,7 @@ class CommandStream(io.BufferedIOBase):
         if self._is_over():
             return b""
         data = cast(bytes, self.stream.read(size))
+        self._received += len(data)
         if everything or len(data) < cast(int, size):
             self._at_end = True
             if everything or (not data and size != 0):
@@ -86,12 +92,17 @@ class CommandStream(io.BufferedIOBase):
 
     def read1(self, size: int = -1, /) -> bytes:
         """What is there, up to `size` bytes; waits only while nothing is."""
-        return b"" if self._is_over() else cast(bytes, self._checked(self.stream.read1(size), size))
+        if self._is_over():
+            return b""
+        data = cast(bytes, self.stream.read1(size))
+        self._check(len(data), size)
+        return data
 
     def readinto(self, buffer: Any, /) -> int:
         if self._is_over():
             return 0
         count = cast(int, self.stream.readinto(buffer))
+        self._received += count
         if count < len(memoryview(buffer).cast("B")):
             self._at_end = True
             if not count:
@@ -102,24 +113,26 @@ class CommandStream(io.BufferedIOBase):
         if self._is_over():
             return 0
         count = cast(int, self.stream.readinto1(buffer))
-        self._checked(count, len(memoryview(buffer).cast("B")))
+        self._check(count, len(memoryview(buffer).cast("B")))
         return count
 
     def readline(self, size: int | None = -1, /) -> bytes:
         if self._is_over():
             return b""
-        return cast(bytes, self._checked(self.stream.readline(-1 if size is None else size), size))
+        data = cast(bytes, self.stream.readline(-1 if size is None else size))
+        self._check(len(data), size)
+        return data
 
     def _is_over(self) -> bool:
         """The end was reached and the command judged: there is nothing to read any more."""
         return self._at_end and self.stream.closed and not self.closed
 
-    def _checked(self, got: Any, size: int | None) -> Any:
+    def _check(self, got: int, size: int | None) -> None:
         """Nothing came though something was asked for: that is the end."""
+        self._received += got
         if not got and size != 0:
             self._at_end = True
             self._finish()
-        return got
 
     # -- writing ---------------------------------------------------------------------------------
 
@@ -156,8 +169,7 @@ class CommandStream(io.BufferedIOBase):
             else:
                 self._close_writer()
         finally:
-            self._release()
-            super().close()
+            self._end()
 
     def abort(self) -> None:
         """End the command at once, without the end of input that would tell it that all is well."""
@@ -165,8 +177,7 @@ class CommandStream(io.BufferedIOBase):
             self._stopped = True
             if self.proc is not None and self._owner == os.getpid():
                 self._kill()
-            self._release()
-            super().close()
+            self._end()
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         if kind is not None:
@@ -263,6 +274,12 @@ class CommandStream(io.BufferedIOBase):
             _end_group(proc.pid)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.status = proc.wait(REAP_SECONDS)
+
+    def _end(self) -> None:
+        self._release()
+        if self.report is not None:
+            count_received(self.report, self._received)
+        super().close()
 
     def _release(self) -> None:
         if self.stream is not None:

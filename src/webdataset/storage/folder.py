@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from webdataset.errors import SecurityError
 
@@ -21,6 +21,7 @@ from . import kept
 from .filling import Checks, Filling
 from .following import FIRST_LOOK, LAST_LOOK, Complete, Direct, Following, Growing, Source, open_shared, too_long
 from .kept import CHUNK_BYTES, NO_LINKS, CannotStoreError, Facts, Lock, storing
+from .local import ReadFile
 from .room import Room
 
 WAIT_SECONDS = 120.0
@@ -82,7 +83,7 @@ class Folder:
         path = self.path_of(wanted.name)
         source = self._source(path, wanted, False)
         if isinstance(source, Complete):
-            return open(source.handle, "rb")
+            return ReadFile(source.handle)
         return Following(source, lambda alone: self._source(path, wanted, alone))
 
     def _source(self, path: str, wanted: Wanted, alone: bool) -> Source:
@@ -216,7 +217,7 @@ def _size(path: str) -> int:
 
 def open_in_use(path: str) -> BinaryIO:
     """Open a file of the folder so that it is not removed while it is read."""
-    return open(open_shared(path), "rb")
+    return cast(BinaryIO, ReadFile(open_shared(path)))
 
 
 def write_whole(stream: Any, path: str, chunk_size: int = CHUNK_BYTES) -> None:

@@ -19,7 +19,7 @@ from .connect import CONNECT_SECONDS, STALL_SECONDS, Connector, Prepare, Reply, 
 from .faults import BROKEN, FIRST_PAUSE, RETRIED_STATUS, RETRIES, GaveUpError, Retries, described, status_error
 from .requests import request
 from .stores import WHOLE_ONLY
-from .streams import read_whole
+from .streams import count_received, read_whole
 
 SCRATCH_BYTES = 256 << 10
 NO_HEAD = (401, 403, 405, 501)
@@ -216,7 +216,7 @@ class HttpStream(io.BufferedIOBase):
                 self.abort()
                 self._drop()
             if self.report is not None:
-                tell(self.report, self.position - self._start, self.retried)
+                count_received(self.report, self.position - self._start, self.retried)
             super().close()
 
     # -- inside ----------------------------------------------------------------------------------
@@ -380,11 +380,3 @@ def version_read(part: HttpStream) -> Version:
         part.read()
     assert part.version is not None
     return part.version
-
-
-def tell(report: Report, received: int, retried: int) -> None:
-    """Count what a remote stream brought, and whether that took more than one try."""
-    if received:
-        report.count("bytes_read", received)
-    if retried:
-        report.count("shards_retried")

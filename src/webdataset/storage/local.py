@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import os
@@ -9,8 +10,10 @@ import re
 from typing import BinaryIO, cast
 
 from webdataset.errors import MissingShardError, SecurityError, StorageError
+from webdataset.reports import current_report
 from webdataset.settings import settings
 
+from .streams import count_received
 from .urls import local_path
 
 _SCHEME_WITHOUT_COLON = re.compile(r"(https?|s3|gs|gcs|az|abfss?|hf|ais|ssh|sftp|scp)//")
@@ -29,9 +32,25 @@ def open_local(url: str, mode: str = "rb", *, buffering: int = -1) -> BinaryIO:
         raise StorageError("this is no local file", url=url)
     path = allowed_path(path, url)
     try:
+        if mode == "rb" and buffering != 0:
+            return cast(BinaryIO, ReadFile(path, buffering))
         return cast(BinaryIO, open(path, mode, buffering=buffering))
     except OSError as exn:
         raise _translated(exn, path, url) from exn
+
+
+class ReadFile(io.BufferedReader):
+    """A file, by its path or descriptor, that counts what was read of it as all streams do."""
+
+    def __init__(self, file: str | int, buffering: int = -1) -> None:
+        super().__init__(io.FileIO(file, "rb"), buffering if buffering > 1 else io.DEFAULT_BUFFER_SIZE)
+        self._report = current_report()
+
+    def close(self) -> None:
+        if not self.closed:
+            with contextlib.suppress(OSError):  # a named pipe has no place
+                count_received(self._report, self.tell())
+        super().close()
 
 
 def allowed_path(path: str, url: str | None = None) -> str:

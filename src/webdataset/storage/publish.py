@@ -17,7 +17,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Iterable, Sequence
 
@@ -48,7 +47,7 @@ class AtomicFile:
         folder, name = os.path.split(self.path)
         # names have at most 255 bytes, and this one is longer than the file's own
         short = os.fsdecode(os.fsencode(name)[:200])
-        self.temporary = os.path.join(folder, f".{short}.{secrets.token_hex(6)}{TEMPORARY_SUFFIX}")
+        self.temporary = os.path.join(folder, f".{short}.{os.urandom(6).hex()}{TEMPORARY_SUFFIX}")
         try:
             self._fd = os.open(self.temporary, _FLAGS, 0o666)
         except OSError as error:

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import threading
 from contextlib import ExitStack
@@ -19,6 +20,7 @@ from webdataset.errors import StorageError
 from webdataset.reports import current_report
 
 from .stores import STORES, WHOLE_ONLY, RangedObject, store_for
+from .streams import count_received
 from .urls import as_url, is_local, scheme_of
 
 if TYPE_CHECKING:
@@ -57,6 +59,10 @@ class RangeReader:
         except StorageError as exn:
             exn.at(url=self.url, offset=start)
             raise
+
+    def stream(self, start: int, stop: int) -> Any:
+        """The same bytes as a stream: of a file they are read as they are asked for."""
+        return self._source.stream(start, stop)
 
     def close(self) -> None:
         """Close the connections or the file, also under reads of other threads."""
@@ -126,8 +132,11 @@ class _File:
         if position < stop:
             raise StorageError(f"the file has {self.size} bytes, {stop} were expected", url=self._url)
         with self._counting:
-            self._report.count("bytes_read", stop - start)
+            count_received(self._report, stop - start)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def stream(self, start: int, stop: int) -> _FilePart:
+        return _FilePart(self, start, stop)
 
     def close(self) -> None:
         self._file.close()
@@ -135,6 +144,22 @@ class _File:
     def _state(self) -> tuple[int, int]:
         found = os.fstat(self._file.fileno())
         return found.st_size, found.st_mtime_ns
+
+
+class _FilePart:
+    """Some bytes of a file, in order."""
+
+    def __init__(self, file: _File, start: int, stop: int) -> None:
+        self._file = file
+        self._position = start
+        self._stop = stop
+
+    def read(self, size: int = -1) -> bytes:
+        left = self._stop - self._position
+        size = left if size < 0 else min(size, left)
+        data = self._file.read(self._position, self._position + size) if size > 0 else b""
+        self._position += size
+        return data
 
 
 class _Remote:
@@ -169,6 +194,9 @@ class _Remote:
                     return self._first(start, stop)
         return self._fetch(start, stop)
 
+    def stream(self, start: int, stop: int) -> io.BytesIO:
+        return io.BytesIO(self.read(start, stop))
+
     def close(self) -> None:
         with self._changing:
             self._closed = True
@@ -192,8 +220,6 @@ class _Remote:
             return self._fetch(start, stop)
 
     def _fetch(self, start: int, stop: int) -> bytes:
-        from .http import tell
-
         length = None if self._version is None else self._version.length
         if length is not None and stop > length:
             raise StorageError(f"the object has {length} bytes, {stop} were expected", url=self._url)
@@ -211,7 +237,7 @@ class _Remote:
             part.close()
             with self._changing:
                 self._under_way.discard(part)
-                tell(self._report, part.position - start, part.retried)
+                count_received(self._report, part.position - start, part.retried)
         if got < stop - start:
             raise StorageError(f"ends early: got {got} of {stop - start} bytes", url=self._url)
         self._version = self._version or part.version

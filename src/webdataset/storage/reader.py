@@ -18,9 +18,9 @@ from typing import Any
 
 from webdataset.errors import StorageError
 
-from .http import HttpStream, tell
+from .http import HttpStream
 from .pool import kept_alive
-from .streams import read_whole
+from .streams import count_received, read_whole
 
 BUFFER_BYTES = 1 << 20
 BUFFERS = 8
@@ -161,7 +161,7 @@ class ReadAhead(Ahead):
         else:
             self._stop(self._thread)
         if self._report is not None:
-            tell(self._report, self.received, self.retried)
+            count_received(self._report, self.received, self.retried)
 
     # -- inside, the reader's thread ---------------------------------------------------------------
 
@@ -363,7 +363,7 @@ class ParallelReader(Ahead):
         if self._kept is not None:
             self._kept.close()
         if self._report is not None:
-            tell(self._report, self._received, self._retried)
+            count_received(self._report, self._received, self._retried)
 
     def _help_if_slow(self) -> None:
         self._watched = False

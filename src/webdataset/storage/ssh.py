@@ -30,7 +30,7 @@ from webdataset.reports import current_report
 from webdataset.settings import settings
 
 from .commands import CommandStream
-from .streams import read_whole
+from .streams import count_received, read_whole
 from .tools import open_curl
 from .urls import scheme_of
 
@@ -165,6 +165,7 @@ class SshStream(io.BufferedIOBase):
         """End the command at once."""
         if not self.closed:
             self._drop()
+            count_received(self._report, self.position, self.retried)
             super().close()
 
     def _receive(self, size: int) -> bytes:
@@ -225,8 +226,6 @@ class SshStream(io.BufferedIOBase):
         self._failures += 1
         if child.status != BROKEN_STATUS or child.is_final or self._failures > self._retries:
             raise (self._early(error.message) if self._stamp is not None else error) from None
-        if not self.retried:
-            self._report.count("shards_retried")
         self.retried += 1
         longest = min(LONGEST_PAUSE, self._first_pause * 2 ** (self._failures - 1))
         time.sleep(random.uniform(longest / 2, longest))
@@ -328,6 +327,7 @@ class _Remote(CommandStream):
         popen: dict[str, Any] = {"stderr": self._said}
         popen["stdin" if mode == "rb" else "stdout"] = subprocess.DEVNULL
         super().__init__(argv, mode, url=url, **popen)
+        self.report = None  # the stream that it serves counts
 
     @property
     def is_final(self) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from webdataset.reports import Report
+
 
 class Arriving:
     """A stream whose `read(n)` gives what is there, at most n bytes; it waits only while nothing is."""
@@ -28,6 +30,14 @@ def arriving(stream: Any) -> Any:
     b'hello\\n'
     """
     return Arriving(stream) if hasattr(stream, "read1") else stream
+
+
+def count_received(report: Report, received: int, retried: int = 0) -> None:
+    """Count what a stream brought, and whether that took more than one try."""
+    if received:
+        report.count("bytes_read", received)
+    if retried:
+        report.count("shards_retried")
 
 
 def read_whole(read1: Callable[[int], bytes], size: int) -> bytes:
