@@ -54,10 +54,13 @@ class WebLoader(LoaderFace, DataPipeline, FluidInterface):
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loader is, after the latest batch that it gave: small, and fit for JSON."""
+        if self._shown is not None:
+            return self._shown
         return super().state_dict() if self._taken is None else self._taken.state_dict(self.pipeline[2:])
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next pass go on where the state was saved."""
+        self._shown = None
         if self._taken is None:
             super().load_state_dict(state)
         else:
