@@ -12,8 +12,10 @@ from .errors import MissingPackageError, WorkerError
 from .mailbox import Mailbox
 
 
-def process_loader(dataset: Any, *args: Any, mailbox: Mailbox | None, **kw: Any) -> Any:
+def process_loader(dataset: Any, *args: Any, mailbox: Mailbox | None, pool: int = 0, **kw: Any) -> Any:
     """A DataLoader; errors of its workers are looked up in the mailbox, if there is one."""
+    if pool:
+        raise ValueError('pool= is for workers="thread": processes send every batch in memory of its own')
     loader = _loader_class()(dataset, *args, **kw)
     loader._mailbox = mailbox
     return loader

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from .buffers import Buffered
 from .filters import combine_values, default_collation_fn, listed
 from .filters.batches import collated
 from .handlers import handled
@@ -20,7 +21,7 @@ from .iterables import TorchIterable
 from .pipeline import DataPipeline
 from .pool import ordered_map
 from .stages import pipelinefilter
-from .threads import Pooled, pooled
+from .threads import Pooled, halves, pooled
 
 
 class ThreadLoader:
@@ -29,7 +30,8 @@ class ThreadLoader:
     Takes the arguments of torch's DataLoader. An iterable dataset is read by one thread and its per-sample stages are
     run by `num_workers`; of a dataset with indices, each thread fetches whole batches. Without `collate_fn`, samples
     are collated as torch does if the program has imported torch, else as `batched` does. `prefetch_factor` is how many
-    batches may be waiting, in all.
+    batches may be waiting, in all. With `pool=n`, arrays and tensors of batches lie in reused memory, pinned if
+    `pin_memory` says so and there is a GPU: a batch is valid until `n - 1` further ones were taken.
     """
 
     def __init__(  # noqa: PLR0917 - the order of the arguments is the DataLoader's
@@ -52,6 +54,7 @@ class ThreadLoader:
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
+        pool: int = 0,
     ) -> None:
         self.dataset = dataset
         self.batch_size = batch_size if batch_sampler is None else None
@@ -64,6 +67,7 @@ class ThreadLoader:
         self.in_order = in_order
         self.collate_fn = collate_fn
         self.prefetch_factor = 2 if prefetch_factor is None else prefetch_factor
+        self.pool = pool
         self.indexed = _has_indices(dataset)
         _check_numbers(num_workers, self.batch_size, self.prefetch_factor)
         processes_only = {"timeout": timeout, "worker_init_fn": worker_init_fn, "context": multiprocessing_context}
@@ -75,6 +79,9 @@ class ThreadLoader:
         self.sampler = sampler
         self.batch_sampler = batch_sampler
         self._reading: DataPipeline | None = None
+        if pool and (collate_fn is not None or not (self._batches or self._ends_in_batches())):
+            needed = "batches that the loader makes (batch_size=), or batched() as the dataset's last stage"
+            raise ValueError(f"pool= needs {needed}, and no collate_fn or collation_fn")
 
     def __iter__(self) -> Iterator[Any]:
         return self._fetched() if self.indexed else self._streamed()
@@ -107,12 +114,24 @@ class ThreadLoader:
 
     def _threaded(self) -> Any:
         """The dataset, with its stages run by threads; it counts its passes in common with the one that was given."""
-        if self.num_workers < 1:
+        in_buffers = self.pool > 0 and not self._batches
+        if self.num_workers < 1 and not in_buffers:
             return self.dataset
         piped = isinstance(self.dataset, DataPipeline)
         threaded = copy.copy(self.dataset) if piped else DataPipeline(self.dataset)
-        threaded.pipeline = pooled(threaded.pipeline, self.num_workers, batches=self.prefetch_factor)
+        if in_buffers:
+            *stages, last = threaded.pipeline
+            lists, made = halves(last)
+            buffered = collated(self._buffered(2 * self.prefetch_factor, deep=False), **made.kw)
+            threaded.pipeline = [*stages, lists, buffered]
+        if self.num_workers > 0:
+            threaded.pipeline = pooled(threaded.pipeline, self.num_workers, batches=self.prefetch_factor)
         return threaded
+
+    def _ends_in_batches(self) -> bool:
+        stages = getattr(self.dataset, "pipeline", None) or [None]
+        made = halves(stages[-1])[1:]
+        return bool(made) and made[0].args[0] is default_collation_fn
 
     # -- datasets with indices -------------------------------------------------------------------
 
@@ -149,7 +168,16 @@ class ThreadLoader:
     def _finish(self) -> Callable[[Any], Any]:
         """What makes a batch of a list of samples; without batches, what is done to each item."""
         finish = self.collate_fn or (collated_as_torch if self._batches else converted_as_torch)
+        if self.pool and self._batches:
+            # threads that fetch batches may take buffers out of order, by as many as there are batches on their way
+            ahead = 3 * (self.num_workers + self.prefetch_factor) if self.indexed else 2 * self.prefetch_factor
+            finish = self._buffered(ahead, deep="torch" in sys.modules)
         return partial(_pinned, finish) if self.pin_memory and _has_cuda() else finish
+
+    def _buffered(self, ahead: int, *, deep: bool) -> Buffered:
+        """Collation into buffers: as many as the user may hold, and as there may be batches on their way."""
+        rest = collated_as_torch if deep else combine_values
+        return Buffered(self.pool + ahead + 2, rest, deep=deep, pinned=self.pin_memory and _has_cuda())
 
 
 @pipelinefilter(per_sample=True)

@@ -91,7 +91,7 @@ def pooled(stages: Sequence[Any], threads: int, *, batches: int = 2) -> list[Any
     >>> [type(stage).__name__ for stage in pooled([range(3), map(str), shuffle(10), map(int), print], 4)]
     ['Pooled', 'builtin_function_or_method']
     """
-    done, rest = list(stages[:1]), deque(chain.from_iterable(_halves(stage) for stage in stages[1:]))
+    done, rest = list(stages[:1]), deque(chain.from_iterable(halves(stage) for stage in stages[1:]))
     while rest:
         run: list[Stage] = []
         while rest and _per_sample(rest[0]):
@@ -107,6 +107,17 @@ def pooled(stages: Sequence[Any], threads: int, *, batches: int = 2) -> list[Any
     return [*done, *rest]
 
 
+def halves(stage: Any) -> list[Any]:
+    """`batched` as its two halves: collecting, and making the batch."""
+    if not isinstance(stage, Stage) or stage.filter is not batched:
+        return [stage]
+    given = inspect.signature(batched.function).bind(None, *stage.args, **stage.kw)
+    given.apply_defaults()
+    size, collation_fn, partial_, handler = list(given.arguments.values())[1:]
+    lists = listed(size, partial_)
+    return [lists] if collation_fn is None else [lists, collated(collation_fn, handler=handler)]
+
+
 _ORDER = (shuffle, rsample, slice, listed, unlisted, unbatched)
 """Stages of ours that only arrange samples: the thread that reads for the next pool runs them."""
 
@@ -120,17 +131,6 @@ def _pool(before: list[Any], run: list[Stage], threads: int, batches: int) -> Po
 
 def _per_sample(stage: Any) -> bool:
     return isinstance(stage, Stage) and stage.filter.per_sample
-
-
-def _halves(stage: Any) -> list[Any]:
-    """`batched` as its two halves: collecting, and making the batch."""
-    if not isinstance(stage, Stage) or stage.filter is not batched:
-        return [stage]
-    given = inspect.signature(batched.function).bind(None, *stage.args, **stage.kw)
-    given.apply_defaults()
-    size, collation_fn, partial_, handler = list(given.arguments.values())[1:]
-    lists = listed(size, partial_)
-    return [lists] if collation_fn is None else [lists, collated(collation_fn, handler=handler)]
 
 
 # -- groups of samples ---------------------------------------------------------------------------
