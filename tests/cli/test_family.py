@@ -81,6 +81,17 @@ def test_help_imports_nothing_heavy(words: list[str]) -> None:
     assert told == "[]\n"
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_imports_only_what_describes_the_commands(name: str) -> None:
+    program = (
+        "import sys, io; sys.stdout = io.StringIO(); from webdataset.cli import main; main(sys.argv[1:]);"
+        "print(*{m.split('.')[1] for m in sys.modules if m.startswith('webdataset.')}, file=sys.stderr)"
+    )
+    words = [sys.executable, "-c", program, name, "--help"]
+    told = subprocess.run(words, capture_output=True, text=True, check=True).stderr
+    assert set(told.split()) <= {"cli", "names", "settings", "redact"}
+
+
 def test_an_interrupt_is_exit_130(tmp_path: Path) -> None:
     import signal
 

@@ -13,7 +13,6 @@ import threading
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 from operator import itemgetter
-from pathlib import Path
 from queue import Queue
 from typing import BinaryIO, NamedTuple
 
@@ -92,7 +91,7 @@ def _looked_at(url: str) -> tuple[str, int]:
 
 
 def _opened(path: str) -> BinaryIO:
-    return open_local(Path(path).absolute().as_posix(), buffering=0)
+    return open_local(os.path.abspath(path), buffering=0)  # no name that begins with / is taken for a url
 
 
 class _Check:
