@@ -145,8 +145,9 @@ class WebDataset(DataPipeline, FluidInterface):
             warnings.warn("resampled=True draws shards at random: shardshuffle has no effect with it", stacklevel=2)
         endless = resampled or isinstance(source, shardlists.DirectoryShardList)
         splitters = [] if endless else [nodesplitter, version1.worker_splitter(workersplitter)]
+        drawn = seed is None and settings.seed is None and not detshuffle
         buffer = _shard_buffer(version1.shard_shuffle(shardshuffle))
-        order = [] if endless or buffer < 1 else [shardlists.ShardShuffle(self.seed, bufsize=buffer)]
+        order = [] if endless or buffer < 1 else [shardlists.ShardShuffle(self.seed, bufsize=buffer, drawn=drawn)]
         cache = _cache(cache_dir, cache_size, url_to_name, verbose, handler, proxy)
         opener = version1.opener(_already_open if cache else None)
         reader = _Reader(handler, select_files, rename_files, keys, opener, proxy=None if cache else proxy)
@@ -221,6 +222,9 @@ def _checked(source: Iterator[Any]) -> Iterator[Any]:
     return check_empty(source)
 
 
+_checked.only_at_the_start = True  # type: ignore[attr-defined]  # a pass that goes on may have no samples left
+
+
 class _Reader(PipelineStage):
     """Shards to samples."""
 
@@ -253,6 +257,11 @@ class _Reader(PipelineStage):
             opener=self.opener,
             proxy=self.proxy,
         )
+
+    @property
+    def reads_shards(self) -> bool:
+        """Whether it is our own reader that reads them."""
+        return self.opener is not None or tariterators.tarfile_to_samples is _our_tarfile_to_samples
 
     def _replaced(self) -> Any:
         """The stage that a program has put in the place of ours, with the options that were given."""

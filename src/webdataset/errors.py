@@ -12,6 +12,7 @@
     ├── SecurityError               refused because it could run code or leave its bounds (also ValueError)
     │   └── UnsafePickleError       ... a pickle that names more than plain data  (also pickle.UnpicklingError)
     ├── EmptyDatasetError           no sample at all                              (also ValueError)
+    ├── StateError                  a state does not fit, or cannot be had         (also ValueError)
     ├── WorkerError                 a loader's worker process died                (also RuntimeError)
     └── MissingPackageError         an optional package is needed                 (also ImportError)
 
@@ -143,6 +144,10 @@ class UnsafePickleError(SecurityError, pickle.UnpicklingError):
 
 class EmptyDatasetError(WebDatasetError, ValueError):
     """A dataset, or a worker's part of it, gave no sample at all."""
+
+
+class StateError(WebDatasetError, ValueError):
+    """A state that does not fit the dataset, states that do not fit each other, or a pipeline that has none."""
 
 
 class WorkerError(WebDatasetError, RuntimeError):

@@ -12,10 +12,18 @@ from typing import Any
 from .handlers import close
 from .iterables import TorchIterable
 from .passes import PassCounter
-from .reports import Report
+from .reports import Report, current_report
 from .workers import make_seed, pytorch_worker_info
 
 END = object()
+
+
+class Turns:
+    """Where a mixture is: how many turns were taken, and which datasets have ended."""
+
+    def __init__(self, taken: int = 0, ended: Iterable[int] = ()) -> None:
+        self.taken = taken
+        self.ended = list(ended)
 
 
 class RoundRobin(TorchIterable):
@@ -38,7 +46,11 @@ class RoundRobin(TorchIterable):
     def __iter__(self) -> Iterator[Any]:
         if self.exact:
             return _planned(self)
-        return round_robin_longest(*self.datasets) if self.longest else round_robin_shortest(*self.datasets)
+        return self.started(self.datasets, Turns())
+
+    def started(self, sources: Sequence[Iterable[Any]], turns: Turns) -> Iterator[Any]:
+        """Items of these sources from a place on; `turns` is where it is at any time."""
+        return _in_turn([iter(source) for source in sources], self.longest, turns)
 
 
 class RandomMix(TorchIterable):
@@ -81,11 +93,19 @@ class RandomMix(TorchIterable):
     def __iter__(self) -> Iterator[Any]:
         if self.exact:
             return _planned(self)
-        return random_samples(self.datasets, self.probs, self.longest, rng=self._rng())
+        return self.started(self.datasets, Turns())
+
+    def started(self, sources: Sequence[Iterable[Any]], turns: Turns) -> Iterator[Any]:
+        """Items of these sources from a place on; `turns` is where it is at any time."""
+        rng = self._rng()
+        for _ in range(turns.taken):
+            rng.random()
+        weights = _checked_weights(self.probs, len(sources))
+        return _drawn([iter(source) for source in sources], weights, self.longest, rng.random, turns)
 
     def _rng(self) -> random.Random:
         if self.seed is None:
-            return random.Random()
+            return random.Random(current_report().seed())
         rank, _, worker, _ = pytorch_worker_info()
         return random.Random(make_seed(self.seed, rank, worker))
 
@@ -115,15 +135,7 @@ def round_robin_shortest(*sources: Iterable[Any]) -> Iterator[Any]:
     >>> list(round_robin_shortest([1, 2], "abc"))
     [1, 'a', 2, 'b']
     """
-    iterators = [iter(source) for source in sources]
-    try:
-        while iterators:
-            for iterator in iterators:
-                if (item := next(iterator, END)) is END:
-                    return
-                yield item
-    finally:
-        _close_all(iterators)
+    return _in_turn([iter(source) for source in sources], False, Turns())
 
 
 def round_robin_longest(*sources: Iterable[Any]) -> Iterator[Any]:
@@ -132,19 +144,7 @@ def round_robin_longest(*sources: Iterable[Any]) -> Iterator[Any]:
     >>> list(round_robin_longest([1, 2], "abc"))
     [1, 'a', 2, 'b', 'c']
     """
-    iterators = [iter(source) for source in sources]
-    active = list(iterators)
-    try:
-        while active:
-            ended = []
-            for iterator in active:
-                if (item := next(iterator, END)) is END:
-                    ended.append(iterator)
-                else:
-                    yield item
-            active = [iterator for iterator in active if iterator not in ended]
-    finally:
-        _close_all(iterators)
+    return _in_turn([iter(source) for source in sources], True, Turns())
 
 
 def random_samples(
@@ -161,26 +161,44 @@ def random_samples(
     """
     weights = _checked_weights(probs, len(sources))
     drawn = (random.Random() if rng is None else rng).random
-    return _drawn([iter(source) for source in sources], weights, longest, drawn)
+    return _drawn([iter(source) for source in sources], weights, longest, drawn, Turns())
 
 
-def _drawn(iterators: list[Iterator[Any]], weights: list[float], longest: bool, drawn: Any) -> Iterator[Any]:
-    # a source of weight zero would be drawn when rounding puts the number on its border
-    active = [(iterator, weight) for iterator, weight in zip(iterators, weights, strict=True) if weight > 0]
+def _in_turn(iterators: list[Iterator[Any]], longest: bool, turns: Turns) -> Iterator[Any]:
     try:
-        while active:
-            borders = list(accumulate(weight for _, weight in active))
-            chosen = yield from _drawn_until_one_ends([iterator for iterator, _ in active], borders, drawn)
-            if not longest:
-                return
-            del active[chosen]
+        while len(turns.ended) < (len(iterators) if longest else min(1, len(iterators))):
+            chosen = turns.taken % len(iterators)
+            turns.taken += 1
+            if chosen in turns.ended:
+                continue
+            if (item := next(iterators[chosen], END)) is END:
+                turns.ended.append(chosen)
+            else:
+                yield item
     finally:
         _close_all(iterators)
 
 
-def _drawn_until_one_ends(iterators: list[Iterator[Any]], borders: list[float], drawn: Any) -> Any:
+def _drawn(
+    iterators: list[Iterator[Any]], weights: list[float], longest: bool, drawn: Any, turns: Turns
+) -> Iterator[Any]:
+    try:
+        while longest or not turns.ended:
+            # a source of weight zero would be drawn when rounding puts the number on its border
+            active = [n for n, weight in enumerate(weights) if weight > 0 and n not in turns.ended]
+            if not active:
+                return
+            borders = list(accumulate(weights[n] for n in active))
+            chosen = yield from _drawn_until_one_ends([iterators[n] for n in active], borders, drawn, turns)
+            turns.ended.append(active[chosen])
+    finally:
+        _close_all(iterators)
+
+
+def _drawn_until_one_ends(iterators: list[Iterator[Any]], borders: list[float], drawn: Any, turns: Turns) -> Any:
     total, last = borders[-1], len(borders) - 1
     while True:
+        turns.taken += 1
         chosen = bisect(borders, drawn() * total, 0, last)
         if (item := next(iterators[chosen], END)) is END:
             return chosen

@@ -13,11 +13,11 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
-from itertools import islice
 from typing import Any, Self
 
 from .iterables import TorchIterable, real_class
 from .mailbox import leave
+from .marks import Marked, drawn_chance
 from .passes import PassCounter
 from .reports import Report
 from .stages import PipelineStage, start
@@ -27,7 +27,7 @@ ENDLESS = sys.maxsize
 _NOTHING: Any = object()
 
 
-class DataPipeline(TorchIterable, PipelineStage):
+class DataPipeline(Marked, TorchIterable, PipelineStage):
     """A dataset made of a source and stages; a stage is a function from iterator to iterator.
 
     `with_epoch`, `repeat`, `with_length` and `append` change the pipeline and return it; `compose` and the fluent
@@ -61,36 +61,40 @@ class DataPipeline(TorchIterable, PipelineStage):
     # -- reading ---------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Any]:
-        return self._counted(self.iterator()) if self.nsamples > 0 else self.iterator()
+        return self._limited(self.iterator()) if self.nsamples > 0 else self.iterator()
 
     def iterator(self) -> Iterator[Any]:
         """All passes, one after the other; a pass that gives nothing ends it."""
-        for _ in range(self.repetitions):
+        mark = self._begin()
+        resumed = mark is not None
+        for number in range(mark.passes if mark else 0, self.repetitions):
+            self._pass_number = number
             one_pass = self.iterator1()
             try:
                 first = next(one_pass, _NOTHING)
-                if first is _NOTHING:
-                    return
-                yield first
-                yield from one_pass
+                if first is not _NOTHING:
+                    yield first
+                    yield from one_pass
+                elif not resumed:
+                    break
             finally:
                 one_pass.close()  # type: ignore[attr-defined]
+            resumed = False
+        self._run = None
 
     def iterator1(self) -> Iterator[Any]:
         """One pass over the source."""
         if not self.pipeline:
             raise ValueError("the pipeline is empty or closed: give it a source as its first stage")
-        self._report = report = Report(strict=self.strict, epoch=self._passes.begin())
+        self._report = report = Report(strict=self.strict, epoch=self._passes.begin(), chance=self._chance)
         with ExitStack() as opened:
             opened.callback(self._publish_report)
             if self.exact:
                 yield from self._opened(opened, self._exact_pass(report))
                 return
             with report.in_force():
-                source: Iterator[Any] = self._opened(opened, iter(self.invoke(self.pipeline[0])))
-                for stage in self.pipeline[1:]:
-                    source = self._opened(opened, iter(self.invoke(stage, source)))
-            yield from source
+                items = self._started(report, opened, DataPipeline)
+            yield from items
 
     def invoke(self, f: Any, *args: Any, **kw: Any) -> Any:
         """Start one stage on its source; the first stage has none."""
@@ -135,15 +139,28 @@ class DataPipeline(TorchIterable, PipelineStage):
 
     def state_dict(self) -> dict[str, Any]:
         """Where the pipeline is, after the latest item that it gave: small, and fit for JSON."""
-        from .states import exact_state
+        return self.state_from_mark(self.mark())
 
+    def mark(self) -> Any:
+        """Where the pipeline is, after the latest item that it gave, for `state_from_mark`."""
+        return (self._place or self.next_place()) if self.exact else super().mark()
+
+    def state_from_mark(self, mark: Any) -> dict[str, Any]:
+        """The state after the item that `placed()` gave with a mark."""
+        from .states import exact_state, stream_state
+
+        if not self.exact:
+            return stream_state(self, mark)
         _, _, worker, workers = pytorch_worker_info()
-        return exact_state(self.program(), self._place or self.next_place(), worker=worker, workers=workers)
+        return exact_state(self.program(), type(self.next_place())(*mark), worker=worker, workers=workers)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next pass go on where the state was saved."""
-        from .states import exact_place
+        from .states import exact_place, stream_mark
 
+        if not self.exact:
+            self.load_mark(stream_mark(self, state))
+            return
         _, _, _, workers = pytorch_worker_info()
         self.resume_at(exact_place(self.program(), state, workers=workers))
 
@@ -152,9 +169,9 @@ class DataPipeline(TorchIterable, PipelineStage):
         self._place = self._resume = place
         self._passes.set(place.epoch)
 
-    def steps(self, threads: int = 0) -> Iterator[Any]:
-        """One pass over an exact pipeline for this worker, by steps: `(place, items)`."""
-        self._report = report = Report(strict=self.strict, epoch=self._passes.begin())
+    def steps(self, threads: int = 0, epoch: int | None = None) -> Iterator[Any]:
+        """One pass over an exact pipeline for this worker, by steps: `(place, items)`; of the next epoch, or this."""
+        self._report = report = Report(strict=self.strict, epoch=self._passes.begin() if epoch is None else epoch)
         place, (_, _, worker, workers) = self._begin_at(report.epoch), pytorch_worker_info()
         options = {"worker": worker, "workers": workers, "threads": threads}
         with ExitStack() as opened:
@@ -171,7 +188,7 @@ class DataPipeline(TorchIterable, PipelineStage):
 
     def resumed(self) -> None:
         """The pass that was to go on from a loaded state has begun."""
-        self._resume = None
+        self._resume = self._of_workers = None
 
     def _begin_at(self, epoch: int) -> Any:
         from .exact import Place
@@ -200,6 +217,8 @@ class DataPipeline(TorchIterable, PipelineStage):
         result.pipeline = [*self.pipeline, *args]
         result._passes = PassCounter()
         result._report = result._place = result._resume = None
+        result._run = result._going_on = result._of_workers = None
+        result._chance = drawn_chance()
         return result
 
     def stage(self, i: int) -> Any:
@@ -253,18 +272,13 @@ class DataPipeline(TorchIterable, PipelineStage):
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         kind = type(self)
-        return _rebuilt, (getattr(kind, "_without_len", kind), self.__dict__, self.length)
+        own = self.__dict__ | {"_run": None}  # a pass is under way in this process only
+        return _rebuilt, (getattr(kind, "_without_len", kind), own, self.length)
 
     def __copy__(self) -> Self:
         result = type(self).__new__(type(self))
         result.__dict__.update(self.__dict__)
         return result
-
-    def _counted(self, passes: Iterator[Any]) -> Iterator[Any]:
-        try:
-            yield from islice(passes, self.nsamples)
-        finally:
-            passes.close()  # type: ignore[attr-defined]
 
     def _opened(self, opened: ExitStack, iterator: Iterator[Any]) -> Iterator[Any]:
         close = getattr(iterator, "close", None)

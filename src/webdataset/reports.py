@@ -11,6 +11,7 @@ True
 
 from __future__ import annotations
 
+import os
 import threading
 import warnings
 from collections import Counter
@@ -21,6 +22,7 @@ from typing import Any
 from .errors import ShardError, ShardWarning, WebDatasetError
 from .redact import redacted
 from .settings import settings
+from .workers import make_seed, pytorch_worker_info
 
 COUNTS = (
     "shards_read",
@@ -45,9 +47,15 @@ class Report:
     (10, {'ValueError: bad png': 1})
     """
 
-    def __init__(self, *, strict: bool | None = None, epoch: int = 0) -> None:
+    def __init__(self, *, strict: bool | None = None, epoch: int = 0, chance: int | None = None) -> None:
         self.strict = settings.strict if strict is None else strict
         self.epoch = epoch
+        self.chance = chance
+        """What the seeds of stages without a seed of their own are made from; None draws them from the system."""
+        self.shard_ended: Callable[[dict[str, Any]], None] | None = None
+        """Called by the tar reader after each shard."""
+        self.seeds = 0
+        """How many of them were given."""
         self.counts: Counter[str] = Counter()
         self.reasons: Counter[str] = Counter()
 
@@ -74,6 +82,20 @@ class Report:
     def success_for(self, handler: Any) -> Callable[[], Any] | None:
         """What to call after an item came through, for handlers that want to know."""
         return getattr(handler, "succeeded", None)
+
+    def seed(self) -> int:
+        """A seed for the next stage that has none: its own in every pass and worker, the same when a pass is resumed.
+
+        >>> Report(chance=5).seed() == Report(chance=5).seed(), Report(chance=5).seed() == Report(chance=6).seed()
+        (True, False)
+        """
+        self.seeds += 1
+        return int.from_bytes(os.urandom(8), "big") if self.chance is None else self.numbered_seed(self.seeds)
+
+    def numbered_seed(self, number: int) -> int:
+        """The seed that was, or will be, given as this one, from 1 on."""
+        rank, _, worker, _ = pytorch_worker_info()
+        return make_seed(self.chance, self.epoch, rank, worker, number, bits=63)
 
     def warn(self, message: str, **places: Any) -> None:
         """One counted warning about a place in the data; an error in strict mode."""

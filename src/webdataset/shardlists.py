@@ -156,7 +156,7 @@ class ResampledShards(TorchIterable):
             yield {"url": self.urls[rng.randrange(len(self.urls))]}
 
     def _pass_seed(self) -> int:
-        chance = () if self.deterministic else (os.getpid(), time.time_ns(), os.urandom(8))
+        chance = () if self.deterministic else (current_report().seed(),)
         seed = make_seed(self.worker_seed(), self.epoch, self.seed, *chance)
         if settings.show_seed:
             log.warning("ResampledShards seed %s (pass %s)", seed, self.epoch)
@@ -168,7 +168,10 @@ ResampledShardList = ResampledShards
 
 def resampled_(src: Iterable[Any], n: int = sys.maxsize) -> Iterator[Any]:
     """Read the whole source, then draw from it `n` times at random, with replacement."""
-    rng = random.Random(make_seed(os.getpid(), time.time_ns(), os.urandom(8)))
+    return _resampled(src, n, random.Random(current_report().seed()))
+
+
+def _resampled(src: Iterable[Any], n: int, rng: random.Random) -> Iterator[Any]:
     items = list(src)
     if not items and n > 0:
         raise EmptyShardListError("resampled got nothing to draw from")
@@ -192,10 +195,12 @@ class ShardShuffle:
     (['a', 'c', 'b', 'd'], ['c', 'b', 'd', 'a'])
     """
 
-    def __init__(self, seed: Any = 0, epoch: int = -1, *, bufsize: int | None = None) -> None:
+    def __init__(self, seed: Any = 0, epoch: int = -1, *, bufsize: int | None = None, drawn: bool = False) -> None:
         self.seed = seed
         self.epoch = epoch
         self.bufsize = bufsize
+        self.drawn = drawn
+        """Whether nobody gave the seed: then a state that is loaded brings its own."""
 
     def set_epoch(self, epoch: int) -> None:
         """The next pass is pass number `epoch`."""

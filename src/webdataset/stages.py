@@ -11,6 +11,7 @@ every_method = fluent(every)     # in a class body: dataset.every(2) -> a new da
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial, update_wrapper
@@ -63,6 +64,17 @@ class Stage:
     def f(self) -> Callable[..., Any]:
         """The function behind the stage."""
         return self.filter.function
+
+    def given(self) -> dict[str, Any]:
+        """The options by name, with those that were not given.
+
+        >>> from webdataset.filters import listed
+        >>> listed(2).given()
+        {'batchsize': 2, 'partial': True}
+        """
+        bound = inspect.signature(self.filter.function).bind(None, *self.args, **self.kw)
+        bound.apply_defaults()
+        return dict(list(bound.arguments.items())[1:])
 
     def __call__(self, data: Iterable[Any]) -> Iterator[Any]:
         result: Iterator[Any] = self.filter.function(data, *self.args, **self.kw)

@@ -9,14 +9,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .errors import WebDatasetError
+from .errors import StateError
 from .exact import Place, Program
 
+__all__ = [
+    "StateError",
+    "check_fits",
+    "exact_place",
+    "exact_state",
+    "loader_places",
+    "loader_state",
+    "merge_states",
+    "stream_mark",
+    "stream_state",
+]
+
 VERSION = 1
-
-
-class StateError(WebDatasetError, ValueError):
-    """A state that does not fit the dataset, or states that do not fit each other."""
 
 
 def exact_state(program: Program, place: Place, *, worker: int = 0, workers: int = 1) -> dict[str, Any]:
@@ -62,6 +70,47 @@ def exact_place(program: Program, state: dict[str, Any], *, workers: int = 1) ->
     return Place(state["epoch"], state["position"])
 
 
+def stream_state(pipeline: Any, mark: Any) -> dict[str, Any]:
+    """The state of a streamed dataset after the item that a mark was given with."""
+    rank, world, worker, workers = mark[5]
+    return {
+        "version": VERSION,
+        "kind": "stream",
+        "epoch": mark[0],
+        "of": pipeline.described(),
+        "topology": {"rank": rank, "world": world, "worker": worker, "workers": workers},
+        "mark": _plain(mark),
+    }
+
+
+def stream_mark(pipeline: Any, state: dict[str, Any]) -> Any:
+    """The mark from which to go on; a StateError if the state is another dataset's."""
+    check_fits(state, "stream", pipeline.described())
+    return state["mark"]
+
+
+def loader_state(states: Sequence[dict[str, Any]], next_worker: int = 0) -> dict[str, Any]:
+    """The state of a loader of a streamed dataset: that of each worker, and whose turn it is.
+
+    >>> loader_state([], 0)
+    {'version': 1, 'kind': 'loader', 'workers': [], 'next': 0, 'of': {}}
+    """
+    described = states[0]["of"] if states else {}
+    workers = [{name: value for name, value in state.items() if name != "of"} for state in states]
+    return {"version": VERSION, "kind": "loader", "workers": workers, "next": next_worker, "of": described}
+
+
+def loader_places(pipeline: Any, state: dict[str, Any], workers: int) -> tuple[list[dict[str, Any]], int]:
+    """The states for the workers of a loader, in their order, and whose turn it is; the loader must have as many."""
+    check_fits(state, "loader", pipeline.described())
+    if len(state["workers"]) != max(workers, 1):
+        raise StateError(
+            f"the state is that of a loader with {len(state['workers'])} workers, and this one has {workers}",
+            hint="a streamed dataset goes on with as many workers as before; exact=True with any number",
+        )
+    return [{**worker, "of": state["of"]} for worker in state["workers"]], state["next"]
+
+
 def check_fits(state: Any, kind: str, described: Any) -> None:
     """Raise unless the state is of this kind, of a version we know, and of the same data and stages."""
     if not isinstance(state, dict) or "kind" not in state:
@@ -83,7 +132,7 @@ def merge_states(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
     >>> merge_states([])
     Traceback (most recent call last):
-    webdataset.states.StateError: there are no states to merge
+    webdataset.errors.StateError: there are no states to merge
     """
     states = list(states)
     if not states:

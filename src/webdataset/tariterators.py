@@ -129,7 +129,7 @@ def tarfile_samples(
 ) -> Iterator[Sample]:
     """Open shards and give their samples: dicts of `__key__`, `__url__` and one bytes value per field."""
     streams = (opener or url_opener)(src, handler=handler, **({} if proxy is None else {"proxy": proxy}))
-    if tar_file_expander is _our_expander and group_by_keys is _our_grouping:
+    if reads_in_one_step():
         grouping = Grouping(keys, True, None, handler, current_report())
         return _each_shard(streams, (select_files, rename_files), grouping.of_shard, handler, grouping.report)
     # a replacement need not know the options that nobody uses
@@ -140,6 +140,12 @@ def tarfile_samples(
 
 
 tarfile_to_samples = pipelinefilter(tarfile_samples)
+
+
+def reads_in_one_step() -> bool:
+    """Whether the functions that a program may replace are our own, so that the end of a shard is known."""
+    return tar_file_expander is _our_expander and group_by_keys is _our_grouping
+
 
 _our_expander = tar_file_expander
 _our_grouping = group_by_keys
@@ -296,16 +302,17 @@ def _each_shard(
             try:
                 yield from items(windows, source)
                 stream.close()
+                report.count("shards_read")
             except _Stopped:
                 return
             except Exception as exn:
-                if ask(handler, _at(exn, source), report, "shards_skipped"):
-                    continue
-                return
+                if not ask(handler, _at(exn, source), report, "shards_skipped"):
+                    return
             finally:
                 close(windows)
                 _close_quietly(stream)
-            report.count("shards_read")
+            if report.shard_ended is not None:
+                report.shard_ended(source)
     finally:
         close(streams)
 

@@ -28,8 +28,8 @@ def pytorch_worker_seed(group: Any = None) -> int:
     return rank * 1000 + worker
 
 
-def make_seed(*args: Any) -> int:
-    """A 31-bit seed from any values, the same in every process, on every Python.
+def make_seed(*args: Any, bits: int = 31) -> int:
+    """A seed of 31 bits from any values, the same in every process, on every Python.
 
     >>> make_seed("train", 3)
     2051683360
@@ -37,7 +37,7 @@ def make_seed(*args: Any) -> int:
     import hashlib
 
     digest = hashlib.blake2b(repr(args).encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "big") & 0x7FFFFFFF
+    return int.from_bytes(digest, "big") & ((1 << bits) - 1)
 
 
 def _rank_and_world(group: Any) -> tuple[int, int]:

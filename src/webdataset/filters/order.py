@@ -9,6 +9,7 @@ from itertools import islice
 from typing import Any
 
 from webdataset.handlers import Handler, close
+from webdataset.reports import current_report
 from webdataset.stages import PipelineStage, pipelinefilter
 
 from .closing import closing, plain
@@ -38,8 +39,7 @@ def shuffle(  # noqa: PLR0917 - the signature is given by the API
         raise OptionError("shuffle takes rng= or seed=, not both")
     if max_bytes is not None and max_bytes < 1:
         raise ValueError(f"max_bytes must be at least 1, got {max_bytes}")
-    # an unseeded Random takes its seed from the system: workers forked from one parent differ
-    random_bits = _random_bits(random.Random(seed) if rng is None else rng)
+    random_bits = _random_bits(_generator(seed) if rng is None else rng)
     source = iter(data)
     initial = min(initial, bufsize)
     if max_bytes is not None:
@@ -80,7 +80,7 @@ def rsample(data: Iterable[Any], p: float = 0.5, *, seed: Any = None) -> Iterato
     """
     if not 0.0 <= p <= 1.0:
         raise OptionError(f"p is a probability between 0 and 1, got {p}")
-    source, drawn = iter(data), random.Random(seed).random
+    source, drawn = iter(data), _generator(seed).random
     return closing(source, (sample for sample in source if drawn() < p))
 
 
@@ -127,8 +127,29 @@ def size_in_bytes(value: Any) -> int:
     return sys.getsizeof(value)
 
 
-def _shuffled(source: Iterator[Any], bufsize: int, initial: int, random_bits: Callable[[int], int]) -> Iterator[Any]:
-    buffer: list[Any] = []
+def shuffled_from(
+    source: Iterator[Any], bufsize: int, initial: int, rng: random.Random, buffer: list[Any]
+) -> Iterator[Any]:
+    """A shuffle that goes on with what its buffer holds; after each item the buffer is as it is then.
+
+    >>> buffer = []
+    >>> first = next(shuffled_from(iter(range(10)), 5, 2, random.Random(3), buffer))
+    >>> first, buffer
+    (0, [1])
+    """
+    return _shuffled(source, bufsize, min(initial, bufsize), rng.getrandbits, buffer)
+
+
+def _shuffled(
+    source: Iterator[Any],
+    bufsize: int,
+    initial: int,
+    random_bits: Callable[[int], int],
+    buffer: list[Any] | None = None,
+) -> Iterator[Any]:
+    # a shuffle may be taken up at the beginning of this loop: with the buffer full but for one, the loop does as
+    # `_exchanged` does
+    buffer = [] if buffer is None else buffer
     try:
         for sample in source:
             buffer.append(sample)
@@ -199,6 +220,11 @@ def _pick(buffer: list[Any], random_bits: Callable[[int], int]) -> Any:
     taken = buffer[chosen]
     buffer[chosen] = last
     return taken
+
+
+def _generator(seed: Any) -> random.Random:
+    """Without a seed, one of the pass: every pass and worker has its own, and a resumed pass has it again."""
+    return random.Random(current_report().seed() if seed is None else seed)
 
 
 def _random_bits(rng: Any) -> Callable[[int], int]:

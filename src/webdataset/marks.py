@@ -1,0 +1,218 @@
+"""Marks: after which item a pipeline is, and how it goes on from there.
+
+A mark is a small tuple; with a description of the pipeline it becomes a state (`webdataset.states`).
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from itertools import islice
+from typing import Any, NamedTuple
+
+from .errors import StateError
+from .handlers import close
+from .passes import PassCounter
+from .reports import Report
+from .resumable import NotResumableError, described, is_mixture, layout_of, remembered
+from .resuming import Building, Count, Run
+from .workers import pytorch_worker_info
+
+
+class Mark(NamedTuple):
+    """After which item a pipeline is: plain numbers and strings, fit for pickle and, as lists, for JSON."""
+
+    epoch: int
+    passes: int
+    """Passes that were complete, of a pipeline that is repeated."""
+    given: int
+    """Items that were given, of an epoch of fixed size."""
+    chance: int
+    """What the seeds of stages without one are made from."""
+    remembered: tuple[Any, ...]
+    """What stages keep from pass to pass."""
+    who: tuple[int, ...]
+    """Rank, world size, worker and number of workers."""
+    where: Any = None
+    """The place within the pass; None at its beginning."""
+    inner: tuple[Any, ...] = ()
+    """At the beginning of a pass, the marks of the datasets within."""
+
+
+class Marked:
+    """What a pipeline needs to say where it is: it counts the passes, the items and what the passes count."""
+
+    pipeline: list[Any]
+    repetitions: int
+    nsamples: int
+    invoke: Callable[..., Any]
+    _passes: PassCounter
+    _report: Report | None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._chance = drawn_chance()
+        self._going_on: Mark | None = None
+        """Where the next pass is to begin, if a state was loaded."""
+        self._of_workers: list[Any] | None = None
+        """Where the next pass is to begin in each worker process of a loader."""
+        self._run: Run | NotResumableError | None = None
+        """The pass that is under way, or why its place cannot be saved."""
+        self._pass_number = 0
+        self._given = Count()
+        self._described: tuple[Any, Any] = (), None
+
+    def placed(self) -> Iterator[tuple[Any, Any]]:
+        """The items, each with a mark: a small value from which `state_from_mark` makes the state after that item."""
+        items = iter(self)  # type: ignore[call-overload]
+        try:
+            for item in items:
+                yield self.mark(), item
+        finally:
+            close(items)
+
+    def mark(self) -> Any:
+        """Where the pipeline is, after the latest item that it gave."""
+        if self._going_on is not None:
+            return self._going_on
+        if self._run is None:
+            return self.next_mark()
+        if isinstance(self._run, NotResumableError):
+            raise cannot_be_saved(self._run)
+        assert self._report is not None
+        where = self._run.where()
+        return self._mark(self._report.epoch, self._pass_number, self._given(), where=where)
+
+    def next_mark(self) -> Mark:
+        """The beginning of the next pass."""
+        try:
+            layout_of(self.pipeline)
+        except NotResumableError as exn:
+            raise cannot_be_saved(exn) from None
+        inner = tuple([each.next_mark() for each in self._within()])
+        return self._mark(self._passes.next(), 0, 0, inner=inner)
+
+    def load_mark(self, mark: Any) -> None:
+        """Make the next pass begin after the item that a mark was given with."""
+        mark = Mark(*mark)
+        self._check_who(mark)
+        self._going_on, self._run = mark, None
+        self._passes.go_on(mark.epoch)
+        self._adopt(mark)
+        if mark.where is None:
+            for pipeline, within in zip(self._within(), mark.inner, strict=False):
+                pipeline.load_mark(within)
+
+    def load_marks(self, marks: list[Any]) -> None:
+        """Make the next pass begin, in each worker process of a loader, where its mark says.
+
+        `resumed()` says that it has begun: worker processes that are started later begin as usual.
+        """
+        self._adopt(Mark(*marks[0]))
+        self._of_workers = marks
+
+    def described(self) -> Any:
+        """What must be the same for a state to fit."""
+        key = (*map(id, self.pipeline), self.repetitions, self.nsamples)
+        if self._described[0] != key:
+            self._described = key, described(self)
+        return self._described[1]
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def _started(self, report: Report, opened: ExitStack, wrap: Callable[[Any], Any]) -> Iterator[Any]:
+        """The items of a pass, from where it is to begin."""
+        mark, self._going_on = self._going_on, None
+        if mark is not None:
+            self._check_who(mark)
+            if mark.epoch != report.epoch:  # somebody has set another epoch
+                mark = None
+        building = Building(report, self.invoke, opened, wrap)
+        try:
+            run = Run(layout_of(self.pipeline), building)
+        except NotResumableError as exn:
+            self._run = exn
+            source = building.kept(iter(self.invoke(self.pipeline[0])))
+            return building.chained(source, self.pipeline[1:], resumed=False)
+        self._run = None
+        items = run.started(None if mark is None else mark.where)
+        self._run = run
+        return items
+
+    def _limited(self, passes: Iterator[Any]) -> Iterator[Any]:
+        """As many items as an epoch has, less those that were given before."""
+        mark = self._begin()
+        given = 0 if mark is None else mark.given
+        self._given = Count(given)
+        try:
+            if given < self.nsamples:
+                yield from islice(self._given.over(passes), self.nsamples - given)
+            elif mark is not None:
+                self._end_epoch()
+        finally:
+            passes.close()  # type: ignore[attr-defined]
+        self._run = None
+
+    def _begin(self) -> Mark | None:
+        """Where the passes are to begin; in a worker process, this worker's place."""
+        if self._of_workers is not None:
+            marks, self._of_workers = self._of_workers, None
+            _, _, worker, workers = pytorch_worker_info()
+            if len(marks) != workers:
+                raise StateError(f"the state is that of {len(marks)} workers, and there are {workers}")
+            self.load_mark(marks[worker])
+        return self._going_on
+
+    def _adopt(self, mark: Mark) -> None:
+        """Take over the seeds that nobody gave, and what stages count."""
+        self._chance = mark.chance
+        for (stage, name), value in zip(remembered(self.pipeline), mark.remembered, strict=False):
+            own = copy.copy(stage)
+            setattr(own, name, value)
+            self.pipeline = [own if each is stage else each for each in self.pipeline]
+
+    def _end_epoch(self) -> None:
+        """Go to the end of an epoch all of whose items were given before the state was saved."""
+        if self._within():  # the datasets within come to where they were when their passes begin
+            one_pass: Any = self.iterator1()  # type: ignore[attr-defined]
+            next(one_pass, None)
+            one_pass.close()
+        else:
+            self._passes.begin()
+        self._going_on = None
+
+    def _within(self) -> list[Any]:
+        """The pipelines that this one reads from."""
+        source = self.pipeline[0] if self.pipeline else None
+        if is_mixture(source):
+            return [each for each in source.datasets if hasattr(each, "next_mark")]  # type: ignore[union-attr]
+        return [source] if hasattr(source, "next_mark") else []
+
+    def _mark(self, epoch: int, passes: int, given: int, *, where: Any = None, inner: tuple[Any, ...] = ()) -> Mark:
+        kept = tuple([getattr(stage, name) for stage, name in remembered(self.pipeline)])
+        return Mark(epoch, passes, given, self._chance, kept, pytorch_worker_info(), where, inner)
+
+    def _check_who(self, mark: Mark) -> None:
+        here = pytorch_worker_info()
+        if tuple(mark.who) != here:
+            raise StateError(
+                f"the state is that of {_worker(mark.who)}, and this is {_worker(here)}",
+                hint="a streamed dataset goes on with as many ranks and workers as before; exact=True with any number",
+            )
+
+
+def drawn_chance() -> int:
+    """What the seeds of a pipeline's unseeded stages are made from."""
+    return random.SystemRandom().getrandbits(63)
+
+
+def cannot_be_saved(reason: Exception) -> StateError:
+    """The error for a pipeline that has no state."""
+    return StateError(f"the place in this pipeline cannot be saved: {reason}")
+
+
+def _worker(who: Any) -> str:
+    rank, world, worker, workers = who
+    return f"worker {worker} of {workers} on rank {rank} of {world}"
