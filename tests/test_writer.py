@@ -574,7 +574,7 @@ def test_an_opener_gives_the_stream_which_is_closed_before_post(tmp_path):
 def test_the_options_of_tarwriter_are_passed_on(tmp_path):
     with ShardWriter(f"{tmp_path}/a-%d.tar", encoder=False, keep_meta=True, mtime=5, index=True) as sink:
         sink.write({"__key__": "a", "_x": b"1", "y": b"2"})
-    assert names_in(tmp_path) == ["a-0.idx", "a-0.tar"]
+    assert names_in(tmp_path) == ["a-0.idx", "a-0.tar", "a-0.tar.wdx"]
     assert members_of(tmp_path / "a-0.tar") == {"a._x": b"1", "a.y": b"2"}
 
 
@@ -663,7 +663,7 @@ def test_shared_shards_never_replace_what_is_there(tmp_path):
     with ShardWriter(f"{tmp_path}/a-%d.tar", shared=True, index=True) as sink:
         sink.write(sample(1))
     assert (tmp_path / "a-0.tar").read_bytes() == b"precious"
-    assert names_in(tmp_path) == ["a-0.tar", "a-1.idx", "a-1.tar"]
+    assert names_in(tmp_path) == ["a-0.tar", "a-1.idx", "a-1.tar", "a-1.tar.wdx"]
 
 
 @pytest.mark.parametrize("pattern", ["a.tar", "%d/a.tar", "pipe:cat > a-%d.tar"])

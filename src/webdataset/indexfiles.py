@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, cast
 
@@ -23,7 +23,10 @@ from .storage.local import allowed_path, open_local
 from .storage.publish import AtomicFile
 from .storage.streams import arriving
 from .storage.urls import is_local, local_path, scheme_of
+from .tar.foreign import dali_path, parse_dali
+from .tar.header import BLOCK, padding
 from .tar.index import IndexBuilder, ShardIndex
+from .tar.places import Place
 from .tar.scan import PlaceScan
 from .tariterators import Grouping, SplitName, base_plus_ext
 
@@ -56,11 +59,36 @@ def make_index(url: str, *, keys: SplitName = base_plus_ext) -> ShardIndex:
     try:
         with _opened(url, path) as (stream, state):
             scan = PlaceScan(stream, url=url, report=report)
-            builder = _built(grouping, scan, url)
+            builder = built(scan.windows(), grouping, url)
             size, version = state()
     except ShardError as error:
         raise _with_cure(error.at(url=url)) from None
     return builder.index(size=size, version=version, self_contained=scan.self_contained, rule=rule_name(keys))
+
+
+def index_from_dali(url: str, path: str | None = None) -> ShardIndex:
+    """The index of a shard from the one that DALI's tools made of it, without reading the shard.
+
+    That one must be younger than the shard, since it does not say of which version it was made; by default it is
+    `a.idx` beside `a.tar`.
+    """
+    place = path or dali_path(url)
+    with gopen(place) as stream:
+        samples = parse_dali(stream.read(), url=place)
+    file = local_path(url)
+    if file is not None and local_path(place) is not None and os.stat(place).st_mtime_ns < os.stat(file).st_mtime_ns:
+        raise StaleIndexError("the shard is younger than its index", url=place, hint=f"make it anew: wl index {url}")
+    members = [member for sample in samples for member in sample]
+    size, version = _stated(url)
+    end, places = 0, []
+    for member in sorted(members, key=lambda member: member.data_offset):
+        stop = member.data_offset + member.size + padding(member.size)
+        if member.data_offset < end + BLOCK or (size is not None and stop > size):
+            raise ShardError("this index does not fit the shard", url=place, member=member.name)
+        places.append((member.name, end, Place(member.name, end, member.data_offset, member.size, stop)))
+        end = stop
+    grouping = Grouping(base_plus_ext, True, None, reraise_exception, Report(strict=False))
+    return built([places], grouping, url).index(size=end if size is None else size, version=version)
 
 
 def kept_index(
@@ -159,6 +187,14 @@ def file_version(path: str) -> str:
     return f"{found.st_size}-{found.st_mtime_ns}"
 
 
+def _stated(url: str) -> tuple[int | None, str | None]:
+    path = local_path(rewrite_url(url))
+    if path is None:
+        return remote_state(url)
+    version = file_version(path)
+    return _size_and_time(version)[0], version
+
+
 def remote_state(url: str) -> tuple[int | None, str | None]:
     """Size and version of an object, each None where its server does not say."""
     with open_ranges(url) as reader:
@@ -189,11 +225,11 @@ def rule_name(keys: SplitName) -> str | None:
 # -- making --------------------------------------------------------------------------------------------
 
 
-def _built(grouping: Grouping, scan: PlaceScan, url: str) -> IndexBuilder:
+def built(windows: Iterable[list[tuple[str, int, Place]]], grouping: Grouping, url: str) -> IndexBuilder:
     """Samples exactly as reading makes them: the same grouping, with places instead of data."""
     builder = IndexBuilder()
-    add, windows = builder.add, cast(Any, scan.windows())
-    for sample in grouping.samples(windows, {"__url__": url}):
+    add = builder.add
+    for sample in grouping.samples(cast(Any, windows), {"__url__": url}):
         names, values = [*sample], [*sample.values()]
         add(values[0], names[2:], values[2:])
     return builder

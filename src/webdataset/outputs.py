@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
 from .codecs.compression import Compressor, compression_of_name, compressor
-from .errors import EncodingError, ShardWarning, StorageError
+from .errors import ShardWarning, StorageError
 from .gopen import gopen, rewrite_url
+from .outindex import WrittenIndex
 from .redact import redacted
 from .storage.publish import AtomicFile, is_special, translated
 from .storage.urls import as_url, local_path, scheme_of
@@ -32,7 +32,7 @@ class Output:
         compress: bool | str | None,
         level: int | None,
         durable: bool,
-        index: bool,
+        index: bool | str | Iterable[str],
     ) -> None:
         self.url: str | None = None
         self.path = ""
@@ -41,7 +41,7 @@ class Output:
         self.names: Iterator[tuple[int, str]] | None = None
         self.number = -1
         self.compressor: Compressor | None = None
-        self.lines: list[str] | None = [] if index else None
+        self.index = WrittenIndex(index) if index else None
         self.stream, self.owned = self._opened(fileobj, durable)
         try:
             self.archive = self._archive(headers, compress, level)
@@ -53,17 +53,15 @@ class Output:
         """Append the members of one sample."""
         self.samples += 1
         try:
-            return self.archive.add_all(members) if self.lines is None else self._add_indexed(members, self.lines)
+            return self.archive.add_all(members) if self.index is None else self._add_indexed(members, self.index)
         except OSError as error:
             self._raise_translated(error)
             raise
 
-    def _add_indexed(self, members: Members, lines: list[str]) -> int:
-        for name, _ in members:
-            if len(name.split()) != 1:
-                raise EncodingError("an index cannot hold a name with spaces", member=os.fsdecode(name))
+    def _add_indexed(self, members: Members, index: WrittenIndex) -> int:
+        index.check(name for name, _ in members)
         places = [(name, self.archive.add(name, data), len(data)) for name, data in members]
-        lines.append(" ".join(index_entry(*place) for place in places))
+        index.add(places)
         return sum(size for _, _, size in places)
 
     def finish(self) -> None:
@@ -96,17 +94,12 @@ class Output:
     def _publish(self, file: AtomicFile) -> None:
         if self.names is not None:
             self.number, self.path = file.publish_as_first_free(self.names)
-        elif self.lines is None:
-            file.publish()
         else:
-            # an index of the shard that was there before must never stand beside the new one
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(index_path(self.path))
+            if self.index is not None:
+                self.index.clear(self.path)
             file.publish()
-        if self.lines is not None:
-            index = AtomicFile(index_path(self.path), durable=file.durable)
-            index.write("\n".join([f"v1.2 {len(self.lines)}", *self.lines, ""]).encode("utf-8", "surrogateescape"))
-            index.publish()
+        if self.index is not None:
+            self.index.write(self.path, durable=file.durable)
 
     def _raise_translated(self, error: OSError) -> None:
         """Make an error of a stream that we opened one of ours."""
@@ -128,7 +121,7 @@ class Output:
 
     def _archive(self, headers: Headers, compress: bool | str | None, level: int | None) -> ArchiveWriter:
         kind = _compression(compress, self.url)
-        if self.lines is not None and (kind or not self.path):
+        if self.index is not None and (kind or not self.path):
             raise ValueError("index=True needs a local, uncompressed shard")
         if kind:
             self.compressor = compressor(self.stream, kind, level)
@@ -181,15 +174,3 @@ def _write_all(stream: Any, data: bytes) -> None:
     while isinstance(done, int) and done < len(data):
         data = data[done:]
         done = stream.write(data)
-
-
-def index_entry(name: bytes, offset: int, size: int) -> str:
-    """A member's part of its sample's line in an index: field, place, size and name."""
-    text = name.decode("utf-8", "surrogateescape")
-    extension = text[text.rfind("/") + 1 :].partition(".")[2]
-    return f"{extension} {offset} {size} {text}"
-
-
-def index_path(path: str) -> str:
-    """Where the index of a shard is."""
-    return f"{path.removesuffix('.tar')}.idx"

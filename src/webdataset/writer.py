@@ -20,7 +20,7 @@ import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import count as count_from
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -113,8 +113,9 @@ class TarWriter(_Writer):
     `encoder` is True (by extension), False or None (bytes only), a function of the sample, or a dict from
     extension to function. `compress` is None (by the name's suffix), False, or one of gz, bz2, xz, zst, lz4.
     `mtime` is the members' time in seconds; without one it is 0, so that the same samples give the same bytes.
-    `level` is the compression level; `durable` forces the data to the disk before the name appears; `index` writes
-    `NAME.idx` beside `NAME.tar`: DALI's format, version 1.2, one line per sample with the place of each field.
+    `level` is the compression level; `durable` forces the data to the disk before the name appears. `index` writes
+    where each sample and field is beside the shard: "wdx" our own index, `NAME.tar.wdx`, "dali" DALI's `NAME.idx`,
+    "energon" Energon's `NAME.tar.idx`, or several of them; True is "wdx" and "dali".
 
     A writer that is never closed publishes nothing: a warning names the temporary file that holds its samples.
     """
@@ -133,7 +134,7 @@ class TarWriter(_Writer):
         *,
         level: int | None = None,
         durable: bool = False,
-        index: bool = False,
+        index: bool | str | Iterable[str] = False,
     ) -> None:
         self.user, self.group, self.mode, self.mtime = user, group, mode, mtime
         self.keep_meta, self.compress, self.format = keep_meta, compress, format

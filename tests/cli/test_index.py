@@ -1,46 +1,120 @@
-"""wl index: where each field of each sample is."""
+"""wl index: where each sample and each of its fields is, for us and for other programs."""
 
 from __future__ import annotations
 
+import json
+import os
+from collections.abc import Callable
 from pathlib import Path
+
+import numpy as np
+import pytest
 
 from webdataset import TarWriter
 from webdataset.cli import main
+from webdataset.indexfiles import load_index
 
 
-def test_the_index_says_where_the_bytes_are(make_shard):
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WDS_CACHE", str(tmp_path / "cache"))
+
+
+def test_indices_stand_beside_their_shards(make_shards: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]):
+    shards = make_shards(3, samples=4)
+    assert main(["index", *shards]) == 0
+    assert "3 shards, 12 samples" in capsys.readouterr().err
+    assert [load_index(f"{shard}.wdx").samples for shard in shards] == [4, 4, 4]
+
+
+def test_progress_is_shown_if_asked_for(make_shards: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]):
+    shards = make_shards(2, samples=4)
+    assert main(["index", "--progress", *shards]) == 0
+    assert f"2 of 2 shards: {shards[1]}\n" in capsys.readouterr().err
+    assert main(["index", "-q", *shards]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_one_list_of_all_shards(make_shards: Callable[..., list[str]], tmp_path: Path):
+    make_shards(2, samples=4)
+    out = tmp_path / "all.json"
+    assert main(["index", "-q", "--where", "cache", "-o", str(out), f"{tmp_path}/shard-*.tar"]) == 0
+    listed = json.loads(out.read_text())["shardlist"]
+    assert [(shard["url"], shard["nsamples"]) for shard in listed] == [("shard-000000.tar", 4), ("shard-000001.tar", 4)]
+    assert list(tmp_path.glob("*.wdx")) == []
+
+
+def test_dalis_index_says_where_the_bytes_are(make_shard: Callable[..., str]):
     shard = make_shard(samples=3)
-    assert main(["index", "-q", shard]) == 0
+    assert main(["index", "-q", "--format", "dali", shard]) == 0
     first, *lines = Path(shard).with_suffix(".idx").read_text().splitlines()
     assert (first, len(lines)) == ("v1.2 3", 3)
     content = Path(shard).read_bytes()
     words = lines[1].split()
     fields = {words[i]: content[int(words[i + 1]) :][: int(words[i + 2])] for i in range(0, len(words), 4)}
     assert fields == {"cls": b"1", "txt": b"txt1"}
+    assert not os.path.exists(f"{shard}.wdx")
 
 
-def test_it_is_the_index_that_the_writer_writes(tmp_path):
-    with TarWriter(tmp_path / "a.tar", index=True) as sink:
+def test_energons_index_says_where_samples_begin_and_end(make_shard: Callable[..., str]):
+    shard = make_shard(samples=3)
+    assert main(["index", "-q", "--format", "energon,wdx", shard]) == 0
+    assert np.fromfile(f"{shard}.idx", "<u8").tolist() == [0, 2048, 4096, 6144]
+    assert load_index(f"{shard}.wdx").starts.tolist() == [0, 2048, 4096, 6144]
+
+
+def test_they_are_the_indices_that_the_writer_writes(tmp_path: Path):
+    with TarWriter(tmp_path / "a.tar", index=["wdx", "dali", "energon"]) as sink:
         for i in range(5):
             sink.write({"__key__": f"k{i}", "cls": i, "seg.txt": "x" * i})
-    written = (tmp_path / "a.idx").read_bytes()
-    assert main(["index", "-q", str(tmp_path / "a.tar")]) == 0
-    assert (tmp_path / "a.idx").read_bytes() == written
+    names = ("a.idx", "a.tar.idx", "a.tar.wdx")
+    written = {name: (tmp_path / name).read_bytes() for name in names}
+    assert main(["index", "-q", "--force", "--format", "wdx,dali,energon", str(tmp_path / "a.tar")]) == 0
+    assert {name: (tmp_path / name).read_bytes() for name in names} == written
 
 
-def test_an_index_of_another_shard_is_found(make_shard, capsys):
+@pytest.mark.parametrize("format", ["wdx", "dali", "energon"])
+def test_an_index_of_another_shard_is_found(
+    make_shard: Callable[..., str], capsys: pytest.CaptureFixture[str], format: str
+):
     shard = make_shard(samples=3)
-    main(["index", "-q", shard])
-    assert main(["index", "--check", shard]) == 0
+    assert main(["index", "--check", "--format", format, shard]) == 1
+    main(["index", "-q", "--format", format, shard])
+    assert main(["index", "--check", "--format", format, shard]) == 0
     make_shard(samples=4)
-    assert main(["index", "--check", shard]) == 1
+    assert main(["index", "--check", "--format", format, shard]) == 1
     assert "wl index" in capsys.readouterr().out
 
 
-def test_what_cannot_be_indexed_is_an_error_that_leaves_nothing(make_shard, tmp_path, capsys):
+def test_an_index_that_only_pretends_to_fit_is_found(make_shard: Callable[..., str], tmp_path: Path):
+    shard = make_shard(samples=3)
+    main(["index", "-q", shard])
+    status = os.stat(shard)
+    other = Path(shard).read_bytes()
+    Path(shard).write_bytes(other[2048:4096] + other[:2048] + other[4096:])
+    os.utime(shard, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert main(["index", "--check", shard]) == 1
+
+
+def test_what_cannot_be_indexed_is_an_error_that_leaves_nothing(
+    make_shard: Callable[..., str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     shard = make_shard(files=[("a b.txt", b"x")])
-    assert main(["index", shard]) == 1
+    assert main(["index", "--format", "dali", shard]) == 1
     assert "name with spaces" in capsys.readouterr().err
     assert not Path(shard).with_suffix(".idx").exists()
+    assert main(["index", shard]) == 0
     assert main(["index", str(tmp_path / "gone.tar")]) == 1
     assert "no such file" in capsys.readouterr().err
+    assert main(["index", "--format", "none", shard]) != 0
+    assert "--format must be of wdx, dali, energon" in capsys.readouterr().err
+
+
+def test_bad_shards_can_be_left_out(make_shards: Callable[..., list[str]], capsys: pytest.CaptureFixture[str]):
+    shards = make_shards(3, samples=4)
+    Path(shards[1]).write_bytes(b"x" * 1024)
+    assert main(["index", "--on-error", "skip", *shards]) == 1
+    told = capsys.readouterr().err
+    assert "not a tar archive" in told
+    assert "2 shards, 8 samples" in told
+    assert os.path.exists(f"{shards[2]}.wdx")

@@ -110,6 +110,16 @@ class ShardIndex:
         """The index as it is kept in a file."""
         return bytes(self._columns.data)
 
+    def agrees(self, other: ShardIndex) -> bool:
+        """Whether the other index says the same of the shard, whichever version each was made of."""
+        columns = self._head["columns"]
+        same = (self.samples, self.size, self.rule) == (other.samples, other.size, other.rule)
+        return (
+            same
+            and columns.keys() == other._head["columns"].keys()
+            and all(self._columns.raw(name) == other._columns.raw(name) for name in columns)
+        )
+
     # -- samples ---------------------------------------------------------------------------------
 
     @cached_property

@@ -1,84 +1,96 @@
-"""Indices of shards that exist: where each field of each sample is, so that one can be read on its own.
+"""Indices of shards that exist, in our own format and in those of other programs.
 
-The format is DALI's, version 1.2: a text file beside the shard, one line per sample.
+>>> import pathlib, tempfile
+>>> from webdataset.writer import TarWriter
+>>> with tempfile.TemporaryDirectory() as folder:
+...     with TarWriter(f"{folder}/a.tar") as sink:
+...         size = sink.write({"__key__": "x", "cls": 3, "txt": "hello"})
+...     _ = write_indices([f"{folder}/a.tar"], ["dali"])
+...     pathlib.Path(folder, "a.idx").read_text()
+'v1.2 1\\ncls 512 1 x.cls txt 1536 5 x.txt\\n'
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
+from typing import Any
 
-from webdataset.errors import ShardError
-from webdataset.outputs import index_entry, index_path
-from webdataset.storage.local import open_local
-from webdataset.storage.publish import AtomicFile
+from webdataset.catalogue import Catalogue
+from webdataset.errors import EncodingError, ShardError, WebDatasetError
+from webdataset.gopen import gopen
+from webdataset.handlers import Handler, ask, reraise_exception
+from webdataset.indexfiles import BESIDE, CACHE, find_index, make_index, write_whole
+from webdataset.indexing import index
+from webdataset.reports import current_report
 from webdataset.storage.urls import local_path
-from webdataset.tar.scan import Entry, scan_members
-from webdataset.tariterators import base_plus_ext
+from webdataset.tar.foreign import dali_path, dali_text, energon_bytes, energon_path
+from webdataset.tar.index import ShardIndex
 
-from .listing import RESERVED
+FORMATS = ("wdx", "dali", "energon")
+_PATHS: dict[str, Callable[[str], str]] = {"dali": dali_path, "energon": energon_path}
 
 
-def write_index(shard: str, output: str | None = None) -> int:
-    """Write the index of a local, uncompressed shard, `a.idx` beside `a.tar` unless told otherwise; tells the samples.
+def write_indices(
+    urls: Iterable[str],
+    formats: Iterable[str] = ("wdx",),
+    *,
+    where: str | None = None,
+    jobs: int | None = None,
+    force: bool = False,
+    progress: Callable[[int, int, str], Any] | None = None,
+    handler: Handler = reraise_exception,
+) -> Catalogue:
+    """Make the indices of these shards that are missing or stale, and tell what they say.
 
-    Only headers are read. The index appears when it is complete, and replaces an older one.
-
-    >>> import pathlib, tempfile
-    >>> from webdataset.writer import TarWriter
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with TarWriter(f"{folder}/a.tar") as sink:
-    ...         size = sink.write({"__key__": "x", "cls": 3, "txt": "hello"})
-    ...     write_index(f"{folder}/a.tar"), pathlib.Path(folder, "a.idx").read_text()
-    (1, 'v1.2 1\\ncls 512 1 x.cls txt 1536 5 x.txt\\n')
+    Only headers are read. An index appears when it is complete, and replaces an older one. Indices of other formats
+    stand beside their shards, or in the folder `where`.
     """
-    path, lines = _index_of(shard)
-    file = AtomicFile(output or index_path(path))
-    try:
-        file.write(_text(lines))
-        file.publish()
-    except BaseException:
-        file.abort()
-        raise
-    return len(lines)
+    wanted = tuple(formats)
+    place = where if "wdx" in wanted or where not in (None, BESIDE) else CACHE
+    catalogue = index(list(urls), jobs=jobs, force=force, where=place, progress=progress, handler=handler)
+    report = current_report()
+    for number, url in enumerate(catalogue.urls):
+        for format in wanted:
+            if format == "wdx":
+                continue
+            try:
+                write_whole(_foreign_place(url, format, where), _foreign(catalogue.index(number), format, url))
+            except WebDatasetError as error:
+                if not ask(handler, error.at(url=url), report, "shards_skipped"):
+                    return catalogue
+    return catalogue
 
 
-def index_differs(shard: str) -> bool:
-    """Is the index beside the shard missing, or another one than it should be?"""
-    path, lines = _index_of(shard)
+def index_problem(url: str, format: str = "wdx", where: str | None = None) -> str | None:
+    """What is wrong with the index of a shard, None if it is the right one; the shard's headers are read again."""
+    made = make_index(url)
+    if format == "wdx":
+        kept = find_index(url, where=where, version=made.version)
+        if kept is None:
+            return "there is no index of this version of the shard"
+        return None if kept.agrees(made) else "the index is not this shard's"
     try:
-        with open(index_path(path), "rb") as file:
-            return file.read() != _text(lines)
+        with gopen(_foreign_place(url, format, where)) as stream:
+            data = stream.read()
     except FileNotFoundError:
-        return True
+        return f"there is no index for {format}"
+    return None if data == _foreign(made, format, url) else "the index is not this shard's"
 
 
-def _index_of(shard: str) -> tuple[str, list[str]]:
-    path = local_path(shard)
+def _foreign(made: ShardIndex, format: str, url: str) -> bytes:
+    if format == "energon":
+        return energon_bytes(made)
+    try:
+        return dali_text(made.members(i) for i in range(made.samples))
+    except EncodingError as error:
+        raise ShardError(error.message, url=url, member=error.member) from None
+
+
+def _foreign_place(url: str, format: str, where: str | None) -> str:
+    path = local_path(url)
+    if where not in (None, BESIDE, CACHE):
+        return os.path.join(str(where), os.path.basename(_PATHS[format](path or url.partition("?")[0])))
     if path is None:
-        raise ValueError(f"{shard!r} is not a local file; copy it first: wl cp {shard} FOLDER/")
-    with open_local(path) as stream:
-        return path, [" ".join(places) for places in _samples(scan_members(stream, url=path), path)]
-
-
-def _text(lines: list[str]) -> bytes:
-    return "\n".join([f"v1.2 {len(lines)}", *lines, ""]).encode("utf-8", "surrogateescape")
-
-
-def _samples(entries: Iterator[Entry], path: str) -> Iterator[list[str]]:
-    key, places = "", list[str]()
-    for entry in entries:
-        prefix, extension = base_plus_ext(entry.name)
-        reserved = RESERVED.match(entry.name) or (extension or "").startswith("__")
-        if not entry.is_regular or not prefix or extension is None or reserved:
-            continue
-        if entry.type != "0" or any(char.isspace() for char in entry.name):
-            what = "a sparse file" if entry.type != "0" else "a name with spaces"
-            raise ShardError(f"an index cannot hold {what}", url=path, offset=entry.offset, member=entry.name)
-        if prefix != key and places:
-            yield places
-            places = []
-        key = prefix
-        places.append(index_entry(os.fsencode(entry.name), entry.data_offset, entry.size))
-    if places:
-        yield places
+        raise ValueError(f"{url!r} is not a local file; say where its index for {format} shall be")
+    return _PATHS[format](path)
