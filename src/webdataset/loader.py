@@ -85,7 +85,7 @@ class WebLoader(LoaderFace, DataPipeline, FluidInterface):
 
     def set_epoch(self, epoch: int) -> Self:
         """Make this the epoch of the next pass, in the dataset and all its workers."""
-        inner = getattr(self.pipeline[0].dataset, "set_epoch", None)
+        inner = getattr(self._taken or self.pipeline[0].dataset, "set_epoch", None)
         if callable(inner):
             inner(epoch)
         return super().set_epoch(epoch)

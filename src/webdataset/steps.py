@@ -12,6 +12,7 @@ from typing import Any
 from .exact import Place, program_of
 from .filters import batched
 from .iterables import TorchIterable
+from .passes import PassCounter
 from .pipeline import DataPipeline
 from .stages import PipelineStage, Stage
 from .states import StateError, exact_place, exact_state
@@ -24,9 +25,12 @@ class Steps(TorchIterable):
     def __init__(self, dataset: DataPipeline, *, threads: int = 0) -> None:
         self.dataset = dataset
         self.threads = threads
+        self.epoch = PassCounter()
+        """The epoch that the loader begins. Workers do not count by themselves: those of a pass that was abandoned
+        may still do so when the next one has begun."""
 
     def __iter__(self) -> Iterator[tuple[Place, list[Any]]]:
-        return self.dataset.steps(threads=self.threads)
+        return self.dataset.steps(threads=self.threads, epoch=self.epoch.next())
 
     def stats(self) -> dict[str, Any]:
         """What the dataset counts."""
@@ -64,7 +68,8 @@ def exact_steps(
     if threads:
         options["num_workers"] = 0
     options |= {"batch_size": None, "collate_fn": EachItem(collate or converted_as_torch)}
-    return Taken(pipeline), Steps(pipeline, threads=workers if threads else 0), (), options
+    steps = Steps(pipeline, threads=workers if threads else 0)
+    return Taken(steps), steps, (), options
 
 
 def end_workers(loader: Any) -> None:
@@ -89,15 +94,23 @@ class EachItem:
 class Taken(PipelineStage):
     """Takes steps apart, and knows where a run is, after the latest item that was taken."""
 
-    def __init__(self, dataset: DataPipeline) -> None:
-        self.dataset = dataset
+    def __init__(self, steps: Steps) -> None:
+        self.dataset = steps.dataset
+        self.steps = steps
         self.place: Place | None = None
         """Where the run is; None before the first pass."""
 
     def begin(self) -> None:
         """A pass is about to begin: all workers are told which epoch it is."""
         self.place = self.dataset.next_place()
+        self.steps.epoch.set(self.place.epoch)
         self.dataset.resume_at(self.place)
+        self.dataset.set_epoch(self.place.epoch + 1)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make this the epoch of the next pass; a state that was loaded counts if it is of that epoch."""
+        self.dataset.set_epoch(epoch)
+        self.place = self.dataset.next_place()
 
     def run(self, src: Iterable[tuple[Any, list[Any]]]) -> Iterator[Any]:
         assert self.place is not None
