@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -99,5 +100,26 @@ def test_a_picture_of_histograms_without_its_package_says_what_to_install(monkey
     import sys
 
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingPackageError, match="pip install matplotlib"):
+    with pytest.raises(MissingPackageError, match=r"pip install 'webdataset\[plot\]'"):
         plot(Description(), "a.png")
+
+
+def test_a_picture_of_histograms_is_a_picture_with_something_in_it(tmp_path: Path) -> None:
+    samples = [
+        {"__key__": str(i), "cls": b"%d" % (i % 7), "png": picture(4 + i % 9, 3), "txt": b"x" * i} for i in range(60)
+    ]
+    path = tmp_path / "histograms.png"
+    plot(describe(samples), str(path))
+    with Image.open(path) as drawn:
+        assert (drawn.format, drawn.width) == ("PNG", 700)
+        assert drawn.height == 750
+        colours = drawn.convert("RGB").getcolors(1 << 20)
+    assert colours is not None
+    assert max(colours)[1] == (255, 255, 255)
+    assert sum(n for n, colour in colours if colour[2] > colour[0] + 60) > 10_000
+
+
+def test_a_picture_of_nothing_is_a_picture(tmp_path: Path) -> None:
+    plot(Description(), str(tmp_path / "a.png"))
+    with Image.open(tmp_path / "a.png") as drawn:
+        assert drawn.width == 700

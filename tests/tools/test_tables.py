@@ -76,7 +76,7 @@ def test_a_value_without_a_place_in_a_table_is_an_error() -> None:
 
 
 def test_an_unknown_format_lists_the_formats() -> None:
-    with pytest.raises(ValueError, match="tsv, csv, json, parquet"):
+    with pytest.raises(ValueError, match="tsv, csv, json, jsonlist, yaml, parquet"):
         table([], format="xml")
 
 
@@ -84,8 +84,48 @@ def test_parquet_without_its_package_says_what_to_install(monkeypatch: pytest.Mo
     import sys
 
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingPackageError, match="pip install pyarrow"):
+    with pytest.raises(MissingPackageError, match=r"pip install 'webdataset\[parquet\]'"):
         table([{"cls": 1}], fields="cls", format="parquet")
+
+
+def test_parquet_is_read_back_with_its_types() -> None:
+    from pyarrow import parquet
+
+    out = io.BytesIO()
+    samples = [
+        {"__key__": f"{i:04d}", "cls": i, "txt": f"text\t{i}", "bin": bytes([i % 256, 255]), "npy": np.arange(3) + i}
+        for i in range(2500)
+    ]
+    assert write_table(samples, out, fields="__key__ cls txt bin npy", format="parquet") == 2500
+    read = parquet.read_table(io.BytesIO(out.getvalue()))
+    assert [str(field.type) for field in read.schema][:4] == ["string", "int64", "string", "binary"]
+    assert read.column("cls").to_pylist() == list(range(2500))
+    assert read.column("txt")[2499].as_py() == "text\t2499"
+    assert read.column("bin")[300].as_py() == b"\x2c\xff"
+    assert read.column("npy")[7].as_py() == [7, 8, 9]
+    assert parquet.ParquetFile(io.BytesIO(out.getvalue())).num_row_groups == 3
+
+
+def test_parquet_of_nothing_is_a_table_without_rows() -> None:
+    from pyarrow import parquet
+
+    out = io.BytesIO()
+    assert write_table([], out, fields="__key__ cls", format="parquet") == 0
+    assert parquet.read_table(io.BytesIO(out.getvalue())).column_names == ["__key__", "cls"]
+
+
+def test_a_column_of_two_types_is_an_error_in_parquet() -> None:
+    with pytest.raises(EncodingError, match="not of one type"):
+        table([{"a": 1}, {"a": "x"}], fields="a", format="parquet")
+
+
+def test_a_list_and_documents_are_json_and_yaml() -> None:
+    import yaml
+
+    samples = [{"__key__": "a: b", "cls": 7}, {"__key__": "é\n- c", "cls": [1, {"x": None}]}]
+    assert json.loads(table(samples, fields="__key__ cls", format="jsonlist")) == samples
+    assert list(yaml.safe_load_all(table(samples, fields="__key__ cls", format="yaml"))) == samples
+    assert json.loads(table([], fields="cls", format="jsonlist")) == []
 
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

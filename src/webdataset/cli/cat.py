@@ -97,8 +97,8 @@ def _tarfirst(parser: argparse.ArgumentParser) -> None:
 
 def _wl_cat(parser: argparse.ArgumentParser) -> None:
     configure(parser)
-    parser.add_argument("--size", help=argparse.SUPPRESS)
-    parser.add_argument("--shuffle", help=argparse.SUPPRESS)
+    grammar.add_without_effect(parser, "--size", why=grammar.NO_SIZE, metavar="N")
+    grammar.add_shuffle_first(parser, "--shuffle")
 
 
 OLD = {"tarfirst": _tarfirst, "wl-cat": _wl_cat}

@@ -68,7 +68,7 @@ def repacked(options: argparse.Namespace) -> int:
     """Read all samples and write those that are asked for."""
     from webdataset.filters import shuffle
     from webdataset.filters import slice as sliced
-    from webdataset.tools.choosing import fields, parsed_slice, rekey
+    from webdataset.tools.choosing import emptied, fields, parsed_slice, rekey
 
     from .flow import drain, handler_of, reading
 
@@ -82,6 +82,8 @@ def repacked(options: argparse.Namespace) -> int:
         samples = samples.compose(shuffle(options.shuffle, initial=options.shuffle, seed=options.seed))
     if options.rekey:
         samples = samples.compose(rekey(options.rekey))
+    if getattr(options, "nodata", False):
+        samples = samples.compose(emptied())
     return drain(options, samples)
 
 
@@ -102,6 +104,9 @@ def _add_own(parser: argparse.ArgumentParser) -> None:
         "--rekey", metavar="PATTERN", help="new keys: {index:09d} or %%09d counts, {key} is the old key, # is %%09d"
     )
     parser.add_argument("--list", metavar="FILE", help="a file with URLs to read, one a line")
+    parser.add_argument(
+        "--noeof", dest="eof", action="store_false", help="zpush:// and its like: do not say that this was all"
+    )
 
 
 def listed(path: str | None) -> list[str]:
@@ -129,14 +134,26 @@ def configure_tarcat(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shuffle", type=grammar.count, default=0, metavar="N")
     parser.add_argument("-T", "--filelist", dest="list", metavar="FILE")
     parser.add_argument("-v", "--verbose", action="store_true")
-    for flag in ("-b", "--braceexpand", "--nodata"):
-        parser.add_argument(flag, action="store_true", help="taken and not needed")
-    for flag in ("--output-mode", "--eof"):
-        parser.add_argument(flag, nargs="?", help="taken and not needed")
+    add_braceexpand(parser)
+    parser.add_argument("--nodata", action="store_true", help="the members' names without their contents")
+    parser.add_argument("--output-mode", choices=("random",), help="several channels: a sample goes to one of them")
+    parser.add_argument("--eof", action="store_true", help="channels: say at the end that this was all")
+
+
+def add_braceexpand(parser: argparse.ArgumentParser) -> None:
+    """-b of tarcat and tarpcat."""
+    parser.add_argument("-b", "--braceexpand", action="store_true", help="one input, with braces (they always expand)")
+
+
+def check_braceexpand(options: argparse.Namespace) -> None:
+    """-b was for exactly one input."""
+    if options.braceexpand and len(options.inputs) != 1:
+        raise grammar.UsageError("-b takes exactly one input; without -b braces expand too, in any number of inputs")
 
 
 def run_tarcat(options: argparse.Namespace) -> int:
     """Their count includes the skipped."""
+    check_braceexpand(options)
     if options.count is not None:
         options.count = max(options.count - options.skip, 0)
     return run(options)
@@ -153,18 +170,20 @@ def configure_tarp_cat(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-R", "--rekey", metavar="PATTERN")
     parser.add_argument("--slice", metavar="LO:HI:STEP")
     parser.add_argument("--shardslice", metavar="LO:HI:STEP")
+    parser.add_argument("--maxerr", type=grammar.count, default=0, metavar="N", help="leave out so many bad shards")
     parser.add_argument(
-        "--maxerr", type=grammar.count, default=0, metavar="N", help="more than 0: leave bad shards out"
+        "-L", "--logging", dest="every", type=grammar.count, metavar="N", help="progress every N samples"
     )
-    parser.add_argument("-L", "--logging", metavar="N", help="taken and not needed")
-    parser.add_argument("-E", "--noeof", action="store_true", help="taken and not needed")
+    parser.add_argument("-E", "--noeof", dest="eof", action="store_false", help="do not say that this was all")
     parser.add_argument("-v", "--verbose", action="store_true")
 
 
 def run_tarp_cat(options: argparse.Namespace) -> int:
     """A slice of the shards, and errors by number."""
     if options.maxerr:
-        options.on_error = "skip"
+        from webdataset.handlers import CountingHandler
+
+        options.handler = CountingHandler(max_errors=options.maxerr)
     if options.shardslice:
         from webdataset.tools.choosing import parsed_slice
 

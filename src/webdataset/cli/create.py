@@ -104,6 +104,7 @@ def _tarp_create(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("inputs", nargs="*", metavar="RECIPE", help='lines "NAME SOURCE"; - is stdin')
     parser.add_argument("-o", "--output", metavar="URL", default="-", help="where to write")
     parser.add_argument("-c", "--count", metavar="N", type=grammar.count, default=None, help="stop after N samples")
+    parser.add_argument("-v", "--verbose", action="store_true", help="say more")
     parser.set_defaults(kind="recipe")
 
 
@@ -111,7 +112,9 @@ def _tarcreate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("inputs", nargs="*", metavar="PLAN", help="a CSV or TSV table; - is stdin")
     parser.add_argument("-f", "--delim", dest="separator", metavar="TEXT", help="between columns (by .csv, else tab)")
     parser.add_argument("-k", "--key", metavar="FORMAT", help="keys of rows without __key__ ({record:09d})")
-    parser.add_argument("-C", "--directory", metavar="DIR", default="", help="where relative names of files begin")
+    parser.add_argument(
+        "-C", "--dir", "--directory", dest="directory", metavar="DIR", default="", help="where names of files begin"
+    )
     parser.add_argument("-o", "--output", metavar="URL", default="-", help="where to write")
     parser.set_defaults(kind="plan")
 

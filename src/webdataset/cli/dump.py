@@ -62,9 +62,10 @@ def run(options: argparse.Namespace) -> int:
 
 def _wl_dump(parser: argparse.ArgumentParser) -> None:
     configure(parser)
-    parser.add_argument("-d", "--decode", help=argparse.SUPPRESS)
-    parser.add_argument("--batch-size", help=argparse.SUPPRESS)
-    parser.add_argument("--shuffle", help=argparse.SUPPRESS)
+    why = "fields are written as they are stored"
+    grammar.add_without_effect(parser, "-d", "--decode", why=why, metavar="SPEC")
+    grammar.add_without_effect(parser, "--batch-size", why="there are no batches", metavar="N")
+    grammar.add_shuffle_first(parser, "--shuffle")
     parser.set_defaults(count=1, fields="png;jpg;ppm;jpeg")
 
 

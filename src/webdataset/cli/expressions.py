@@ -16,7 +16,7 @@ import importlib.util
 import os
 import sys
 from collections.abc import Callable
-from types import CodeType
+from types import CodeType, SimpleNamespace
 from typing import Any
 
 from webdataset.errors import WebDatasetError
@@ -24,7 +24,9 @@ from webdataset.tools.lazy import DecodeField, LazySample, field_decoder, missin
 
 from .grammar import UsageError
 
-MODULES = {"np": "numpy", "torch": "torch"} | {name: name for name in ("io", "json", "math", "os", "random", "re")}
+MODULES = {"np": "numpy", "torch": "torch", "wds": "webdataset"} | {
+    name: name for name in ("io", "json", "math", "os", "random", "re")
+}
 """Modules that code may use without importing them; a field of the same name goes first."""
 
 IN_PLACE = ("clear", "pop", "popitem", "setdefault", "update")
@@ -101,16 +103,43 @@ def transformation(
     *,
     load: str | None = None,
     function: str | None = None,
+    inline: str | None = None,
     decode: str = "rgb",
     precode: str = "",
 ) -> Callable[[LazySample], Any]:
-    """The function of a sample that the user gave: an expression, statements, FILE.py or module:function."""
-    given = [text for text in (code, load, function) if text is not None]
+    """The function of a sample that the user gave: an expression, statements, FILE.py or module:function.
+
+    `inline` is the text of such a file: it defines transform(sample).
+    """
+    given = [text for text in (code, load, function, inline) if text is not None]
     if len(given) != 1:
         raise UsageError("give the code once: as an expression or statements, a file, or module:function")
+    if inline is not None:
+        scope = _Scope()
+        exec(_code(inline, "exec", "the module"), scope)  # noqa: S102 - the user's own code
+        return _attribute(SimpleNamespace(**scope), "transform", "the module")
     if code is None:
         return _loaded(load) if load is not None else _imported(str(function))
     return statement_or_value(code, decode=decode, precode=precode)
+
+
+def stages(code: str, *, precode: str = "") -> list[Callable[[Any], Any]]:
+    """The stages that an expression makes: one, or a list; `wds` is the library.
+
+    >>> [stage(iter([{"__key__": "a"}])) is not None for stage in stages("[wds.shuffle(3), wds.map(dict)]")]
+    [True, True]
+    """
+    scope = _Scope()
+    if precode:
+        exec(_code(precode, "exec", "the code to begin with"), scope)  # noqa: S102 - the user's own code
+    try:
+        value = eval(_code(code, "eval", "the pipeline"), scope)  # noqa: S307 - the user's own code
+    except NameError as error:
+        raise UsageError(f"the pipeline uses {error.name!r}, which is not defined; wds is the library") from None
+    found = list(value) if isinstance(value, (list, tuple)) else [value]
+    if not all(map(callable, found)):
+        raise UsageError("the pipeline is a stage or a list of stages, such as [wds.shuffle(100), wds.map(f)]")
+    return found
 
 
 def statement_or_value(code: str, *, decode: str, precode: str) -> Callable[[LazySample], Any]:

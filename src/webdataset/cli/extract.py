@@ -41,6 +41,8 @@ def run(options: argparse.Namespace) -> int:
 
     format = options.format or _by_name(options.output)
     dataset = reading(options)
+    if getattr(options, "code", None):
+        dataset = dataset.compose(_changed_by(options.code, options.decode, handler_of(options)))
     progress = Progress(options, options.urls, options.count)
     decode = field_decoder(options.decode)
     rows = (LazySample(sample, decode) for sample in progress(dataset))
@@ -62,6 +64,19 @@ def columns(options: argparse.Namespace) -> list[str]:
     return fields if "__key__" in fields else ["__key__", *fields]
 
 
+def _changed_by(code: str, decode: str, handler: Any) -> Any:
+    """wl-extract -P: Python over each sample first."""
+    from functools import partial
+
+    from webdataset.tools.mapping import map_samples
+
+    from .expressions import transformation
+
+    make = partial(transformation, code, decode=decode)
+    make()
+    return map_samples(make, decode=decode, handler=handler)
+
+
 def _by_name(output: str) -> str:
     ending = output.rpartition(".")[2].lower()
     return {"csv": "csv", "json": "json", "jsonl": "json", "ndjson": "json", "parquet": "parquet"}.get(ending, "tsv")
@@ -80,15 +95,25 @@ def _tar2json(parser: argparse.ArgumentParser) -> None:
     grammar.add_inputs(parser)
     parser.add_argument("-k", "--keys", dest="fields", metavar="FIELDS", help='fields, "a b"')
     parser.add_argument("-a", "--all", action="store_true", help="all fields")
-    parser.add_argument("-f", "--format", dest="kind", choices=("jsonlines", "json"), default="jsonlines")
+    parser.add_argument(
+        "-f", "--format", dest="kind", choices=("jsonlines", "json", "yaml"), default="jsonlines",
+        help="a line each, a list, or a YAML document each",
+    )  # fmt: skip
     parser.add_argument("-v", "--verbose", action="store_true", help="say more")
     parser.add_argument("--nokey", action="store_true", help="no key")
-    parser.set_defaults(format="json")
+
+
+def _run_tar2json(options: argparse.Namespace) -> int:
+    """Their names of the formats."""
+    options.format = {"jsonlines": "json", "json": "jsonlist", "yaml": "yaml"}[options.kind]
+    return run(options)
 
 
 def _wl_extract(parser: argparse.ArgumentParser) -> None:
     configure(parser)
+    parser.add_argument("-P", "--code", metavar="CODE", help="Python over each sample first, as in `wl map`")
     parser.set_defaults(nokey=True, noheader=True)
 
 
 OLD = {"tar2tsv": _tar2tsv, "tar2json": _tar2json, "wl-extract": _wl_extract}
+OLD_RUN = {"tar2json": _run_tar2json}

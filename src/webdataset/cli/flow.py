@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any
 
 from webdataset.dataset import WebDataset, shards_in
-from webdataset.filters import select
+from webdataset.filters import select, shuffle
 from webdataset.filters import slice as sliced
 from webdataset.handlers import Handler, close, ignore_and_continue, ignore_and_stop, reraise_exception
 from webdataset.mix import round_robin_longest
@@ -33,6 +33,7 @@ from webdataset.writer import ShardWriter, TarWriter, shard_name
 
 from .expressions import predicate
 from .grammar import UsageError
+from .inputs import is_channel, is_special, special_samples, split_range
 from .progress import Progress
 
 HANDLERS: dict[str, Handler] = {"raise": reraise_exception, "skip": ignore_and_continue, "stop": ignore_and_stop}
@@ -51,14 +52,16 @@ def urls_of(inputs: Sequence[str]) -> list[str]:
         return ["-"]
     urls: list[str] = []
     for text in inputs:
-        for url in expand_urls(text):
-            urls += shards_in(url) if url.endswith("/") and os.path.isdir(url) else [url]
+        spec, cut = split_range(text)
+        for url in expand_urls(spec):
+            urls += shards_in(url) if url.endswith("/") and os.path.isdir(url) else [url + cut]
     return urls
 
 
 def handler_of(options: Namespace) -> Handler:
     """What --on-error says."""
-    return HANDLERS[getattr(options, "on_error", "raise")]
+    own: Handler | None = getattr(options, "handler", None)
+    return own or HANDLERS[getattr(options, "on_error", "raise")]
 
 
 def reading(
@@ -78,6 +81,8 @@ def reading(
     if shuffled:
         random.Random(seed).shuffle(options.urls)
     handler = handler_of(options)
+    if any(map(is_special, options.urls)):
+        return chosen(DataPipeline(partial(special_samples, options.urls, handler)), options)
     if mix > 1:
         mixed = partial(_mixed, streams=mix, handler=handler)
         return chosen(DataPipeline(SimpleShardList(options.urls), mixed), options)
@@ -89,6 +94,8 @@ def reading(
 
 def chosen(dataset: DataPipeline, options: Namespace) -> DataPipeline:
     """The dataset with -S, -s and -c applied."""
+    if buffer := getattr(options, "shuffle_first", 0):
+        dataset = dataset.compose(shuffle(buffer, initial=buffer))
     if getattr(options, "select", None):
         condition = predicate(options.select, decode=getattr(options, "decode", None) or "rgb")
         dataset = dataset.compose(select(condition, handler=handler_of(options)))
@@ -149,11 +156,13 @@ class Sink:
         self._last: str | None = None
         self._told = False
         self._clean: set[tuple[str, ...]] = set()
-        kw: dict[str, Any] = {"encoder": False, "keep_meta": True}
-        self.writer: TarWriter | ShardWriter
+        kw: dict[str, Any] = {"encoder": False, "keep_meta": True, "compress": getattr(options, "compress", None)}
+        self.writer: Any
         with ExitStack() as held:
             held.enter_context(signals_held())
-            if is_pattern(output):
+            if is_channel(output):
+                self.writer = _sender(options)
+            elif is_pattern(output):
                 sizes = {name: getattr(options, name) for name in ("maxcount", "maxsize") if hasattr(options, name)}
                 start = getattr(options, "start", 0) or 0
                 self.writer = ShardWriter(output, post=post, start_shard=start, **sizes, **kw)
@@ -161,7 +170,7 @@ class Sink:
                 refuse_terminal(output)
                 self.writer = TarWriter(output, **kw)
             self._held = held.pop_all()
-        self._post = post if isinstance(self.writer, TarWriter) else None
+        self._post = None if isinstance(self.writer, ShardWriter) else post
         self._output = output
 
     def write(self, sample: Sample) -> None:
@@ -202,6 +211,12 @@ class Sink:
                 "samples with equal keys follow each other, which readers take for one sample; give new keys (--rekey)",
                 key=key,
             )
+
+
+def _sender(options: Namespace) -> Any:
+    from webdataset.tools.channels import Sender
+
+    return Sender(expand_urls(options.output), end=getattr(options, "eof", True), seed=getattr(options, "seed", None))
 
 
 def is_pattern(output: str) -> bool:

@@ -131,6 +131,38 @@ def add_common(parser: argparse.ArgumentParser, *, short_count: bool = True) -> 
     add_progress(parser)
 
 
+class _WithoutEffect(argparse.Action):
+    """An old flag that has nothing left to do; `old` says so when it is used."""
+
+    def __call__(self, _: Any, namespace: Any, __: Any, flag: str | None = None) -> None:
+        told = getattr(namespace, "without_effect", [])
+        namespace.without_effect = [*told, f"{flag} has no effect: {self.const}"]
+
+
+def add_without_effect(parser: argparse.ArgumentParser, *flags: str, why: str, metavar: str | None = None) -> None:
+    """An old flag that is taken and told to have no effect; with a `metavar` it takes a value."""
+    parser.add_argument(
+        *flags,
+        action=_WithoutEffect,
+        dest="without_effect",
+        default=argparse.SUPPRESS,
+        const=why,
+        nargs=None if metavar else 0,
+        metavar=metavar,
+        help=f"no effect: {why}",
+    )
+
+
+def add_shuffle_first(parser: argparse.ArgumentParser, *flags: str) -> None:
+    """--shuffle N of the old programs that show one or a few samples."""
+    parser.add_argument(
+        *flags, dest="shuffle_first", metavar="N", type=count, default=0, help="shuffle in a buffer of N samples"
+    )
+
+
+NO_SIZE = "a dataset need not be told how large it is"
+
+
 # -- values ------------------------------------------------------------------------------------------
 
 

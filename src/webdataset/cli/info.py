@@ -67,7 +67,7 @@ def _finite(facts: object) -> object:
 
 def _wl_info(parser: argparse.ArgumentParser) -> None:
     configure(parser)
-    parser.add_argument("--size", help=argparse.SUPPRESS)
+    grammar.add_without_effect(parser, "--size", why=grammar.NO_SIZE, metavar="N")
 
 
 OLD = {"wl-info": _wl_info}

@@ -11,7 +11,10 @@ Statements, such as `_["cls"] -= 1` or `cls -= 1`, change the sample itself. `nu
 from __future__ import annotations
 
 import argparse
+import sys
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from . import grammar
 
@@ -39,6 +42,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "-l", "--load", metavar="FILE.py", help="the function transform(sample) of a file; FILE.py:NAME"
     )
     parser.add_argument("-m", "--function", metavar="MODULE:NAME", help="a function of a module")
+    parser.add_argument(
+        "--pipeline", metavar="EXPR", help="a stage of the library, or a list: [wds.shuffle(100), wds.select(f)]"
+    )
     grammar.add_decode(parser)
     grammar.add_processes(parser)
     grammar.add_output(parser)
@@ -46,31 +52,61 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Map."""
-    from webdataset.tools.mapping import map_samples
-
-    from .expressions import transformation
-    from .flow import drain, handler_of, reading
+    from .flow import drain, reading
 
     split_count_and_code(options, "code")
-    if not (options.code or options.load or options.function):
-        raise grammar.UsageError("there is no code: give it with -c, -e, -l or -m")
+    made = [] if options.pipeline is None else [_pipeline(options)]
+    if given(options):
+        made.insert(0, _mapping(options))
+    if not made:
+        raise grammar.UsageError("there is no code: give it with -c, -e, -l, -m or --pipeline")
+    return drain(options, reading(options).compose(*made))
+
+
+def given(options: argparse.Namespace) -> bool:
+    """Whether there is code for single samples."""
+    return any(getattr(options, name, None) is not None for name in ("code", "load", "function", "inline"))
+
+
+def function_of(options: argparse.Namespace) -> Callable[[], Any]:
+    """What makes the user's function; each process makes its own."""
+    from .expressions import transformation
+
     make = partial(
         transformation,
         options.code,
         load=options.load,
         function=options.function,
+        inline=getattr(options, "inline", None),
         decode=options.decode,
         precode="\n".join(options.precode or ()),
     )
     make()
-    stage = map_samples(
-        make,
+    return make
+
+
+def _mapping(options: argparse.Namespace) -> Any:
+    from webdataset.tools.mapping import map_samples
+
+    from .flow import handler_of
+
+    return map_samples(
+        function_of(options),
         decode=options.decode,
         processes=options.processes,
         ordered=not options.unordered,
         handler=handler_of(options),
     )
-    return drain(options, reading(options).compose(stage))
+
+
+def _pipeline(options: argparse.Namespace) -> Any:
+    from webdataset.tools.mapping import through_stages
+
+    from .expressions import stages
+    from .flow import handler_of
+
+    made = stages(options.pipeline, precode="\n".join(options.precode or ()))
+    return through_stages(made, decode=options.decode, handler=handler_of(options))
 
 
 def split_count_and_code(options: argparse.Namespace, code: str) -> None:
@@ -97,15 +133,44 @@ def configure_wl_map(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-F", "--format", dest="decode", default="rgb", metavar="SPEC")
     parser.add_argument("-l", "--load", metavar="FILE.py")
     parser.add_argument(
-        "-P", "-p", "--parallel", "--processes", dest="processes", type=grammar.count, default=0, metavar="N"
+        "-L", "--inline", metavar="MODULE", help="the text of such a file: it defines transform(sample)"
     )
+    parser.add_argument("-H", "--function-help", action="store_true", help="show the help of the function of -l or -L")
+    parser.add_argument("--pipeline", metavar="EXPR", help="a stage, or a list of stages")
+    parser.add_argument(
+        "-P", dest="processes_or_pipeline", metavar="N|EXPR", help="a number is -p, anything else is --pipeline"
+    )
+    parser.add_argument("-p", "--parallel", "--processes", dest="processes", type=grammar.count, default=0, metavar="N")
     parser.add_argument("-O", "--ordered", action="store_true", help="the order always stays")
-    parser.add_argument("-e", "--every", metavar="N", help="taken and not needed")
+    parser.add_argument("-e", "--every", type=grammar.count, metavar="N", help="progress every N samples")
     parser.add_argument("-o", "--output", default="-", metavar="URL")
     parser.add_argument("--only", "--count", dest="count", type=grammar.count, metavar="N")
-    parser.add_argument("--nokeycheck", action="store_true", help="taken and not needed")
+    parser.add_argument("--nokeycheck", action="store_true", help="equal keys are no error anyway")
     parser.add_argument("--on-error", choices=("skip", "stop", "raise"), default="raise")
     parser.add_argument("-v", "--verbose", action="store_true")
 
 
+def run_wl_map(options: argparse.Namespace) -> int:
+    """-P was a pipeline there, and is a number in the documents."""
+    text = options.processes_or_pipeline
+    if text is not None:
+        try:
+            options.processes = grammar.count(text)
+        except argparse.ArgumentTypeError:
+            if options.pipeline is not None:
+                raise grammar.UsageError("there are two pipelines; give one, with -P or --pipeline") from None
+            options.pipeline = text
+    if not options.function_help:
+        return run(options)
+    if not (options.load or options.inline):
+        raise grammar.UsageError("-H shows the help of a function: give it with -l or -L")
+    import inspect
+
+    function = function_of(options)()
+    text = inspect.getdoc(function) or "it has no documentation"
+    sys.stdout.write(f"{getattr(function, '__name__', 'transform')}{inspect.signature(function)}\n\n{text}\n")
+    return 0
+
+
 OLD = {"wl-map": configure_wl_map}
+OLD_RUN = {"wl-map": run_wl_map}

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from argparse import Namespace
+from collections.abc import Callable, Sequence
 
 from . import COMMANDS
 from .grammar import UsageError, command_parser, defaults
@@ -54,7 +55,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     program = os.path.basename(words[0]).removesuffix(".exe")
     rest = words[1:]
     if program == "tarp":
-        rest = rest[1:] if rest[:1] == ["-v"] else rest
+        rest = [*rest[1:2], "-v", *rest[2:]] if rest[:1] == ["-v"] else rest
         commands = [name.removeprefix("tarp ") for name in PROGRAMS if name.startswith("tarp ")]
         if not rest or rest[0] not in commands:
             return say_error("tarp", UsageError(f"usage: tarp {'|'.join(commands)} [options]"))
@@ -75,4 +76,15 @@ def run_old(program: str, argv: Sequence[str]) -> int:
     text = f"{about(module)}\n\n{program} is an old name of `wl {name}`: {COMMANDS[name].help}."
     parser = command_parser(name, text, [], prog=program)
     configure(parser)
-    return run_parser(parser, argv, run, defaults(new))
+    return run_parser(parser, argv, _telling(program, run), defaults(new))
+
+
+def _telling(program: str, run: Callable[[Namespace], int | None]) -> Callable[[Namespace], int | None]:
+    """The same, but flags that have no effect are named first."""
+
+    def told(options: Namespace) -> int | None:
+        for text in getattr(options, "without_effect", ()) if not options.quiet else ():
+            sys.stderr.write(f"{program}: warning: {text}\n")
+        return run(options)
+
+    return told

@@ -23,9 +23,12 @@ class Progress:
     """
 
     def __init__(self, options: Namespace, urls: Sequence[str] = (), total: int | None = None) -> None:
+        self.every = getattr(options, "every", 0) or 0
         self.json = getattr(options, "json", False)
         self.quiet = getattr(options, "quiet", False)
-        self.shown = not self.quiet and (getattr(options, "progress", False) or self.json or sys.stderr.isatty())
+        self.shown = not self.quiet and (
+            getattr(options, "progress", False) or self.json or bool(self.every) or sys.stderr.isatty()
+        )
         self.verbose = getattr(options, "verbose", False)
         self.total = total
         self.count = self.bytes = 0
@@ -84,13 +87,18 @@ class Progress:
             self.count += 1
             if self._all and isinstance(sample, dict):
                 self.bytes += sum(512 + len(v) + -len(v) % 512 for v in sample.values() if type(v) is bytes)
-            if self.count % LOOK_EVERY == 0 or self.count < LOOK_EVERY:
-                now = time.monotonic()
-                if now - self._told > INTERVAL:
-                    self._told = now
-                    self._tell(now - self.start)
+            if self._is_time():
+                self._told = time.monotonic()
+                self._tell(self._told - self.start)
             yield sample
         self.clear()
+
+    def _is_time(self) -> bool:
+        """Every so many samples if that is asked for, else twice a second."""
+        if self.every:
+            return self.count % self.every == 0
+        look = self.count % LOOK_EVERY == 0 or self.count < LOOK_EVERY
+        return look and time.monotonic() - self._told > INTERVAL
 
     def _tell(self, seconds: float) -> None:
         rate = self.count / seconds

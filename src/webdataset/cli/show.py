@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any
 
 from . import grammar
@@ -56,6 +58,8 @@ def _with_fields(samples: Iterator[Any], options: argparse.Namespace) -> Iterato
 
     from .flow import handler_of
 
+    if getattr(options, "each", 1) > 1:
+        samples = islice(samples, 0, None, options.each)
     if not options.fields:
         return samples
     specs = parse_field_spec(options.fields)
@@ -74,11 +78,23 @@ def _print(samples: Iterator[Any], options: argparse.Namespace, progress: Any) -
 
     protocol = terminal.protocol() if options.protocol == "auto" else options.protocol
     width = options.width or min(60, terminal.columns())
+    text, normalized = not getattr(options, "silent", False), getattr(options, "normalize", False)
     for sample in samples:
         progress.clear()
-        for line in terminal_lines(sample, protocol, columns=width):
+        for line in terminal_lines(sample, protocol, columns=width, text=text, normalized=normalized):
             sys.stdout.write(line + "\n")
         sys.stdout.write("\n")
+        _pause(options)
+
+
+def _pause(options: argparse.Namespace) -> None:
+    """What tarshow's --delay and --use-keyboard ask for."""
+    if getattr(options, "delay", 0.0) or getattr(options, "use_keyboard", False):
+        sys.stdout.flush()
+    if getattr(options, "delay", 0.0):
+        time.sleep(options.delay)
+    if getattr(options, "use_keyboard", False) and sys.stdin.isatty():
+        sys.stdin.readline()
 
 
 def _write_page(samples: Iterator[Any], options: argparse.Namespace) -> None:
@@ -97,18 +113,20 @@ def _tarshow(parser: argparse.ArgumentParser) -> None:
     grammar.add_inputs(parser)
     parser.add_argument("-c", "--count", metavar="N", type=grammar.count, default=None, help="stop after N samples")
     parser.add_argument("-f", "--field", dest="picture", metavar="FIELD", help="show this field as a picture")
-    parser.add_argument("--silent", dest="quiet", action="store_true", help="no progress")
-    for flag in ("--verbatim-keys", "--use-keyboard", "-N"):
-        parser.add_argument(flag, action="store_true", dest="ignored", help=argparse.SUPPRESS)
-    for option in ("-C", "-d"):
-        parser.add_argument(option, dest="ignored_value", help=argparse.SUPPRESS)
+    parser.add_argument("-N", "--normalize", action="store_true", help="pictures from black to white")
+    parser.add_argument("-C", "--cmap", choices=("gray",), help="pictures with one channel are grey")
+    parser.add_argument("-d", "--delay", metavar="S", type=float, default=0.0, help="wait S seconds after each picture")
+    parser.add_argument("--silent", action="store_true", help="pictures only, no text")
+    parser.add_argument("--verbatim-keys", action="store_true", help="-f names a field exactly, JPG is not jpg")
+    parser.add_argument("--use-keyboard", action="store_true", help="wait for the Enter key after each sample")
 
 
 def _wl_show(parser: argparse.ArgumentParser) -> None:
     grammar.add_inputs(parser)
     grammar.add_selection(parser)
     grammar.add_fields(parser, "fields to show")
-    parser.add_argument("-e", "--shuffle", dest="ignored_value", help=argparse.SUPPRESS)
+    parser.add_argument("-e", "--each", metavar="N", type=grammar.count, default=1, help="show each Nth sample only")
+    grammar.add_shuffle_first(parser, "--shuffle")
     parser.set_defaults(count=10)
 
 
@@ -120,7 +138,7 @@ def _run_tarshow(options: argparse.Namespace) -> int:
     if options.picture is None:
         options.protocol = "text"
     else:
-        options.fields = options.picture
+        options.fields = options.picture if options.verbatim_keys else options.picture.lower()
     return run(options)
 
 

@@ -7,11 +7,13 @@ The order is a function of the seed alone: neither of the memory nor of the numb
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from . import grammar
+from .concat import add_braceexpand, check_braceexpand, listed
 from .sort import add_memory
 
 if TYPE_CHECKING:
@@ -95,17 +97,19 @@ def configure_tarpcat(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", default="-", metavar="URL")
     parser.add_argument("-c", "--count", dest="limit", type=grammar.count, metavar="N")
     parser.add_argument("-p", "-P", "--workers", dest="processes", type=grammar.count, default=8, metavar="N")
-    parser.add_argument("-s", "--shuffle", metavar="N", help="taken and not needed: all samples are shuffled")
+    parser.add_argument(
+        "-s", "--shuffle", metavar="N", type=grammar.count, help="all samples are shuffled, whatever the buffer's size"
+    )
     parser.add_argument("-T", "--filelist", metavar="FILE")
     parser.add_argument("-v", "--verbose", action="store_true")
-    for flag in ("-b", "--braceexpand", "--dummy"):
-        parser.add_argument(flag, action="store_true", help="taken and not needed")
+    parser.add_argument("--dummy", action="store_true", help="read and shuffle, but write nothing")
+    add_braceexpand(parser)
 
 
 def run_tarpcat(options: argparse.Namespace) -> int:
     """Inputs may be listed in a file."""
-    from .concat import listed
-
+    check_braceexpand(options)
+    options.output = os.devnull if options.dummy else options.output
     options.inputs = listed(options.filelist) + options.inputs
     return run(options)
 

@@ -6,6 +6,7 @@ Equal ones stay in their order, and all of them stay.
 from __future__ import annotations
 
 import argparse
+import os
 
 from . import grammar
 from .xargs import sliced_to_count
@@ -44,8 +45,8 @@ def add_memory(parser: argparse.ArgumentParser, default: str) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Sort."""
-    from webdataset.tools.choosing import fields, rekey
-    from webdataset.tools.sorting import sort_samples
+    from webdataset.tools.choosing import fields, last_of_equal, rekey
+    from webdataset.tools.sorting import sort_samples, sort_value
 
     from .flow import drain, handler_of, reading
 
@@ -58,6 +59,8 @@ def run(options: argparse.Namespace) -> int:
         handler=handler_of(options),
     )
     samples = reading(options).compose(stage)
+    if getattr(options, "update", False):
+        samples = samples.compose(last_of_equal(sort_value(options.by, options.kind)))
     if options.fields:
         samples = samples.compose(fields(options.fields, handler=handler_of(options)))
     if options.rekey:
@@ -73,19 +76,25 @@ TYPES = {"none": "text", "int": "int", "float": "float"}
 def configure_tarsort(parser: argparse.ArgumentParser) -> None:
     """tarsort."""
     grammar.add_inputs(parser)
-    parser.add_argument("-k", metavar="FIELD", default="__key__", help="taken and not needed")
+    parser.add_argument("-k", "--key", choices=("__key__",), default="__key__", help="what names a sample: its key")
     parser.add_argument("-s", "--sortkey", dest="by", metavar="FIELD", default="__key__")
     parser.add_argument("-S", "--sorttype", choices=(*TYPES, "shuffle"), default="none")
     parser.add_argument("-o", "--output", default="-", metavar="URL")
-    for flag in ("-r --report", "-t --tempfile", "--commit"):
-        parser.add_argument(*flag.split(), metavar="X", help="taken and not needed")
-    for flag in ("--update", "--keep"):
-        parser.add_argument(flag, action="store_true", help="taken and not needed")
+    parser.add_argument(
+        "-r", "--report", dest="every", type=grammar.count, metavar="N", help="progress every N samples"
+    )
+    parser.add_argument("-t", "--tempfile", metavar="FILE", help="temporary files are made in the folder of this one")
+    parser.add_argument("--update", action="store_true", help="of samples with equal sort keys keep the last")
+    why = "there is no database"
+    grammar.add_without_effect(parser, "--keep", why=why)
+    grammar.add_without_effect(parser, "--commit", why=why, metavar="N")
     parser.add_argument("-v", "--verbose", action="store_true")
 
 
 def run_tarsort(options: argparse.Namespace) -> int:
     """A sort of the type shuffle is a shuffle."""
+    if options.tempfile:
+        options.tmpdir = os.path.dirname(os.path.abspath(options.tempfile))
     if options.sorttype == "shuffle":
         return _shuffled(options)
     options.kind = TYPES[options.sorttype]
@@ -101,7 +110,7 @@ def configure_tarp_sort(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--slice", metavar="LO:HI:STEP")
     parser.add_argument("--rekey", metavar="PATTERN")
     parser.add_argument("--tmpdir", metavar="DIR")
-    parser.add_argument("--keepdb", action="store_true", help="taken and not needed")
+    grammar.add_without_effect(parser, "--keepdb", why="there is no database")
     parser.add_argument("-v", "--verbose", action="store_true")
 
 

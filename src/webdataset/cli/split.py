@@ -7,6 +7,7 @@ A shard is full when it has --maxcount samples or --maxsize bytes. Each appears 
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Callable
 
@@ -91,6 +92,7 @@ def configure_tarsplit(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-C", "--command", dest="post", metavar="CMD", help="run for each shard, which is removed then")
     parser.add_argument("-z", "--compress", action="store_true")
+    parser.add_argument("-O", "--open", metavar="CMD", help="write each shard into a command; {} in it is its name")
     parser.add_argument("--start", type=grammar.count, default=0, metavar="N")
     parser.add_argument("--maxshards", type=grammar.count, metavar="N")
     parser.add_argument("--nodelete", action="store_true")
@@ -99,12 +101,32 @@ def configure_tarsplit(parser: argparse.ArgumentParser) -> None:
 
 def run_tarsplit(options: argparse.Namespace) -> int:
     """Their names, and no shard is left after its command."""
-    name = options.output
-    if "{" not in name and "%" not in name:
-        options.output = f"{name}-%06d.{'tgz' if options.compress else 'tar'}"
+    options.output = _tarsplit_name(options)
+    piped = options.output.startswith("pipe:")
+    if piped and options.post:
+        raise grammar.UsageError(
+            "-C is for shards that are files; a command that writes the shard does the rest itself"
+        )
+    options.compress = options.compress or (False if piped else None)  # a command gets what -z says, whatever its words
     options.delete = bool(options.post) and not options.nodelete
     options.verbose = True
     return run(options)
+
+
+def _tarsplit_name(options: argparse.Namespace) -> str:
+    """NAME-000000.tar, or a command that gets the shard."""
+    name = str(options.output)
+    if name.startswith("|"):
+        if options.open:
+            raise grammar.UsageError("-o '|CMD' and -O both name a command; give one")
+        return f"pipe:{name[1:].strip()}"
+    if "{" not in name and "%" not in name:
+        name = f"{name}-%06d.{'tgz' if options.compress else 'tar'}"
+    if not options.open:
+        return name
+    command, name = str(options.open), shlex.quote(name)
+    named = command.replace("{}", name).replace("%s", name)
+    return f"pipe:{command} {name}" if named == command else f"pipe:{named}"
 
 
 def configure_tarp_split(parser: argparse.ArgumentParser) -> None:

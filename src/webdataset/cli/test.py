@@ -123,15 +123,15 @@ def _check_workers(urls: list[str], workers: int) -> None:
 def _wl_test(parser: argparse.ArgumentParser) -> None:
     grammar.add_inputs(parser)
     parser.add_argument("-c", "--count", metavar="N", type=grammar.count, default=10, help="batches to read (10)")
-    parser.add_argument("--skip", type=grammar.count, default=10, help=argparse.SUPPRESS)
+    grammar.add_without_effect(parser, "--skip", why="what a stage gives first does not count anyway", metavar="N")
     parser.add_argument("--decode", metavar="SPEC", nargs="?", const="rgb8", help="decode fields, images as SPEC")
     parser.add_argument("--batchsize", metavar="N", type=grammar.count, default=64, help="samples in a batch (64)")
     parser.add_argument("--nbatches", metavar="N", dest="count", type=grammar.count, help="batches to read")
     parser.add_argument("--fields", metavar="SPEC", help="make tuples of fields")
     parser.add_argument("--processes", "-P", "-p", metavar="N", type=grammar.count, default=0, help="workers (0)")
     parser.add_argument("--shuffle", metavar="N", type=grammar.count, default=0, help="shuffle in a buffer of N")
-    for name in ("--qsize", "--size"):
-        parser.add_argument(name, dest="ignored_value", help=argparse.SUPPRESS)
+    grammar.add_without_effect(parser, "--qsize", why="queues are as long as the loader makes them", metavar="N")
+    grammar.add_without_effect(parser, "--size", why=grammar.NO_SIZE, metavar="N")
 
 
 def _run_wl_test(options: argparse.Namespace) -> int:

@@ -8,6 +8,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -36,7 +37,24 @@ def rekey(data: Iterable[Sample], pattern: str = "{index:09d}", start: int = 0) 
     return (sample | {"__key__": name(sample["__key__"], n)} for n, sample in enumerate(data, start))
 
 
-def field_chooser(spec: str) -> Callable[[Sample], Sample]:
+@pipelinefilter
+def last_of_equal(data: Iterable[Sample], value_of: Callable[[Sample], Any]) -> Iterator[Sample]:
+    """Of samples that follow each other and have the same value the last one.
+
+    >>> list(last_of_equal(lambda sample: sample["cls"])([{"cls": 1, "n": 1}, {"cls": 1, "n": 2}]))
+    [{'cls': 1, 'n': 2}]
+    """
+    for _, group in itertools.groupby(data, value_of):
+        yield deque(group, 1)[0]
+
+
+@pipelinefilter
+def emptied(data: Iterable[Sample]) -> Iterator[Sample]:
+    """The samples' fields by name only, without their bytes."""
+    return ({name: value if name[:2] == "__" else b"" for name, value in sample.items()} for sample in data)
+
+
+def field_chooser(spec: str, *, missing_ok: bool = False) -> Callable[[Sample], Sample]:
     """The function that keeps the fields of a specification; a missing one is an error that lists the others."""
     wanted = parsed_fields(spec)
 
@@ -44,9 +62,10 @@ def field_chooser(spec: str) -> Callable[[Sample], Sample]:
         result = {name: value for name, value in sample.items() if name[:2] == "__"}
         for new, names in wanted:
             found = next((name for name in names if name in sample), None)
-            if found is None:
+            if found is not None:
+                result[new or found] = sample[found]
+            elif not missing_ok:
                 raise missing_field(" or ".join(names), sample)
-            result[new or found] = sample[found]
         return result
 
     return choose

@@ -56,7 +56,9 @@ def plot(description: Description, path: str) -> None:
         matplotlib.use("Agg")
         pyplot = import_module("matplotlib.pyplot")
     except ImportError as error:
-        raise MissingPackageError("pictures of histograms need matplotlib", hint="pip install matplotlib") from error
+        raise MissingPackageError(
+            "pictures of histograms need matplotlib", hint="pip install 'webdataset[plot]'"
+        ) from error
     fields = sorted(description.fields.items())
     figure, axes = pyplot.subplots(len(fields) or 1, 1, figsize=(7, 2.5 * (len(fields) or 1)), squeeze=False)
     for axis, (name, field) in zip(axes[:, 0], fields, strict=False):

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from webdataset.errors import SampleError, WebDatasetError
@@ -46,6 +46,29 @@ def map_samples(
     if processes > 1:
         return _in_processes(data, make, decode, processes, ordered, handler=handler, report=current_report())
     return _flat(handled(data, applied(make(), decode), handler))
+
+
+@pipelinefilter
+def through_stages(
+    data: Iterable[Sample],
+    stages: Sequence[Callable[[Iterable[LazySample]], Iterable[Any]]],
+    *,
+    decode: str = "rgb",
+    handler: Handler = reraise_exception,
+) -> Iterator[Sample]:
+    """Send samples of values through stages, functions from iterator to iterator, and encode what comes out."""
+    decode_field = field_decoder(decode)
+    values: Iterable[Any] = (LazySample(sample, decode_field) for sample in data)
+    for stage in stages:
+        values = stage(values)
+    return handled(values, _encoded, handler)
+
+
+def _encoded(result: Any) -> Sample:
+    if not isinstance(result, Mapping) or "__key__" not in result:
+        hint = 'a sample is a dict with a "__key__"'
+        raise SampleError(f"the pipeline gives {type(result).__name__}, not samples", hint=hint)
+    return LazySample({}).encoded(result)
 
 
 def applied(function: Function, decode: str) -> Callable[[Sample], Sample | list[Sample] | None]:

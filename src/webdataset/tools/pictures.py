@@ -40,9 +40,12 @@ def protocol_of(terminal: str, program: str) -> str:
     return "text" if terminal in ("", "dumb") else "blocks"
 
 
-def drawn(data: bytes, protocol: str, *, columns: int = 60) -> str:
+def drawn(data: bytes, protocol: str, *, columns: int = 60, normalized: bool = False) -> str:
     """An image, as it is stored in a field, for a terminal."""
     picture = _scaled(data, columns if protocol == "blocks" else columns * 8)
+    if normalized:
+        low, high = picture.convert("L").getextrema()
+        picture = picture.point(lambda value: (value - low) * 255 / max(high - low, 1))
     if protocol == "kitty":
         return kitty(_png(picture))
     if protocol == "iterm":

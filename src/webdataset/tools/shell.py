@@ -7,10 +7,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
 import subprocess
+import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -58,7 +60,9 @@ class Commander:
 
     `base` is what the files are called instead of `sample`; `separator` stands between a sample's key and the names of
     samples made from it; `add` keeps the sample itself beside those; `subfolders=True` takes folders only;
-    `ignore_status` takes the files of a command that failed; `only` chooses the fields to write.
+    `ignore_status` takes the files of a command that failed; `only` chooses the fields to write. Of the files that are
+    left, those count whose names have a part that matches `include` and none that matches `exclude`. What the command
+    says becomes the field `log`. `keep` leaves the folders where they are.
     """
 
     def __init__(
@@ -72,6 +76,9 @@ class Commander:
         subfolders: bool = False,
         ignore_status: bool = False,
         only: Callable[[Sample], Sample] | None = None,
+        include: str = "",
+        exclude: str | None = None,
+        log: str | None = None,
         workdir: str | None = None,
         keep: bool = False,
         tell: Tell | None = None,
@@ -84,6 +91,9 @@ class Commander:
         self.argv = [*shell.split(), "-c", command]
         self.base, self.separator, self.add, self.subfolders = base, separator, add, subfolders
         self.ignore_status, self.only, self.workdir, self.keep = ignore_status, only, workdir, keep
+        self.include = re.compile(include)
+        self.exclude = None if exclude is None else re.compile(exclude)
+        self.log = log
         self.tell = tell
         self.report = report or Report()
         self.folder = ""
@@ -100,8 +110,9 @@ class Commander:
         os.mkdir(folder, 0o700)
         try:
             self._unpack(folder, sample)
-            self._run(folder)
-            return self._collected(folder, sample)
+            said = self._run(folder)
+            made = self._collected(folder, sample)
+            return made if self.log is None else [{**result, self.log: said} for result in made]
         finally:
             if not self.keep:
                 shutil.rmtree(folder, ignore_errors=True)
@@ -125,7 +136,7 @@ class Commander:
         with open(os.path.join(folder, f"{self.base}.__key__"), "xb") as file:
             file.write(os.fsencode(sample["__key__"]))
 
-    def _run(self, folder: str) -> None:
+    def _run(self, folder: str) -> bytes:
         with self._lock:
             if self._stopped:
                 raise CommandError("the command was stopped")
@@ -146,13 +157,14 @@ class Commander:
                 self._running.discard(stream)
             stream.close()
         if stream.status and not self.ignore_status:
-            said = " ".join(words.decode("utf-8", "replace").split())
+            said = " ".join(words[-LAST_WORDS:].decode("utf-8", "replace").split())
             raise CommandError(f"the command ended with status {stream.status}" + (f": {said}" if said else ""))
+        return words
 
     def _listen(self, stream: CommandStream) -> bytes:
         last = b""
         while data := stream.read1(1 << 16):
-            last = (last + data)[-LAST_WORDS:]
+            last = last + data if self.log is not None else (last + data)[-LAST_WORDS:]
             if self.tell is not None:
                 self.tell(data)
         return last
@@ -164,7 +176,7 @@ class Commander:
         own: Sample = {}
         others: dict[str, Sample] = {}
         strangers = []
-        for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        for entry in self._entries(folder):
             if entry.is_dir(follow_symlinks=False):
                 if fields := self._fields_in(entry.path):
                     others[entry.name] = fields
@@ -185,9 +197,19 @@ class Commander:
         prefix = f"{self.base}."
         return {
             entry.name[len(prefix) :]: _content(entry)
-            for entry in sorted(os.scandir(folder), key=lambda entry: entry.name)
+            for entry in self._entries(folder)
             if entry.name.startswith(prefix) and not entry.is_dir(follow_symlinks=False)
         }
+
+    def _entries(self, folder: str) -> list[os.DirEntry[str]]:
+        """What is to be looked at, by name; the key always is, and so are folders."""
+        found = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        return [entry for entry in found if self._counts(entry.name) or entry.is_dir(follow_symlinks=False)]
+
+    def _counts(self, name: str) -> bool:
+        if name == f"{self.base}.__key__":
+            return True
+        return self.include.search(name) is not None and (self.exclude is None or self.exclude.search(name) is None)
 
     def _finished(self, fields: Sample, default: str, key: str) -> Sample:
         named = fields.pop("__key__", None)
@@ -217,7 +239,7 @@ def _run(
 ) -> Iterator[Sample]:
     source = iter(data)
     try:
-        with temporary_folder(commander.workdir) as folder:
+        with _folder_for(commander) as folder:
             commander.folder = folder
             pool = ThreadPoolExecutor(workers, "webdataset-command")
             try:
@@ -237,6 +259,13 @@ def _run(
                 pool.shutdown()
     finally:
         close(source)
+
+
+def _folder_for(commander: Commander) -> contextlib.AbstractContextManager[str]:
+    """A folder that is gone afterwards, or one that stays."""
+    if not commander.keep:
+        return temporary_folder(commander.workdir)
+    return contextlib.nullcontext(tempfile.mkdtemp(prefix="wl-", dir=commander.workdir))
 
 
 def _content(entry: os.DirEntry[str]) -> bytes:

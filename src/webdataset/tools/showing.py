@@ -31,15 +31,18 @@ def text_lines(sample: Sample, *, width: int = VALUE_WIDTH) -> Iterator[str]:
         yield f"{shown(name):<{NAME_WIDTH}}\t{repr(short)[:width]}"
 
 
-def terminal_lines(sample: Sample, protocol: str, *, columns: int = 60) -> Iterator[str]:
-    """The text of a sample, and below it its pictures."""
-    yield from text_lines(sample)
+def terminal_lines(
+    sample: Sample, protocol: str, *, columns: int = 60, text: bool = True, normalized: bool = False
+) -> Iterator[str]:
+    """The text of a sample, and below it its pictures; `normalized` stretches them from black to white."""
+    if text:
+        yield from text_lines(sample)
     if protocol == "text":
         return
     for name in sorted(sample):
         if is_image(name):
             try:
-                picture = drawn(sample[name], protocol, columns=columns)
+                picture = drawn(sample[name], protocol, columns=columns, normalized=normalized)
             except Exception as error:
                 yield f"{shown(name)}: no picture: {shown(str(error))[:200]}"
                 continue

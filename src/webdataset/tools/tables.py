@@ -142,6 +142,25 @@ def _write_json(rows: Rows, out: BinaryIO, columns: list[str], header: bool) -> 
     return count
 
 
+def _write_json_list(rows: Rows, out: BinaryIO, columns: list[str], header: bool) -> int:  # noqa: ARG001 - as above
+    count = 0
+    for row in rows:
+        out.write((b",\n" if count else b"[\n") + json.dumps(plain_value(row), ensure_ascii=False).encode())
+        count += 1
+    out.write(b"\n]\n" if count else b"[]\n")
+    return count
+
+
+def _write_yaml(rows: Rows, out: BinaryIO, columns: list[str], header: bool) -> int:  # noqa: ARG001 - as above
+    """A document a row: its keys as YAML's block, its values as JSON, which YAML understands."""
+    count = 0
+    for row in rows:
+        cells = [f"{json.dumps(name)}: {json.dumps(plain_value(value))}\n" for name, value in row.items()]
+        out.write(("---\n" + "".join(cells)).encode())
+        count += 1
+    return count
+
+
 def _write_parquet(rows: Rows, out: BinaryIO, columns: list[str], header: bool) -> int:  # noqa: ARG001 - has a schema
     pyarrow, parquet = _pyarrow()
     writer: Any = None
@@ -166,6 +185,8 @@ WRITERS: dict[str, Callable[[Rows, BinaryIO, list[str], bool], int]] = {
     "tsv": _write_tsv,
     "csv": _write_csv,
     "json": _write_json,
+    "jsonlist": _write_json_list,
+    "yaml": _write_yaml,
     "parquet": _write_parquet,
 }
 
@@ -174,7 +195,9 @@ def _pyarrow() -> tuple[Any, Any]:
     try:
         pyarrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
     except ImportError as error:
-        raise MissingPackageError("Parquet files need pyarrow", hint="pip install pyarrow, or --format json") from error
+        raise MissingPackageError(
+            "Parquet files need pyarrow", hint="pip install 'webdataset[parquet]', or --format json"
+        ) from error
     return pyarrow, parquet
 
 

@@ -1,0 +1,103 @@
+"""Inputs that are more than a shard: `a.tar#10,19` is a range of its samples, `zpull://host:port` another process.
+
+>>> split_range("a.tar#10,19"), split_range("a.tar")
+(('a.tar', '#10,19'), ('a.tar', ''))
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator
+from itertools import groupby, islice
+from typing import Any
+
+from webdataset.handlers import Handler, close
+from webdataset.reports import current_report
+from webdataset.tariterators import tarfile_samples
+
+from .grammar import UsageError
+
+_RANGE = re.compile(r"(.+)(#(\d+),(\d+))", re.DOTALL)
+_CHANNEL = re.compile(r"zr?(push|pull|pub|sub)(\+[a-z]+)?://")
+
+Sample = dict[str, Any]
+
+
+def split_range(url: str) -> tuple[str, str]:
+    """A url and the range of samples behind it; a file that has such a name is a file."""
+    found = _RANGE.fullmatch(url)
+    return (url, "") if found is None or os.path.exists(url) else (found.group(1), found.group(2))
+
+
+def is_channel(url: str) -> bool:
+    """Whether samples come from, or go to, another process by ZeroMQ."""
+    return _CHANNEL.match(url) is not None
+
+
+def is_special(url: str) -> bool:
+    """Whether a url takes more than opening an archive."""
+    return is_channel(url) or bool("#" in url and split_range(url)[1])
+
+
+def special_samples(urls: Iterable[str], handler: Handler) -> Iterator[Sample]:
+    """The samples of such inputs and of shards between them, one after the other."""
+    asked = _Asked(handler)
+    parts = [
+        (_one, url) if special else (_shards, url)
+        for special, group in groupby(urls, is_special)
+        for url in (group if special else [list(group)])
+    ]
+    with_report = current_report()
+    return _joined(parts, asked, with_report)
+
+
+def _joined(parts: list[Any], handler: _Asked, report: Any) -> Iterator[Sample]:
+    for read, what in parts:
+        with report.in_force():
+            samples = read(what, handler)
+        try:
+            yield from samples
+        finally:
+            close(samples)
+        if handler.stopped:
+            return
+
+
+def _shards(urls: list[str], handler: Handler) -> Iterator[Sample]:
+    return tarfile_samples([{"url": url} for url in urls], handler)
+
+
+def _one(url: str, handler: Handler) -> Iterator[Sample]:
+    plain, cut = split_range(url)
+    samples = _received(plain, handler) if is_channel(plain) else _shards([plain], handler)
+    return samples if not cut else _ranged(samples, *map(int, cut[1:].split(",")))
+
+
+def _received(url: str, handler: Handler) -> Iterator[Sample]:
+    from webdataset.tools.channels import received
+
+    if "#" in url:
+        raise UsageError(f"{url!r}: behind # a range such as #0,9 is meant; channels have no topics")
+    return received(url, handler)
+
+
+def _ranged(samples: Iterator[Sample], first: int, last: int) -> Iterator[Sample]:
+    """From the first to the last, both included."""
+    try:
+        yield from islice(samples, first, last + 1)
+    finally:
+        close(samples)
+
+
+class _Asked:
+    """A handler that remembers whether it ended the stream."""
+
+    def __init__(self, handler: Handler) -> None:
+        self.handler = handler
+        self.stopped = False
+
+    def __call__(self, error: Exception) -> bool:
+        go_on = bool(self.handler(error))
+        self.stopped = self.stopped or not go_on
+        return go_on

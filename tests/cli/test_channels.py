@@ -1,0 +1,154 @@
+"""Samples from one command to another by ZeroMQ."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import pytest
+import zmq
+
+from webdataset.errors import MissingPackageError, SampleError, StorageError
+from webdataset.handlers import ignore_and_continue
+from webdataset.tools.channels import Address, Sender, received
+
+PAIRS = [("zpush", "zpull"), ("zrpush", "zrpull"), ("zpub", "zsub"), ("zrpub", "zrsub")]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> str:
+    """Where two processes meet: a socket of our own, so that no port is anybody else's."""
+    return f"+ipc://{tmp_path}/channel"
+
+
+@pytest.fixture
+def port() -> str:
+    """The same over tcp."""
+    with zmq.Context() as context, context.socket(zmq.PULL) as socket:
+        number = socket.bind_to_random_port("tcp://127.0.0.1")
+        socket.unbind(f"tcp://127.0.0.1:{number}")
+    return f"://127.0.0.1:{number}"
+
+
+def started(*words: object) -> subprocess.Popen[bytes]:
+    argv = [sys.executable, "-m", "webdataset", *map(str, words)]
+    return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+@pytest.mark.parametrize(("out", "back"), PAIRS)
+def test_a_dataset_goes_from_process_to_process(
+    make_shard: Callable[..., str], place: str, members: Any, *, out: str, back: str
+) -> None:
+    shard = make_shard("a.tar", 300)
+    tmp_path = Path(shard).parent
+    with (
+        started("concat", f"{back}{place}", "-o", tmp_path / "got.tar") as receiver,
+        started("concat", shard, "-o", f"{out}{place}") as sender,
+    ):
+        assert sender.communicate(timeout=60)[1] == b""
+        assert receiver.communicate(timeout=60)[1] == b""
+        assert (sender.returncode, receiver.returncode) == (0, 0)
+    assert members(tmp_path / "got.tar") == members(shard)
+
+
+def in_thread(function: Callable[[], Iterator[Any]]) -> tuple[threading.Thread, list[Any]]:
+    got: list[Any] = []
+    thread = threading.Thread(target=lambda: got.extend(function()))
+    thread.start()
+    return thread, got
+
+
+def test_tarcat_ends_the_stream_only_if_asked(wl: Any, make_shard: Callable[..., str], port: str) -> None:
+    shard = make_shard("a.tar", 2)
+    thread, got = in_thread(lambda: received(f"zpull{port}"))
+    for flags in ((), (), ("--eof",)):
+        assert wl.old("tarcat", *flags, shard, "-o", f"zpush{port}").code == 0
+    thread.join()
+    assert [sample["__key__"] for sample in got] == ["000000", "000001"] * 3
+    assert got[1] == {"__key__": "000001", "cls": b"1", "txt": b"txt1", "__url__": f"zpull{port}"}
+
+
+def test_tarp_cat_and_wl_concat_end_it_unless_told_not_to(wl: Any, make_shard: Callable[..., str], port: str) -> None:
+    shard = make_shard("a.tar", 1)
+    thread, got = in_thread(lambda: received(f"zpull{port}"))
+    assert wl.old("tarp", "cat", "-E", shard, "-o", f"zpush{port}").code == 0
+    assert wl("concat", "--noeof", shard, "-o", f"zpush{port}").code == 0
+    assert wl.old("tarp", "cat", shard, "-o", f"zpush{port}").code == 0
+    thread.join()
+    assert len(got) == 3
+
+
+def test_samples_go_to_one_of_several_receivers(wl: Any, make_shard: Callable[..., str], place: str) -> None:
+    shard = make_shard("a.tar", 60)
+    threads = [in_thread(lambda n=n: received(f"zpull{place}{n}")) for n in range(2)]  # type: ignore[misc]
+    assert wl.old("tarcat", "--eof", "--output-mode", "random", shard, "-o", f"zpush{place}{{0..1}}").code == 0
+    for thread, _ in threads:
+        thread.join()
+    keys = [[sample["__key__"] for sample in got] for _, got in threads]
+    assert all(keys)
+    assert sorted(keys[0] + keys[1]) == [f"{i:06d}" for i in range(60)]
+
+
+def test_a_range_of_a_channel(wl: Any, make_shard: Callable[..., str], place: str, names: Any) -> None:
+    shard = make_shard("a.tar", 6)
+    thread, got = in_thread(lambda: iter([wl("concat", "-f", "cls", f"zpull{place}#1,2")]))
+    with Sender([f"zpush{place}"]) as sender:
+        for i in range(3):
+            sender.write({"__key__": f"{i}", "cls": b"%d" % i})
+    thread.join()
+    assert names(got[0].out) == ["1.cls", "2.cls"]
+    assert wl("concat", f"zpull{place}#topic", shard).code == 2
+
+
+@pytest.mark.parametrize(
+    "message", [b"\xc1", b"", b"[1, 2]", msgpack.packb([1]), msgpack.packb({"txt": b"x"}),
+                msgpack.packb({"__key__": 7}), msgpack.packb({"__key__": "a", "txt": 7}),
+                msgpack.packb({"__key__": "a", 7: b"x"})],
+)  # fmt: skip
+def test_what_is_no_sample_is_an_error_or_skipped(place: str, message: bytes) -> None:
+    def sent() -> zmq.Socket[bytes]:
+        socket = zmq.Context.instance().socket(zmq.PUSH)
+        socket.connect(f"{place[1:]}")
+        socket.send(message)
+        socket.send(msgpack.packb({"__key__": "b", "txt": b"y", "__url__": b"evil"}))
+        socket.send(msgpack.packb({"__EOF__": True}))
+        return socket
+
+    with sent():
+        assert list(received(f"zpull{place}", ignore_and_continue)) == [
+            {"__key__": "b", "txt": b"y", "__url__": f"zpull{place}"}
+        ]
+    with sent(), pytest.raises(SampleError, match="a message is no"):
+        list(received(f"zpull{place}"))
+
+
+def test_over_ipc_the_end_must_be_said(wl: Any, make_shard: Callable[..., str], place: str) -> None:
+    ended = wl.old("tarcat", make_shard(), "-o", f"zpush{place}")
+    assert ended.code == 1
+    assert "the last samples may be lost without an end" in ended.err
+
+
+def test_the_direction_matters(wl: Any, make_shard: Callable[..., str], place: str) -> None:
+    ended = wl("concat", f"zpush{place}")
+    assert ended.code == 1
+    assert "zpull, zsub" in ended.err
+    assert "zpush, zpub" in wl("concat", make_shard(), "-o", f"zpull{place}").err
+    with pytest.raises(StorageError, match="cannot be opened"):
+        Sender(["zrpush+ipc:///no/such/folder/channel"])
+
+
+def test_urls_are_taken_apart() -> None:
+    assert Address.of("zsub://host:7880") == Address("SUB", False, "tcp://host:7880")
+    with pytest.raises(ValueError, match="is no channel"):
+        Address.of("zpop://host:7880")
+
+
+def test_without_its_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "zmq", None)
+    with pytest.raises(MissingPackageError, match=r"pip install 'webdataset\[net\]'"):
+        Sender(["zpush://127.0.0.1:9"])
