@@ -115,8 +115,64 @@ def test_an_error_in_a_worker_arrives_with_its_place(make_shards):
         list(loader)
 
 
+def fail_at_three(sample):
+    return 1 // (int(sample["__key__"]) - 3)
+
+
+class Unpicklable(Exception):
+    def __init__(self, sample):
+        super().__init__("no way")
+        self.itself = lambda: sample
+
+
+def fail_unpicklably(sample):
+    raise Unpicklable(sample)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_an_error_in_a_worker_process_is_the_same_error(make_shards, method):
+    urls = make_shards(2)
+    with open(urls[1], "r+b") as file:
+        file.truncate(5000)
+    loader = wds.WebLoader(
+        wds.WebDataset(urls).map(key_of), num_workers=2, batch_size=None, multiprocessing_context=method
+    )
+    with pytest.raises(wds.ShardError) as caught:
+        list(loader)
+    assert (caught.value.url, caught.value.offset) == (urls[1], 5000)
+    (note,) = caught.value.__notes__
+    assert note.startswith("in worker 1 of 2:\nTraceback")
+    assert "the archive ends early" in note
+
+
+def test_an_error_in_a_users_function_tells_sample_worker_and_traceback(make_shards):
+    urls = make_shards(1)
+    loader = wds.WebLoader(wds.WebDataset(urls).map(fail_at_three), num_workers=1, batch_size=None)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError) as caught:
+            list(loader)
+        (note,) = caught.value.__notes__
+        assert "in fail_at_three" in note
+        assert f"in sample '000003' of {urls[0]}" in note
+
+
+def test_an_error_that_cannot_be_pickled_arrives_as_torch_tells_it(make_shards):
+    loader = wds.WebLoader(wds.WebDataset(make_shards(1)).map(fail_unpicklably), num_workers=1, batch_size=None)
+    with pytest.raises(Exception, match="no way"):
+        list(loader)
+
+
 def kill_yourself(sample):
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
+def test_a_killed_worker_is_named(make_shards, method):
+    dataset = wds.WebDataset(make_shards(2)).map(kill_yourself)
+    loader = wds.WebLoader(dataset, num_workers=1, batch_size=None, multiprocessing_context=method)
+    with pytest.raises(RuntimeError, match=r"worker 0 of 1 \(pid \d+\) was killed by SIGKILL") as caught:
+        list(loader)
+    assert isinstance(caught.value, wds.WorkerError)
 
 
 def test_a_killed_worker_is_an_error(make_shards):
