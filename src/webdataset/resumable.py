@@ -79,6 +79,8 @@ def layout_of(stages: Sequence[Any]) -> Layout:
             raise NotResumableError("a program has replaced tar_file_expander or group_by_keys")
     elif hasattr(stages[0], "num_workers"):
         raise NotResumableError("a loader's workers run ahead of what it has given")
+    elif isinstance(within := getattr(stages[0], "pipeline", None), list) and within:
+        layout_of(within)  # the source is a pipeline, which must be resumable itself
     elif hasattr(stages[0], "__next__"):
         raise NotResumableError(f"its source, a {type(stages[0]).__name__}, can be read only once")
     shuffles = [n for n, stage in enumerate(stages[after:], after) if kind_of(stage) == SHUFFLE]
