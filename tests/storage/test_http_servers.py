@@ -241,7 +241,7 @@ def test_every_part_is_taken_up_on_its_own(nginx, big):
 
 def test_several_connections_beat_one_over_a_long_way(nginx, big):
     def seconds(connections):
-        with fault_proxy(nginx.port, delay=0.05, bytes_per_second=40e6) as proxy:
+        with fault_proxy(nginx.port, delay=0.05, bytes_per_second=20e6) as proxy:
             start = time.monotonic()
             with open_http(proxy.url("/big.tar"), connections=connections) as stream:
                 assert hashlib.sha256(stream.read()).digest() == hashlib.sha256(BIG).digest()

@@ -75,6 +75,15 @@ def target_of(parts: SplitResult) -> str:
     return _UNSENDABLE.sub(lambda found: quote(found[0].encode("utf-8", "surrogateescape"), safe=""), target)
 
 
+def quoted(text: str, safe: str = "/") -> str:
+    """A name as it stands in an address.
+
+    >>> quoted("a b/c+d.tar")
+    'a%20b/c%2Bd.tar'
+    """
+    return quote(text.encode("utf-8", "surrogateescape"), safe=safe + "-_.~")
+
+
 # -- passwords -------------------------------------------------------------------------------------
 
 

@@ -13,7 +13,6 @@ installed).
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import re
 import shutil
@@ -32,7 +31,7 @@ from .faults import BROKEN, described, status_error
 from .http import HttpStream, Version
 from .reader import reading_ahead
 from .stores import WHOLE_ONLY, Store
-from .uploads import FileUpload, Upload
+from .uploads import FileBody, FileUpload, Upload
 from .urls import scheme_of
 
 PROVIDERS = {"ais": "ais", "s3": "aws", "gs": "gcp", "gcs": "gcp", "az": "azure", "oci": "oci"}
@@ -311,18 +310,6 @@ def _entries(cluster: Cluster, name: Named, value: dict[str, Any], url: str) -> 
 # -- writing ---------------------------------------------------------------------------------------
 
 
-class _Body:
-    """A file as the body of a request, from its beginning whenever it is sent."""
-
-    def __init__(self, file: io.BufferedIOBase) -> None:
-        self._file = file
-
-    def __iter__(self) -> Iterator[bytes]:
-        self._file.seek(0)
-        while chunk := self._file.read(CHUNK_BYTES):
-            yield chunk
-
-
 def _store(cluster: Cluster, address: str, url: str, file: Any, size: int) -> None:
     """Send an object in two steps: the proxy says where to, then the body goes there.
 
@@ -332,11 +319,11 @@ def _store(cluster: Cluster, address: str, url: str, file: Any, size: int) -> No
     checksum = None
     if xxhash.is_affordable(size):
         hasher = xxhash.new()
-        for chunk in _Body(file):
+        for chunk in FileBody(file):
             hasher.update(chunk)
         checksum = hasher.hexdigest()
         headers |= {"Ais-Checksum-Type": "xxhash2", "Ais-Checksum-Value": checksum}
-    cluster.ask("PUT", address, url, body=_Body(file), upload=headers, ok=(200, 201, 204))
+    cluster.ask("PUT", address, url, body=FileBody(file), upload=headers, ok=(200, 201, 204))
     stored = cluster.ask("HEAD", address, url).headers
     kind, value = stored.get("ais-checksum-type"), stored.get("ais-checksum-value")
     differs = kind == "xxhash2" and value and checksum and value.lower() != checksum

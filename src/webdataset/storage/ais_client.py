@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote, urljoin, urlsplit
+from urllib.parse import urljoin, urlsplit
 
 from webdataset.errors import StorageError
 from webdataset.redact import redacted
@@ -57,8 +57,8 @@ class Cluster:
         >>> Cluster("http://host:51080/").address("v1", "objects", "b", "a b/ä?.tar", provider="ais")
         'http://host:51080/v1/objects/b/a%20b/%C3%A4%3F.tar?provider=ais'
         """
-        words = "&".join(f"{name}={_quoted(text, '')}" for name, text in query.items() if text is not None)
-        place = "/".join(_quoted(word, "/") for word in path)
+        words = "&".join(f"{name}={addresses.quoted(text, '')}" for name, text in query.items() if text is not None)
+        place = "/".join(addresses.quoted(word) for word in path)
         return f"{self.endpoint.rstrip('/')}/{place}" + (f"?{words}" if words else "")
 
     def ask(
@@ -306,7 +306,3 @@ def _token() -> str | None:
 
 def _as_they_are(_method: str, _url: str, headers: dict[str, str]) -> dict[str, str]:
     return headers
-
-
-def _quoted(text: str, safe: str) -> str:
-    return quote(text.encode("utf-8", "surrogateescape"), safe=safe + "-_.~")

@@ -12,8 +12,9 @@ from xml.sax.saxutils import escape
 
 from webdataset.errors import MissingShardError, StorageError
 
+from .addresses import quoted
 from .azure_account import Account, account_for, shared_key
-from .client import Client, ClientStore, Cure, Query, pages, query_text, quoted
+from .client import Client, ClientStore, Cure, Query, pages, query_text
 from .markup import parsed, text_of
 from .requests import Answer
 from .uploads import Parts, PartsUpload

@@ -9,10 +9,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
-from urllib.parse import quote
 
 from webdataset.errors import MissingShardError, StorageError
 
+from .addresses import quoted
 from .connect import validator_in
 from .http import HttpStream, Version
 from .reader import reading_ahead
@@ -223,15 +223,6 @@ def bucket_and_key(url: str) -> tuple[str, str]:
     if not bucket:
         raise StorageError("this url names no bucket", url=url, hint="write scheme://bucket/name")
     return bucket, key
-
-
-def quoted(text: str, safe: str = "/") -> str:
-    """A name as it stands in an address.
-
-    >>> quoted("a b/c+d.tar")
-    'a%20b/c%2Bd.tar'
-    """
-    return quote(text.encode("utf-8", "surrogateescape"), safe=safe + "-_.~")
 
 
 def query_text(query: Query) -> str:

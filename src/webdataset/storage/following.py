@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import io
 import os
 import time
 from collections.abc import Callable
@@ -20,7 +19,7 @@ from webdataset.errors import StorageError
 from . import kept
 from .filling import Filling
 from .kept import CHUNK_BYTES, NO_LINKS, CannotStoreError
-from .streams import arriving, read_whole
+from .streams import PiecewiseStream, arriving
 
 FIRST_LOOK = 0.0005
 LAST_LOOK = 0.02
@@ -35,7 +34,7 @@ class Source(Protocol):
     def close(self) -> None: ...
 
 
-class Following(io.BufferedIOBase):
+class Following(PiecewiseStream):
     """A stream over a source that may be replaced by another one on the way.
 
     `find(alone)` gives the next, without others if it must be alone.
@@ -53,15 +52,8 @@ class Following(io.BufferedIOBase):
         """The number of bytes, if it is known."""
         return getattr(self._source, "length", None)
 
-    def readable(self) -> bool:
-        return True
-
     def tell(self) -> int:
         return self.position
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        """Up to `size` bytes, fewer only at the end."""
-        return read_whole(self.read1, -1 if size is None or size < 0 else size)
 
     def read1(self, size: int = -1, /) -> bytes:
         """What is there, up to `size` bytes; waits only while nothing is."""

@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 from webdataset.errors import MissingShardError, StorageError
 from webdataset.settings import settings
 
-from .client import Client, ClientStore, Cure, Query, bucket_and_key, pages, query_text, quoted
+from .addresses import quoted
+from .client import Client, ClientStore, Cure, Query, bucket_and_key, pages, query_text
 from .google import google_token
 from .http import Version, version_read
 from .requests import Answer

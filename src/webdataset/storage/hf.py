@@ -13,7 +13,8 @@ from urllib.parse import quote, urljoin
 from webdataset.errors import MissingPackageError, MissingShardError, StorageError
 from webdataset.settings import settings
 
-from .client import Client, ClientStore, Cure, Query, pages, query_text, quoted
+from .addresses import quoted
+from .client import Client, ClientStore, Cure, Query, pages, query_text
 from .requests import Answer
 from .uploads import FileUpload
 

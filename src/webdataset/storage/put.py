@@ -7,14 +7,13 @@ server makes the file visible when all of it has arrived.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from typing import Any, BinaryIO, cast
 
 from webdataset.errors import StorageError
 
 from .client import FINAL
 from .requests import Answer, request
-from .uploads import MIB, FileUpload
+from .uploads import FileBody, FileUpload
 
 STORED = (200, 201, 202, 204)
 _HINTS = {
@@ -32,21 +31,9 @@ def open_put(url: str, **options: Any) -> FileUpload:
     return FileUpload(url, functools.partial(_put, url, options))
 
 
-class Body:
-    """A file that is sent in large pieces, from its start each time."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-
-    def __iter__(self) -> Iterator[bytes]:
-        self._file.seek(0)
-        while piece := self._file.read(MIB):
-            yield piece
-
-
 def _put(url: str, options: dict[str, Any], file: BinaryIO, size: int) -> None:
     headers = {"Content-Length": str(size), "Content-Type": "application/octet-stream"} | options.pop("headers", {})
-    body = cast(bytes, Body(file))  # what http.client sends may be any iterable
+    body = cast(bytes, FileBody(file))  # what http.client sends may be any iterable
     answer = request("PUT", url, headers=headers, body=body, ok=FINAL, **options)
     if answer.status not in STORED:
         raise _refused(answer, url)

@@ -112,6 +112,7 @@ class _File:
         self._report = current_report()
         self._counting = threading.Lock()
         self._file = open_local(url, buffering=0)
+        self.number = self._file.fileno()
         self._stated = self._state()
 
     @property
@@ -123,20 +124,23 @@ class _File:
         return "{}-{}".format(*self._stated)
 
     def read(self, start: int, stop: int) -> bytes:
-        parts, position = [], start
-        while position < stop and (data := os.pread(self._file.fileno(), stop - position, position)):
-            parts.append(data)
-            position += len(data)
+        part = self.stream(start, stop)
+        data = part.read()
+        while len(data) < stop - start:
+            data += part.read()
+        return data
+
+    def stream(self, start: int, stop: int) -> _FilePart:
+        return _FilePart(self, start, stop)
+
+    def check(self, start: int, stop: int, position: int) -> None:
+        """After a part was read up to a position: is the file still the one that was opened, and long enough?"""
         if self._state() != self._stated:
             raise StorageError("the file changed while it was read", url=self._url)
         if position < stop:
             raise StorageError(f"the file has {self.size} bytes, {stop} were expected", url=self._url)
         with self._counting:
-            count_received(self._report, stop - start)
-        return parts[0] if len(parts) == 1 else b"".join(parts)
-
-    def stream(self, start: int, stop: int) -> _FilePart:
-        return _FilePart(self, start, stop)
+            self._report.count("bytes_read", stop - start)
 
     def close(self) -> None:
         self._file.close()
@@ -147,18 +151,23 @@ class _File:
 
 
 class _FilePart:
-    """Some bytes of a file, in order."""
+    """Some bytes of a file, in order, each read once."""
 
     def __init__(self, file: _File, start: int, stop: int) -> None:
         self._file = file
-        self._position = start
+        self._number = file.number
+        self._start = self._position = start
         self._stop = stop
 
     def read(self, size: int = -1) -> bytes:
-        left = self._stop - self._position
-        size = left if size < 0 else min(size, left)
-        data = self._file.read(self._position, self._position + size) if size > 0 else b""
-        self._position += size
+        position, stop = self._position, self._stop
+        left = stop - position
+        if left <= 0:
+            return b""
+        data = os.pread(self._number, left if size < 0 or size > left else size, position)
+        self._position = position = position + len(data)
+        if position >= stop or not data:
+            self._file.check(self._start, stop, position)
         return data
 
 

@@ -8,7 +8,6 @@ away, else as soon as the first connection has turned out to be slow.
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import threading
 import time
@@ -20,7 +19,7 @@ from webdataset.errors import StorageError
 
 from .http import HttpStream
 from .pool import kept_alive
-from .streams import count_received, read_whole
+from .streams import PiecewiseStream, count_received
 
 BUFFER_BYTES = 1 << 20
 BUFFERS = 8
@@ -51,33 +50,7 @@ def reading_ahead(stream: HttpStream, connections: int | None = None) -> Any:
     return ParallelReader(stream, when_slow=stream.waited < FAR_SECONDS or stream.is_near())
 
 
-class Ahead(io.BufferedIOBase):
-    """What both ways of reading ahead have in common: `read1` gives what is there."""
-
-    url: str
-    length: int | None
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        """Up to `size` bytes, fewer only at the end."""
-        return read_whole(self.read1, -1 if size is None or size < 0 else size)
-
-    def readinto(self, buffer: Any, /) -> int:
-        view = memoryview(buffer).cast("B")
-        data = self.read(len(view))
-        view[: len(data)] = data
-        return len(data)
-
-    def readinto1(self, buffer: Any, /) -> int:
-        view = memoryview(buffer).cast("B")
-        data = self.read1(len(view))
-        view[: len(data)] = data
-        return len(data)
-
-
-class ReadAhead(Ahead):
+class ReadAhead(PiecewiseStream):
     """One stream, read by a thread into buffers that are used again and again.
 
     The thread starts with the second buffer, in the process that reads; an error comes at its very byte.
@@ -105,7 +78,7 @@ class ReadAhead(Ahead):
         self._receiving = 0.0
 
     @property
-    def length(self) -> int | None:  # type: ignore[override]
+    def length(self) -> int | None:
         return self.source.length
 
     @property
@@ -280,7 +253,7 @@ class _Filled:
     last: bool
 
 
-class ParallelReader(Ahead):
+class ParallelReader(PiecewiseStream):
     """Parts of one object, fetched side by side over several connections and given out in order.
 
     The first connection brings the first part; every other part is asked for on its own, and resumed on its own.
@@ -314,7 +287,7 @@ class ParallelReader(Ahead):
         self._kept: contextlib.ExitStack | None = None
 
     @property
-    def length(self) -> int | None:  # type: ignore[override]
+    def length(self) -> int | None:
         return self._length
 
     @property

@@ -17,7 +17,8 @@ from webdataset.errors import MissingShardError, StorageError
 from webdataset.settings import settings
 
 from . import aws
-from .client import BAD_RANGE, Client, ClientStore, Cure, Query, bucket_and_key, pages, query_text, quoted
+from .addresses import quoted
+from .client import BAD_RANGE, Client, ClientStore, Cure, Query, bucket_and_key, pages, query_text
 from .markup import parsed, text_of
 from .requests import Answer
 from .sigv4 import Keys, signed

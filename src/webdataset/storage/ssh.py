@@ -30,8 +30,9 @@ from webdataset.reports import current_report
 from webdataset.settings import settings
 
 from .commands import CommandStream
-from .streams import count_received, read_whole
+from .streams import PiecewiseStream, count_received
 from .tools import open_curl
+from .uploads import Upload
 from .urls import scheme_of
 
 CONNECT_SECONDS = 30
@@ -107,7 +108,7 @@ def address_of(url: str) -> Address:
     return Address(host, path.removeprefix("~/") if path.startswith("~/") else f"/{path}", user, port)
 
 
-class SshStream(io.BufferedIOBase):
+class SshStream(PiecewiseStream):
     """A file of another machine, being read.
 
     `retries` counts attempts in a row that bring no byte; progress renews it.
@@ -137,13 +138,6 @@ class SshStream(io.BufferedIOBase):
         self._child: _Remote | None = None
         self._over = False
         self._open()
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        """Up to `size` bytes, fewer only at the end of the file."""
-        return read_whole(self.read1, -1 if size is None or size < 0 else size)
 
     def read1(self, size: int = -1, /) -> bytes:
         """What has arrived, up to `size` bytes; waits only while nothing has."""
@@ -239,12 +233,11 @@ class SshStream(io.BufferedIOBase):
             child.abort()
 
 
-class SshUpload(io.BufferedIOBase):
+class SshUpload(Upload):
     """A file of another machine, being written: `close()` gives it its name, `abort()` leaves nothing."""
 
     def __init__(self, url: str, *, connect_timeout: float = CONNECT_SECONDS, bufsize: int = 8192) -> None:  # noqa: ARG002
-        super().__init__()
-        self.url = url
+        super().__init__(url)
         self._address = address_of(url)
         self._timeout = connect_timeout
         folder, slash, name = self._address.path.rpartition("/")
@@ -252,67 +245,40 @@ class SshUpload(io.BufferedIOBase):
         self._size = 0
         self._child = self._remote(WRITE, [self._temporary], "wb")
 
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Any, /) -> int:
+    def _write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
         try:
             self._child.write(view)
         except CommandError:
-            raise self._failed(self._child) from None
+            raise self._failure(self._child) from None
         self._size += len(view)
         return len(view)
 
-    def close(self) -> None:
+    def _finish(self) -> None:
         """Complete the file and give it its name."""
-        if self.closed:
-            return
-        try:
-            self._check(self._child)
-            self._check(self._remote(PUBLISH, [self._temporary, self._address.path, str(self._size)], "rb"))
-        except BaseException:
-            self._remove()
-            raise
-        finally:
-            super().close()
+        self._wait_for(self._child)
+        self._wait_for(self._remote(PUBLISH, [self._temporary, self._address.path, str(self._size)], "rb"))
 
-    def abort(self) -> None:
-        """Stop, and remove what was written."""
-        if not self.closed:
-            self._child.abort()
-            self._remove()
-            super().close()
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if kind is not None:
-            self.abort()
-        self.close()
-
-    def __del__(self) -> None:
-        # Never the name of a complete file for one that nobody closed.
-        with contextlib.suppress(Exception):
-            self._child.abort()
+    def _discard(self) -> None:
+        self._child.abort()
+        with contextlib.suppress(StorageError, OSError):
+            self._wait_for(self._remote(REMOVE, [self._temporary], "rb"))
 
     def _remote(self, script: str, words: list[str], mode: str) -> _Remote:
         return _Remote(self._address, script, words, mode=mode, url=self.url, timeout=self._timeout)
 
-    def _check(self, child: _Remote) -> None:
+    def _wait_for(self, child: _Remote) -> None:
         """Wait for the command's good end."""
         try:
             if child.readable():
                 child.read()
             child.close()
         except CommandError:
-            raise self._failed(child) from None
+            raise self._failure(child) from None
 
-    def _failed(self, child: _Remote) -> StorageError:
+    def _failure(self, child: _Remote) -> StorageError:
         error = child.failure()
         return StorageError(f"cannot write: {error.message}", url=self.url, hint=error.hint)
-
-    def _remove(self) -> None:
-        with contextlib.suppress(StorageError, OSError):
-            self._check(self._remote(REMOVE, [self._temporary], "rb"))
 
 
 class _Remote(CommandStream):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,26 @@ class Arriving:
         self.close = stream.close
         if hasattr(stream, "peek"):
             self.peek = stream.peek
+
+
+class PiecewiseStream(io.BufferedIOBase):
+    """A stream to read, all of it made from `read1`, which gives what is there and waits only while nothing is."""
+
+    def readable(self) -> bool:
+        return True
+
+    def read1(self, size: int = -1, /) -> bytes:
+        raise NotImplementedError
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Up to `size` bytes, fewer only at the end."""
+        return read_whole(self.read1, -1 if size is None or size < 0 else size)
+
+    def readinto(self, buffer: Any, /) -> int:
+        return _put(buffer, self.read)
+
+    def readinto1(self, buffer: Any, /) -> int:
+        return _put(buffer, self.read1)
 
 
 def arriving(stream: Any) -> Any:
@@ -54,3 +75,10 @@ def read_whole(read1: Callable[[int], bytes], size: int) -> bytes:
         parts.append(data)
         missing -= len(data)
     return b"".join(parts)
+
+
+def _put(buffer: Any, read: Callable[[int], bytes]) -> int:
+    view = memoryview(buffer).cast("B")
+    data = read(len(view))
+    view[: len(data)] = data
+    return len(data)

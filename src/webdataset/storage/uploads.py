@@ -11,7 +11,8 @@ import io
 import os
 import threading
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from webdataset.errors import StorageError
 
@@ -241,6 +242,18 @@ class FileUpload(Upload):
 
     def _release(self) -> None:
         self._file.close()
+
+
+class FileBody:
+    """A file as the body of a request, in large pieces, from its beginning whenever it is sent."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def __iter__(self) -> Iterator[bytes]:
+        self._file.seek(0)
+        while piece := self._file.read(MIB):
+            yield piece
 
 
 def part_size(number: int, first: int = FIRST_PART_BYTES) -> int:
