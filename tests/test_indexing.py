@@ -499,3 +499,19 @@ def test_the_cache_folder_follows_the_settings(monkeypatch, tmp_path):
     monkeypatch.delenv("WDS_CACHE")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     assert settings.indices_dir == f"{tmp_path}/webdataset/indices"
+
+
+def test_a_local_copy_is_indexed_in_the_shards_stead(nginx, tmp_path, make_shard):
+    archive = tar_bytes(numbered(30))
+    nginx.put("copy/a.tar", archive)
+    copies = wds.cache.FileCache(str(tmp_path / "copies"))
+    with fault_proxy(nginx.port) as proxy:
+        urls = [proxy.url("/copy/a.tar"), f"pipe:cat {make_shard(samples=4)}"]
+        catalogue = catalogue_of(urls, local_copy=copies.get_file)
+        assert (catalogue.counts.tolist(), catalogue.urls) == ([30, 4], urls)
+        assert proxy.passed < len(archive) + 5000
+        assert [catalogue.index(n).samples for n in range(2)] == [30, 4]
+        again = catalogue_of(urls, local_copy=copies.get_file)
+        with wds.SampleReader(again, open_range=lambda url: wds.gopen.open_ranges(copies.get_file(url))) as samples:
+            assert (samples[29]["cls"], samples[31]["cls"]) == (b"29", b"1")
+        assert proxy.passed < len(archive) + 5000

@@ -17,6 +17,7 @@ import contextlib
 import io
 import os
 import threading
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -208,16 +209,23 @@ class _OpenShards:
 
     def __init__(self, open_shard: Callable[[int], Any]) -> None:
         self._open_shard = open_shard
+        self._inherited: list[Any] = []
+        self._begin()
+
+    def _begin(self) -> None:
         self._readers: OrderedDict[int, Any] = OrderedDict()
         self._users: dict[int, int] = {}
         self._lock = threading.Lock()
         self._process = os.getpid()
+        # a dataset that is read by number is seldom closed
+        self._finalizer = weakref.finalize(self, _close_own, self._readers, self._process)
 
     @contextlib.contextmanager
     def lease(self, shard: int) -> Iterator[Any]:
         """The reader of a shard, which stays open inside the block."""
         if self._process != os.getpid():
-            self.__init__(self._open_shard)  # type: ignore[misc]
+            self._inherited.append(self._readers)  # left alone: their connections are the other process's
+            self._begin()
         with self._lock:
             reader = self._readers.get(shard)
             if reader is None:
@@ -233,8 +241,7 @@ class _OpenShards:
 
     def close(self) -> None:
         with self._lock:
-            while self._readers:
-                self._readers.popitem()[1].close()
+            _close_own(self._readers, self._process)
             self._users.clear()
 
     def _close_idle(self) -> None:
@@ -242,3 +249,8 @@ class _OpenShards:
         for shard in idle[: max(0, len(self._readers) - OPEN_SHARDS)]:
             self._users.pop(shard, None)
             self._readers.pop(shard).close()
+
+
+def _close_own(readers: OrderedDict[int, Any], process: int) -> None:
+    while readers and process == os.getpid():
+        readers.popitem()[1].close()

@@ -9,7 +9,7 @@ import json
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urljoin, urlsplit
@@ -52,7 +52,14 @@ class Catalogue:
     (15, (1, 2), [10, 5])
     """
 
-    def __init__(self, shards: Iterable[Shard], *, keys: SplitName = base_plus_ext, where: str | None = None) -> None:
+    def __init__(
+        self,
+        shards: Iterable[Shard],
+        *,
+        keys: SplitName = base_plus_ext,
+        where: str | None = None,
+        local_copy: Callable[[str], str] | None = None,
+    ) -> None:
         import numpy as np
 
         rows = list(shards)
@@ -62,6 +69,8 @@ class Catalogue:
         self.versions: list[str | None] = [row[3] for row in rows]
         self.keys = keys
         self.where = where
+        self.local_copy = local_copy
+        """Gives the path of a local copy of a remote shard, from which its index is made."""
         self._hold_nothing()
 
     def __len__(self) -> int:
@@ -71,7 +80,7 @@ class Catalogue:
         return f"Catalogue({len(self)} shards, {self.total} samples)"
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = ("urls", "counts", "sizes", "versions", "keys", "where")
+        kept = ("urls", "counts", "sizes", "versions", "keys", "where", "local_copy")
         return {name: self.__dict__[name] for name in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -175,7 +184,7 @@ class Catalogue:
             if not isinstance(found, dict) or not isinstance(found.get("shardlist"), list):
                 raise ValueError("there is no shardlist in it")
             base = found.get("base") or None
-            rows = [_row(item, url, base) for item in found["shardlist"]]
+            rows = [shard_of_row(item, url, base) for item in found["shardlist"]]
         except WebDatasetError:
             raise
         except (ValueError, KeyError, TypeError) as error:
@@ -185,7 +194,13 @@ class Catalogue:
     # -- indices -----------------------------------------------------------------------------------
 
     def _loaded(self, shard: int) -> ShardIndex:
-        index = indexfiles.kept_index(self.urls[shard], where=self.where, keys=self.keys, version=self.versions[shard])
+        index = indexfiles.kept_index(
+            self.urls[shard],
+            where=self.where,
+            keys=self.keys,
+            version=self.versions[shard],
+            local_copy=self.local_copy,
+        )
         count = int(self.counts[shard])
         if index.samples != count:
             raise indexfiles.StaleIndexError(
@@ -206,7 +221,8 @@ class Catalogue:
         return found
 
 
-def _row(item: dict[str, Any], origin: str, base: str | None) -> Shard:
+def shard_of_row(item: dict[str, Any], origin: str, base: str | None) -> Shard:
+    """A shard of a list that comes from `origin`: its url in full, and refused if it may not be named there."""
     url = _absolute(str(item["url"]), origin, base)
     size = item.get("filesize")
     version = item.get("version")

@@ -41,8 +41,8 @@ class StaleIndexError(ShardError):
     """An index was made of another version of the shard."""
 
 
-def make_index(url: str, *, keys: SplitName = base_plus_ext) -> ShardIndex:
-    """The index of a shard as it is now, from its headers; remote shards are read once.
+def make_index(url: str, *, keys: SplitName = base_plus_ext, copy: str | None = None) -> ShardIndex:
+    """The index of a shard as it is now, from its headers; remote shards are read once, or their local copy is.
 
     >>> import tempfile
     >>> from webdataset.writer import TarWriter
@@ -52,10 +52,10 @@ def make_index(url: str, *, keys: SplitName = base_plus_ext) -> ShardIndex:
     ...     make_index(f"{folder}/a.tar").members(0)[1]
     IndexedMember(field='txt', name='x.txt', data_offset=1536, size=5)
     """
-    check_can_be_indexed(url)
+    check_can_be_indexed(copy or url)
     report = Report(strict=current_report().strict)
     grouping = Grouping(keys, True, None, reraise_exception, report)
-    path = local_path(rewrite_url(url))
+    path = copy or local_path(rewrite_url(url))
     try:
         with _opened(url, path) as (stream, state):
             scan = PlaceScan(stream, url=url, report=report)
@@ -63,6 +63,8 @@ def make_index(url: str, *, keys: SplitName = base_plus_ext) -> ShardIndex:
             size, version = state()
     except ShardError as error:
         raise _with_cure(error.at(url=url)) from None
+    if copy is not None:
+        version = None  # the copy's time says when it was used last
     return builder.index(size=size, version=version, self_contained=scan.self_contained, rule=rule_name(keys))
 
 
@@ -98,20 +100,25 @@ def kept_index(
     force: bool = False,
     keys: SplitName = base_plus_ext,
     version: str | None = None,
+    local_copy: Callable[[str], str] | None = None,
 ) -> ShardIndex:
     """The index of a shard: the one that is kept if it fits the shard, else a new one, which is kept then.
 
     `where` is "beside", "cache" or a folder: it is there afterwards. None keeps a new one in the cache folder, and
-    leaves one where it is found. Processes that want one index at the same time wait for the first of them to make it.
+    leaves one where it is found. `local_copy(url)` gives the path of a copy of a remote shard, which is read in its
+    stead. Processes that want one index at the same time wait for the first of them to make it.
     """
-    check_can_be_indexed(url)
+    if local_path(url) is not None:
+        local_copy = None
+    if local_copy is None:
+        check_can_be_indexed(url)
     if not force and (found := _found(url, where, keys, version)) is not None:
         return _kept_there(url, found, where, keys)
     with _one_at_a_time(url):
         # another process may have made it while this one waited
         if not force and (found := _found(url, where, keys, version)) is not None:
             return _kept_there(url, found, where, keys)
-        index = make_index(url, keys=keys)
+        index = make_index(url, keys=keys, copy=local_copy and local_copy(url))
         _keep(index, index_place(url, where or CACHE, keys))
     return index
 
@@ -319,7 +326,7 @@ def _places(url: str, where: str | None, keys: SplitName) -> Iterator[str]:
         yield index_place(url, where, keys)
     # Beside a remote shard a server must be asked; and a signed url is signed for the shard alone.
     local = is_local(url)
-    places = [BESIDE, CACHE] if local else [CACHE] if "?" in url else [CACHE, BESIDE]
+    places = [BESIDE, CACHE] if local else [CACHE] if "?" in url or scheme_of(url) == "pipe" else [CACHE, BESIDE]
     for place in places:
         if place != where:
             yield index_place(url, place, keys)

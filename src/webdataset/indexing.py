@@ -80,19 +80,24 @@ def index(
 
 
 def catalogue_of(
-    urls: Any, *, keys: SplitName = base_plus_ext, jobs: int | None = None, progress: Progress | None = None
+    urls: Any,
+    *,
+    keys: SplitName = base_plus_ext,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+    local_copy: Callable[[str], str] | None = None,
 ) -> Catalogue:
     """The catalogue for reading these shards; indices that are missing are made and kept in the cache folder.
 
     `urls` may be a catalogue, or the name of one (`.json`), which is taken as it is. Local files are compared with
-    what is known of them; remote shards are compared when they are opened.
+    what is known of them; remote shards are compared when they are opened. `local_copy(url)` gives the path of a copy
+    of a remote shard, from which its index is made.
     """
     given = _given(urls, keys)
     if given is not None:
         return given
-    return _Work(expand_urls(urls), where=None, force=False, keys=keys, check=False).catalogue(
-        jobs, progress, reraise_exception
-    )
+    work = _Work(expand_urls(urls), where=None, force=False, keys=keys, check=False, local_copy=local_copy)
+    return work.catalogue(jobs, progress, reraise_exception)
 
 
 def _given(urls: Any, keys: SplitName) -> Catalogue | None:
@@ -106,12 +111,22 @@ def _given(urls: Any, keys: SplitName) -> Catalogue | None:
 class _Work:
     """One list of shards: what is known of it, and what must be made."""
 
-    def __init__(self, urls: Sequence[str], *, where: str | None, force: bool, keys: SplitName, check: bool) -> None:
+    def __init__(
+        self,
+        urls: Sequence[str],
+        *,
+        where: str | None,
+        force: bool,
+        keys: SplitName,
+        check: bool,
+        local_copy: Callable[[str], str] | None = None,
+    ) -> None:
         self.urls = list(urls)
         self.where = where
         self.force = force
         self.keys = keys
         self.check = check
+        self.local_copy = local_copy
         self._summary = _summary_path(self.urls, keys)
         self._allowed = not settings.secure
 
@@ -130,7 +145,8 @@ class _Work:
         if missing and None not in rows:
             self._remember(rows)
         shards = [Shard(url, *row) for url, row in zip(self.urls, rows, strict=True) if row is not None]
-        return Catalogue(shards, keys=self.keys, where=None if self.where in (BESIDE, CACHE) else self.where)
+        where = None if self.where in (BESIDE, CACHE) else self.where
+        return Catalogue(shards, keys=self.keys, where=where, local_copy=self.local_copy)
 
     def _known(self) -> list[Facts | None]:
         """What the last time left, as far as it still holds."""
@@ -211,10 +227,12 @@ class _Work:
                 pool.shutdown(wait=False, cancel_futures=True)
 
     def _facts(self, url: str, *, where: str | None, force: bool) -> Facts:
-        check_can_be_indexed(url)
-        remote = local_path(url) is None
-        version = remote_state(url)[1] if remote and self.check and not force else None
-        return index_facts(url, where=where, force=force, keys=self.keys, version=version)
+        version = None
+        if self.check and local_path(url) is None:
+            check_can_be_indexed(url)
+            version = None if force else remote_state(url)[1]
+        options: dict[str, Any] = {"keys": self.keys, "version": version, "local_copy": self.local_copy}
+        return index_facts(url, where=where, force=force, **options)
 
     def _row(self, number: int, facts: Callable[..., Facts]) -> Facts | Exception:
         url = self.urls[number]

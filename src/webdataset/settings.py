@@ -203,6 +203,15 @@ class Settings:
         return _flag("WDS_VERBOSE_CACHE") or _flag("WEBDATASET_CACHE_VERBOSE")
 
     @property
+    def wids_cache(self) -> str | None:
+        """Where `wids` keeps shards on this machine (`WIDS_CACHE`); without it they are read where they are."""
+        return os.environ.get("WIDS_CACHE") or None
+
+    @property
+    def wids_verbose(self) -> bool:
+        return _flag("WIDS_VERBOSE")
+
+    @property
     def terminal(self) -> tuple[str, str]:
         """The kind of terminal (`TERM`) and the program that is one (`TERM_PROGRAM`)."""
         return os.environ.get("TERM", ""), os.environ.get("TERM_PROGRAM", "")
