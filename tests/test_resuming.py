@@ -122,6 +122,59 @@ def thrice_pairs(source: Iterator[tuple[int, ...]]) -> Iterator[int]:
         yield from (*pair, sum(pair))
 
 
+def plus_hundred(number: int) -> int:
+    return number + 100
+
+
+def evens(small: list[str]) -> Any:
+    return wds.WebDataset(small[:3]).map(key).select(is_even)
+
+
+def hundreds(small: list[str]) -> Any:
+    return wds.WebDataset(small, shardshuffle=3).shuffle(5).map(key).map(plus_hundred)
+
+
+SOURCES: dict[str, Callable[[list[str]], Any]] = {
+    "explicit stages": lambda urls: wds.DataPipeline(
+        wds.SimpleShardList(urls),
+        wds.shardlists.shard_shuffle(3),
+        wds.split_by_worker,
+        wds.tarfile_to_samples(),
+        wds.shuffle(6),
+        wds.map(key),
+        wds.listed(3),
+    ),
+    "resampled": lambda urls: wds.WebDataset(urls[:3], resampled=True).shuffle(5).map(key).with_epoch(30),
+    "resampled with a seed": lambda urls: wds.WebDataset(urls[:3], resampled=True, seed=3).map(key).with_epoch(30),
+    "shards drawn by a stage": lambda urls: wds.DataPipeline(
+        wds.SimpleShardList(urls[:3]), wds.resampled(7), wds.tarfile_to_samples(), wds.shuffle(6), wds.map(key)
+    ),
+    "a list": lambda urls: wds.DataPipeline([list(range(20))], wds.shuffle(6), wds.listed(3)),
+    "a function": lambda urls: wds.DataPipeline(partial(iter, range(20)), wds.listed(3)),
+    "a mock": lambda urls: wds.FluidWrapper(wds.MockDataset(7, 20)).listed(3),
+    "a dataset within another": lambda urls: wds.FluidWrapper(hundreds(urls)).compose(thrice).listed(4),
+    "mixed": lambda urls: wds.DataPipeline(wds.RandomMix([evens(urls), hundreds(urls)]), wds.listed(3)),
+    "mixed to the end": lambda urls: wds.DataPipeline(
+        wds.RandomMix([evens(urls), hundreds(urls), [1, 2, 3]], [1, 3, 1], longest=True, seed=2)
+    ),
+    "mixed of epochs": lambda urls: wds.DataPipeline(
+        wds.RandomMix([evens(urls).repeat(), hundreds(urls).with_epoch(9)], longest=True), thrice
+    ).with_epoch(50),
+    "in turn": lambda urls: wds.DataPipeline(wds.RoundRobin([evens(urls), hundreds(urls)]), thrice, wds.listed(4)),
+    "in turn to the end": lambda urls: wds.DataPipeline(
+        wds.RoundRobin([evens(urls), hundreds(urls), "abc"], longest=True)
+    ),
+    "mixtures of mixtures": lambda urls: wds.DataPipeline(
+        wds.RandomMix([wds.RandomMix([evens(urls), hundreds(urls)]), hundreds(urls)], longest=True), wds.listed(3)
+    ),
+}
+
+
+@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
+def test_every_source_goes_on(small: list[str], source: Callable[[list[str]], Any]) -> None:
+    check_resumes(partial(source, small))
+
+
 @pytest.mark.parametrize("stages", STAGES.values(), ids=STAGES)
 def test_a_run_goes_on_at_every_item(small: list[str], stages: Callable[[Any], Any]) -> None:
     check_resumes(lambda: stages(wds.WebDataset(small, shardshuffle=3)))

@@ -84,7 +84,9 @@ if TYPE_CHECKING:  # the same once more, for type checkers and editors
         pipe,
         rename,
         rename_keys,
+        repeatable,
         rsample,
+        seeded,
         select,
         shuffle,
         slice,
@@ -162,8 +164,8 @@ _NAMES = {
     "extradatasets": "ChoppedDataset MockDataset ResizedDataset with_epoch with_length",
     "filters": """
         Cached DBCache LMDBCached associate batched decode default_collation_fn detshuffle extract_keys getfirst
-        info listed log_keys map map_dict map_tuple pipe rename rename_keys rsample select shuffle slice then
-        to_tuple transform_with unbatched unlisted xdecode""",
+        info listed log_keys map map_dict map_tuple pipe rename rename_keys repeatable rsample seeded select shuffle
+        slice then to_tuple transform_with unbatched unlisted xdecode""",
     "fluid": "FluidInterface FluidWrapper Processor Shorthands=FluidInterface",
     "gopen": "gopen gopen_schemes",
     "handlers": """
@@ -284,10 +286,12 @@ __all__ = [
     "register_safe_global",
     "rename",
     "rename_keys",
+    "repeatable",
     "repeatedly",
     "reraise_exception",
     "resampled",
     "rsample",
+    "seeded",
     "select",
     "shardlists",
     "shardspec",

@@ -36,6 +36,7 @@ class FluidInterface:
     rename_keys = fluent(filters.rename_keys)
     extract_keys = fluent(filters.extract_keys)
     rsample = fluent(filters.rsample)
+    seeded = fluent(filters.seeded)
     xdecode = fluent(filters.xdecode)
     associate = fluent(filters.associate)
     info = fluent(filters.info)

@@ -16,8 +16,9 @@ from .errors import StateError
 from .handlers import close
 from .passes import PassCounter
 from .reports import Report
+from .rereading import Building, Count
 from .resumable import NotResumableError, described, is_mixture, layout_of, remembered
-from .resuming import Building, Count, Run
+from .resuming import Run
 from .workers import pytorch_worker_info
 
 
@@ -85,14 +86,20 @@ class Marked:
         where = self._run.where()
         return self._mark(self._report.epoch, self._pass_number, self._given(), where=where)
 
-    def next_mark(self) -> Mark:
-        """The beginning of the next pass."""
+    def next_mark(self, worker: int | None = None, workers: int = 1) -> Mark:
+        """The beginning of the next pass, in this process or in a worker of a loader."""
         try:
             layout_of(self.pipeline)
         except NotResumableError as exn:
             raise cannot_be_saved(exn) from None
-        inner = tuple([each.next_mark() for each in self._within()])
-        return self._mark(self._passes.next(), 0, 0, inner=inner)
+        inner = tuple([each.next_mark(worker, workers) for each in self._within()])
+        who = None if worker is None else self.who(worker, workers)
+        return self._mark(self._passes.next(who), 0, 0, who=who, inner=inner)
+
+    def who(self, worker: int, workers: int) -> tuple[int, int, int, int]:
+        """Rank, world size, worker and workers, as a worker of this process sees them."""
+        rank, world, _, _ = pytorch_worker_info()
+        return rank, world, worker, workers
 
     def load_mark(self, mark: Any) -> None:
         """Make the next pass begin after the item that a mark was given with."""
@@ -112,6 +119,15 @@ class Marked:
         """
         self._adopt(Mark(*marks[0]))
         self._of_workers = marks
+
+    def begin_anew(self) -> None:
+        """The latest pass is of no interest any more: another one is about to begin."""
+        self._run = None
+
+    def begun(self) -> None:
+        """The pass that was to go on has had its turn: the next one begins at its beginning."""
+        if self._going_on is not None and self._going_on.where is not None:
+            self._end_epoch()
 
     def described(self) -> Any:
         """What must be the same for a state to fit."""
@@ -185,14 +201,13 @@ class Marked:
 
     def _within(self) -> list[Any]:
         """The pipelines that this one reads from."""
-        source = self.pipeline[0] if self.pipeline else None
-        if is_mixture(source):
-            return [each for each in source.datasets if hasattr(each, "next_mark")]  # type: ignore[union-attr]
-        return [source] if hasattr(source, "next_mark") else []
+        return _pipelines_of(self.pipeline[0]) if self.pipeline else []
 
-    def _mark(self, epoch: int, passes: int, given: int, *, where: Any = None, inner: tuple[Any, ...] = ()) -> Mark:
+    def _mark(
+        self, epoch: int, passes: int, given: int, *, who: Any = None, where: Any = None, inner: Any = ()
+    ) -> Mark:
         kept = tuple([getattr(stage, name) for stage, name in remembered(self.pipeline)])
-        return Mark(epoch, passes, given, self._chance, kept, pytorch_worker_info(), where, inner)
+        return Mark(epoch, passes, given, self._chance, kept, who or pytorch_worker_info(), where, inner)
 
     def _check_who(self, mark: Mark) -> None:
         here = pytorch_worker_info()
@@ -201,6 +216,12 @@ class Marked:
                 f"the state is that of {_worker(mark.who)}, and this is {_worker(here)}",
                 hint="a streamed dataset goes on with as many ranks and workers as before; exact=True with any number",
             )
+
+
+def _pipelines_of(source: Any) -> list[Any]:
+    if is_mixture(source):
+        return [pipeline for each in source.datasets for pipeline in _pipelines_of(each)]
+    return [source] if hasattr(source, "next_mark") else []
 
 
 def drawn_chance() -> int:

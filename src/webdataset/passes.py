@@ -42,9 +42,9 @@ class PassCounter:
         _SLOT.pack_into(self._memory, at, epoch + 1)
         return int(epoch)
 
-    def next(self) -> int:
-        """The epoch of the next pass of this process."""
-        return int(_SLOT.unpack_from(self._memory, _slot() * _SLOT.size)[0])
+    def next(self, who: tuple[int, int, int, int] | None = None) -> int:
+        """The epoch of the next pass of this process, or of another worker."""
+        return int(_SLOT.unpack_from(self._memory, _slot(who) * _SLOT.size)[0])
 
     def latest(self) -> int:
         """The epoch of the next pass, whoever reads it: this process, or worker processes."""
@@ -83,9 +83,9 @@ def _starting_a_process() -> bool:
     return context is not None and context.get_spawning_popen() is not None
 
 
-def _slot() -> int:
+def _slot(who: tuple[int, int, int, int] | None = None) -> int:
     """Slot 0 is for a process that is no worker, then one for each worker of each rank on this machine."""
-    rank, _, worker, workers = pytorch_worker_info()
+    rank, _, worker, workers = who or pytorch_worker_info()
     return 0 if workers <= 1 and worker == 0 and rank == 0 else 1 + (rank * workers + worker) % (SLOTS - 1)
 
 

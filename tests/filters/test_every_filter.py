@@ -43,6 +43,7 @@ CASES = {
     "rename": (filters.rename(label="cls"), dicts()),
     "rename_keys": (filters.rename_keys(label="cls", keep_unselected=True), dicts()),
     "rsample": (filters.rsample(0.5, seed=4), dicts()),
+    "seeded": (filters.seeded(3), dicts()),
     "select": (filters.select(operator.itemgetter("txt")), dicts()),
     "shuffle": (filters.shuffle(3, initial=2, seed=1), dicts()),
     "slice": (filters.slice(1, 4), dicts()),

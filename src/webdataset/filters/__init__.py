@@ -66,6 +66,7 @@ from .mapping import (
 from .mistakes import OptionError
 from .monitoring import _info, _log_keys, info, log_keys
 from .order import _rsample, _shuffle, _slice, detshuffle, pick, rsample, shuffle, slice
+from .seeds import _seeded, repeatable, seeded
 
 __all__ = [
     "BatchError",
@@ -91,6 +92,7 @@ __all__ = [
     "_rename",
     "_rename_keys",
     "_rsample",
+    "_seeded",
     "_select",
     "_shuffle",
     "_slice",
@@ -131,8 +133,10 @@ __all__ = [
     "pipelinefilter",
     "rename",
     "rename_keys",
+    "repeatable",
     "reraise_exception",
     "rsample",
+    "seeded",
     "select",
     "shuffle",
     "slice",

@@ -10,6 +10,7 @@ from typing import Any
 
 from webdataset.errors import DecodingError
 from webdataset.handlers import Handler, handled, reraise_exception
+from webdataset.reports import current_report
 from webdataset.stages import pipelinefilter
 
 from .closing import closing, plain
@@ -26,6 +27,9 @@ def map(data: Iterable[Any], f: Callable[[Any], Any], handler: Handler = reraise
     [{'n': 5, '__key__': 'a'}]
     """
     _check_callable("map", f)
+    in_pass = getattr(f, "in_pass", None)
+    if callable(in_pass):  # a function that wants to know which pass it is used in, as repeatable() does
+        f = in_pass(current_report())
 
     def mapped(sample: Any) -> Any:
         result = f(sample)

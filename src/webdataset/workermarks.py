@@ -1,0 +1,96 @@
+"""Where the worker processes of a loader are, kept by the process that takes what they give.
+
+A worker sends every item with its mark; the state of the loader is the latest mark of each, and whose turn it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from .errors import StateError
+from .iterables import TorchIterable
+from .states import loader_places, loader_state
+
+
+class Placed(TorchIterable):
+    """A dataset as the workers of a loader read it: every item with its mark."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __iter__(self) -> Iterator[tuple[Any, Any]]:
+        return self.dataset.placed()  # type: ignore[no-any-return]
+
+    def stats(self) -> dict[str, Any]:
+        """What the dataset counts."""
+        return self.dataset.stats()  # type: ignore[no-any-return]
+
+
+class WorkerMarks:
+    """The marks of a loader's workers.
+
+    `begin()` before every pass, then `items()` over what the workers of the pass give, in the order in which torch's
+    DataLoader does: one item of each in turn.
+    """
+
+    def __init__(self, dataset: Any, workers: int) -> None:
+        self.dataset = dataset
+        self.workers = max(workers, 1)
+        self._marks: list[Any] | None = None
+        self._next = 0
+        self._loaded = False
+
+    def begin(self) -> None:
+        """A pass is about to begin."""
+        if not self._loaded:
+            self._marks, self._next = self._first_marks(), 0
+
+    def items(self, pairs: Iterable[tuple[Any, Any]]) -> Iterator[Any]:
+        """The items of pairs (mark, item), beginning with those of the worker whose turn it is."""
+        self._loaded = False
+        assert self._marks is not None, "begin() comes before items()"
+        for mark, item in _turned(pairs, self._next):
+            self.dataset.resumed()
+            worker = mark[5][2]
+            self._marks[worker] = mark
+            self._next = (worker + 1) % self.workers
+            yield item
+        self.dataset.resumed()
+        self._marks, self._next = None, 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state after the latest item that was taken."""
+        marks = self._first_marks() if self._marks is None else self._marks
+        return loader_state([self.dataset.state_from_mark(mark) for mark in marks], self._next)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Make the workers that are started next go on where the state was saved."""
+        states, self._next = loader_places(self.dataset, state, self.workers)
+        self._marks = [each["mark"] for each in states]
+        for worker, mark in enumerate(self._marks):
+            who = self.dataset.who(worker, self.workers)
+            if tuple(mark[5]) != who:
+                raise StateError(f"the state is that of rank {mark[5][0]} of {mark[5][1]}, not {who[0]} of {who[1]}")
+        self._loaded = True
+        self.dataset.load_marks(self._marks)
+
+    def _first_marks(self) -> list[Any]:
+        return [self.dataset.next_mark(worker, self.workers) for worker in range(self.workers)]
+
+
+def _turned(pairs: Iterable[tuple[Any, Any]], first: int) -> Iterator[tuple[Any, Any]]:
+    """What workers give in turn from worker 0 on, beginning with another: in each round, those before it come last."""
+    held: list[tuple[Any, Any]] = []
+    latest = -1
+    for pair in pairs:
+        worker = pair[0][5][2]
+        if worker <= latest:
+            yield from held
+            held = []
+        latest = worker
+        if worker < first:
+            held.append(pair)
+        else:
+            yield pair
+    yield from held
