@@ -32,6 +32,8 @@ from .workers import pytorch_worker_info
 
 READERS = 4
 """Threads that read from servers."""
+GROUP = 16
+"""Samples that are one step in a pipeline without batches."""
 AHEAD = 8
 """Windows that are read before they are wanted."""
 
@@ -120,7 +122,9 @@ class Place(NamedTuple):
     """The position from which steps are counted."""
     step: int = 0
     skip: int = 0
-    """Items of that step that were given already."""
+    """Items of that step that were given already, ..."""
+    even: bool = True
+    """... and whether each was made of as many samples, so that these are known."""
     base: int = 0
     """The step from which on steps are dealt to the workers in turn."""
 
@@ -128,7 +132,9 @@ class Place(NamedTuple):
 class Program:
     """What an exact pipeline does: the datasets it draws from, and the stages that all samples pass."""
 
-    def __init__(self, sources: Sequence[Source], stages: Sequence[Any], mixing: Mixing | None = None) -> None:
+    def __init__(
+        self, sources: Sequence[Source], stages: Sequence[Any], mixing: Mixing | None = None, *, group: int = GROUP
+    ) -> None:
         self.sources = sources
         self.mixing = mixing
         first = sources[0].shards
@@ -142,7 +148,9 @@ class Program:
         whole = self._batches.whole
         if whole and first.remainder == "uneven":
             raise ValueError('remainder="uneven" gives smaller batches at the end: it does not go with partial=False')
-        self.cut = Cut(self._batches.size, whole, first.remainder)
+        if not self._batches.batches and self._batches.size == 1:
+            self._batches = _Batches(group, 1, False, False)
+        self.cut = Cut(self._batches.size, whole, first.remainder, self._batches.batches)
 
     # -- how much --------------------------------------------------------------------------------
 
@@ -213,16 +221,22 @@ class Program:
     def items(self, place: Place, report: Report, *args: Any, **kw: Any) -> Iterator[tuple[Place, Any]]:
         """What a worker gives from a place on, each item with the place after it."""
         for at, items in self.steps(place, report, *args, **kw):
-            skipped = place.skip if at.step == place.step else 0
-            for number, item in enumerate(items[skipped:], skipped + 1):
-                last = number == len(items)
-                yield at._replace(step=at.step + last, skip=0 if last else number), item
+            yield from self.taken_apart(at, items, place.skip if at.step == place.step else 0)
+
+    def taken_apart(self, at: Place, items: list[Any], skipped: int) -> Iterator[tuple[Place, Any]]:
+        """The items of a step from some number on, each with the place after it."""
+        even = len(items) == self._batches.per_step
+        for number, item in enumerate(items[skipped:], skipped + 1):
+            last = number == len(items)
+            yield at._replace(step=at.step + last, skip=0 if last else number, even=last or even), item
 
     def position(self, place: Place) -> int:
         """The position of the epoch up to which every rank has taken its samples."""
         epoch = self.epoch(place.epoch)
         share = self.share(epoch, place.start)
         turns = share.span(place.step)[0] if place.step < share.steps else share.count
+        if place.even:
+            turns += place.skip * self._batches.item
         return min(place.start + turns * share.world, epoch.total)
 
     def described(self) -> dict[str, Any]:
@@ -260,22 +274,25 @@ class Program:
 WHOLE_STREAM = ("Cached", "LMDBCached", "DBCache")
 
 
-def program_of(stages: Sequence[Any]) -> Program | None:
-    """What a pipeline of these stages does, if all of its data come from exact datasets."""
+def program_of(stages: Sequence[Any], *, group: int = GROUP) -> Program | None:
+    """What a pipeline of these stages does, if all of its data come from exact datasets.
+
+    `group` is how many samples are a step where there are no batches.
+    """
     if not stages:
         return None
     source = stages[0]
     if isinstance(source, ExactShards):
-        return Program([Source(source, [])], stages[1:])
+        return Program([Source(source, [])], stages[1:], group=group)
     inner = getattr(source, "pipeline", None)
     if inner is not None and getattr(source, "nsamples", 0) <= 0 and source.repetitions == 1:
-        return program_of([*inner, *stages[1:]])
+        return program_of([*inner, *stages[1:]], group=group)
     if isinstance(source, (RandomMix, RoundRobin)):
-        return _mixture(source, stages[1:])
+        return _mixture(source, stages[1:], group)
     return None
 
 
-def _mixture(mix: RandomMix | RoundRobin, stages: Sequence[Any]) -> Program | None:
+def _mixture(mix: RandomMix | RoundRobin, stages: Sequence[Any], group: int) -> Program:
     sources = []
     datasets: Any = mix.datasets
     for dataset in datasets:
@@ -287,7 +304,7 @@ def _mixture(mix: RandomMix | RoundRobin, stages: Sequence[Any]) -> Program | No
     if isinstance(mix, RandomMix):
         weights = tuple(map(float, mix.probs)) if mix.probs is not None else (1.0,) * len(sources)
     mixing = Mixing(weights, mix.longest, getattr(mix, "samples", None), getattr(mix, "seed", None) or 0)
-    return Program(sources, stages, mixing)
+    return Program(sources, stages, mixing, group=group)
 
 
 class _Work:

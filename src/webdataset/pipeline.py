@@ -48,6 +48,8 @@ class DataPipeline(Marked, TorchIterable, PipelineStage):
         """Where the latest pass is; None before there was one."""
         self._resume: Any = None
         """Where the next pass is to begin, if a state was loaded."""
+        self._in_steps = False
+        """Whether a loader of ours reads an exact pipeline in this process."""
         for stage in args:
             if stage is None:
                 continue
@@ -129,9 +131,11 @@ class DataPipeline(Marked, TorchIterable, PipelineStage):
 
     def program(self) -> Any:
         """What an exact pipeline does, as `webdataset.exact.Program`."""
-        from .exact import program_of
+        from .exact import GROUP, program_of
 
-        return program_of(self.pipeline)
+        # torch takes items from its workers in turn, one each; our loader takes whole steps
+        in_turn = pytorch_worker_info()[3] > 1 and not self._in_steps
+        return program_of(self.pipeline, group=1 if in_turn else GROUP)
 
     def items_in_a_pass(self) -> int:
         """How many items a pass over an exact pipeline has, on this rank."""
@@ -171,6 +175,7 @@ class DataPipeline(Marked, TorchIterable, PipelineStage):
 
     def steps(self, threads: int = 0, epoch: int | None = None) -> Iterator[Any]:
         """One pass over an exact pipeline for this worker, by steps: `(place, items)`; of the next epoch, or this."""
+        self._in_steps = True
         self._report = report = Report(strict=self.strict, epoch=self._passes.begin() if epoch is None else epoch)
         place, (_, _, worker, workers) = self._begin_at(report.epoch), pytorch_worker_info()
         options = {"worker": worker, "workers": workers, "threads": threads}

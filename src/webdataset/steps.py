@@ -139,14 +139,13 @@ class Taken(PipelineStage):
         return program.length()
 
     def _items(self, steps: Iterator[tuple[Any, list[Any]]], start: Place) -> Iterator[Any]:
+        program = self.dataset.program()
         for told, items in steps:
             self.dataset.resumed()
             place = Place(*told)
             skipped = start.skip if place.step == start.step else 0
-            for number, item in enumerate(items[skipped:], skipped + 1):
-                last = number == len(items)
-                self.place = place._replace(step=place.step + last, skip=0 if last else number)
+            for self.place, item in program.taken_apart(place, items, skipped):
                 yield item
             if not items:
-                self.place = place._replace(step=place.step + 1, skip=0)
+                self.place = place._replace(step=place.step + 1)
         self.place = Place(start.epoch + 1)

@@ -21,6 +21,8 @@ from .order import Window
 from .reading import Samples
 from .share import Share
 
+TOGETHER = 512
+"""Samples of a shard that are read at the same time, where order does not matter."""
 MISSING: Any = None
 """Stands for a sample that could not be read, where the handler said to go on."""
 
@@ -29,14 +31,22 @@ Drawn = tuple[int, Any]
 
 
 class Wanted(NamedTuple):
-    """The samples of a window that are wanted, by their place in it."""
+    """Samples that are read at the same time: those of a window at some places in it, or some of one shard."""
 
     part: int
-    window: Window
-    places: Array
-    """Which of the window's samples, ..."""
     positions: Array
-    """... and where in the epoch they come."""
+    """Where in the epoch they come."""
+    window: Window | None = None
+    places: Array = None
+    shards: Array = None
+    numbers: Array = None
+
+    def samples(self) -> tuple[Array, Array]:
+        """The shard of each, and its number there."""
+        if self.window is None:
+            return self.shards, self.numbers
+        runs, numbers = self.window.samples()
+        return self.window.shards[runs[self.places]], numbers[self.places]
 
 
 class Feed:
@@ -104,8 +114,23 @@ class Feed:
             for lane in self._share.lanes()
             for part in range(len(self._epoch.passes))
         ]
-        for _, wanted in heapq.merge(*streams, key=itemgetter(0)):
-            yield wanted
+        in_order = (wanted for _, wanted in heapq.merge(*streams, key=itemgetter(0)))
+        return self._by_shards(in_order) if self._epoch.fits else in_order
+
+    def _by_shards(self, windows: Iterator[Wanted]) -> Iterator[Wanted]:
+        """The same samples shard by shard: where all fit into memory, reading can be as sequential as it gets."""
+        import numpy as np
+
+        by_part: dict[int, list[Wanted]] = {}
+        for wanted in windows:
+            by_part.setdefault(wanted.part, []).append(wanted)
+        for part, group in by_part.items():
+            columns = zip(*((*wanted.samples(), wanted.positions) for wanted in group), strict=True)
+            shards, numbers, positions = (np.concatenate(column) for column in columns)
+            order = np.lexsort((numbers, shards))
+            for here in np.split(order, np.flatnonzero(np.diff(shards[order])) + 1):
+                for few in np.split(here, range(TOGETHER, len(here), TOGETHER)):
+                    yield Wanted(part, positions[few], shards=shards[few], numbers=numbers[few])
 
     def _wanted_of(self, part: int, lane: int, first_step: int) -> Iterator[tuple[Any, Wanted]]:
         import numpy as np
@@ -126,7 +151,7 @@ class Feed:
                 places = np.flatnonzero((steps >= first_step) & self._is_mine(steps))
                 if len(places):
                     positions, first = positions[places], int(steps[places].min())
-                    yield (first, int(positions[0]), part), Wanted(part, window, places, positions)
+                    yield (first, int(positions[0]), part), Wanted(part, positions, window, places)
             done += used
 
     # -- reading ---------------------------------------------------------------------------------
@@ -135,8 +160,7 @@ class Feed:
         """The wanted samples of a window, with their positions."""
         import numpy as np
 
-        runs, numbers = wanted.window.samples()
-        shards, numbers = wanted.window.shards[runs[wanted.places]], numbers[wanted.places]
+        shards, numbers = wanted.samples()
         order = np.lexsort((numbers, shards))
         borders = np.flatnonzero(np.diff(shards[order])) + 1
         result: list[Any] = [MISSING] * len(order)

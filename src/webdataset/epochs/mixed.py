@@ -91,6 +91,11 @@ class Mixed:
         drawn = np.repeat(np.arange(len(lengths), dtype=np.int16), lengths)
         return drawn[permutation(self._stream(lane), len(drawn))]
 
+    @property
+    def fits(self) -> bool:
+        """Whether all samples can be in memory at the same time."""
+        return all(one.order.fits for passes in self.passes for one in passes)
+
     def turns_of(self, number: int, lane: int) -> Array:
         """At which samples of the lane this dataset is drawn."""
         import numpy as np

@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from .numbers import Array, permutation, random_bits, spread, stream, uniform
+from .numbers import Array, permutation, random_bits, spread, stream
 
 LANES = 64
 BLOCK_BYTES = 1 << 20
 SHUFFLE_BYTES = 256 << 20
 MAX_BLOCKS = 1 << 20
 """Of a larger dataset the blocks become larger: their order is held in memory."""
-BLOCKS_PER_LANE = 16
+BLOCKS_PER_LANE = 32
 """Of a smaller dataset the blocks become smaller, down to one sample, so that there is something to shuffle."""
 _FIRST_WINDOWS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
 """Where a lane's first windows end, in windows: small, so that the first batch need not wait for whole ones."""
@@ -58,8 +58,8 @@ class Window(NamedTuple):
     """... which sample of the shard is its first, ..."""
     counts: Array
     """... and how many they are."""
-    keys: tuple[int, int] | None
-    """The streams of random numbers to shuffle by; None leaves the samples as they lie."""
+    random: int | None
+    """The stream of random numbers to shuffle by; None leaves the samples as they lie."""
     line: int
     """Where the window begins on the line: random numbers are drawn by that place."""
 
@@ -75,13 +75,13 @@ class Window(NamedTuple):
         runs = np.repeat(np.arange(len(self.counts)), self.counts)
         before = np.cumsum(self.counts) - self.counts
         numbers = np.arange(len(runs)) - before[runs] + self.firsts[runs]
-        if self.keys is None:
+        if self.random is None:
             return runs, numbers
-        places = np.arange(self.line, self.line + len(runs))
+        bits = random_bits(self.random, np.arange(self.line, self.line + len(runs)))
         # Each run's samples, in random order, are spread evenly over the window: neighbours are of different runs.
-        drawn = np.lexsort((random_bits(self.keys[0], places), runs))
+        drawn = np.lexsort((bits, runs))
         turn = np.arange(len(runs)) - before[runs]
-        when = (turn + uniform(self.keys[1], places)) / self.counts[runs]
+        when = (turn + (bits & np.uint64(0xFFFFFFFF)) * 2.0**-32) / self.counts[runs]
         chosen = drawn[np.argsort(when, kind="stable")]
         return runs[chosen], numbers[chosen]
 
@@ -150,13 +150,10 @@ class Order:
         firsts[0] += start - (self._ends[first - 1] if first else 0)
         runs = np.diff(edges)
         borders = self._window_borders(lane, shards, runs)
-        keys = None
-        if self.shuffled:
-            names = (self.settings.seed, self.epoch)
-            keys = stream(*names, "samples"), stream(*names, "places")
+        random = stream(self.settings.seed, self.epoch, "samples") if self.shuffled else None
         for low, high in zip(borders, [*borders[1:], len(runs)], strict=True):
             line = int(edges[low])
-            yield Window(lane, line - start, shards[low:high], firsts[low:high], runs[low:high], keys, line)
+            yield Window(lane, line - start, shards[low:high], firsts[low:high], runs[low:high], random, line)
 
     def locate(self, positions: Array) -> tuple[Array, Array]:
         """The shard and the number in its shard of the samples at these positions."""
@@ -182,6 +179,11 @@ class Order:
                 at = turns[inside] - window.first
                 shards[inside], numbers[inside] = window.shards[runs[at]], found[at]
         return shards, numbers
+
+    @property
+    def fits(self) -> bool:
+        """Whether all samples can be in memory at the same time, so that each lane is one window."""
+        return self.shuffled and int(self.sizes.sum()) <= self.settings.shuffle_bytes
 
     # -- how it is made --------------------------------------------------------------------------
 
@@ -239,6 +241,8 @@ class Order:
         bytes_of = runs * self.sample_bytes[shards]
         before = np.cumsum(bytes_of) - bytes_of
         size = max(1.0, (self.settings.shuffle_bytes if self.shuffled else self.settings.block_bytes) / self.lanes)
+        if self.fits:
+            return [0]
         later = 1 + (self.places[lane] + 1) / self.lanes
         windows = np.where(
             before < size * later,

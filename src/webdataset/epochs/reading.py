@@ -6,7 +6,6 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from io import BytesIO
 from typing import Any, NamedTuple
 
 from webdataset.errors import ShardError
@@ -17,12 +16,14 @@ from webdataset.reports import Report
 from webdataset.storage.ranges import RangeReader
 from webdataset.storage.urls import local_path, scheme_of
 from webdataset.tar.index import ShardIndex
-from webdataset.tar.reader import read_members
+from webdataset.tar.reader import Limits, PlainMembers, read_piece
 from webdataset.tariterators import Grouping, Member, Sample, SplitName, base_plus_ext
 
 MAX_OPEN = 64
 NEAR_GAP = 16 << 10
 """Bytes in between that are read along in a file of this machine, rather than asked for anew."""
+SMALL, MANY = 32 << 10, 48
+"""Up to this size of samples, and from so many of them on, it pays to find many members at once."""
 MAX_HELD = 8 << 20
 """Samples whose places are held in memory, 8 bytes each."""
 FAR_GAP = 128 << 10
@@ -58,6 +59,7 @@ class Samples:
         self._catalogue = catalogue
         self._report = report
         self._keys = keys
+        self._plain = PlainMembers(Limits.default())
         self._select = select_files
         self._rename = rename_files
         self._proxy = proxy
@@ -71,11 +73,17 @@ class Samples:
         """The samples with these numbers, which ascend; None where no file of a sample was selected."""
         index = self._index(shard)
         found: dict[int, Sample | None] = {}
-        with self._lease(shard) as opened:
-            for first, last in _runs(index.starts, numbers, NEAR_GAP if opened.is_near else FAR_GAP):
-                found.update(zip(range(first, last + 1), self._run(opened, index, first, last), strict=True))
-        with self._lock:
-            self._report.count("samples_read", len(numbers))
+        report = Report(strict=self._report.strict)
+        try:
+            with self._lease(shard) as opened:
+                for first, last in _runs(index.starts, numbers, NEAR_GAP if opened.is_near else FAR_GAP):
+                    samples = self._run(opened, index, first, last, report)
+                    found.update(zip(range(first, last + 1), samples, strict=True))
+        finally:
+            # what lies between the samples that were asked for does not count
+            report.counts["samples_read"] = len(numbers)
+            with self._lock:
+                self._report.add({**report.counts, "reasons": report.reasons})
         return [found[number] for number in numbers]
 
     def _index(self, shard: int) -> Places:
@@ -100,26 +108,19 @@ class Samples:
                 opened.reader.close()
             self._open.clear()
 
-    def _run(self, opened: _Opened, index: Places, first: int, last: int) -> list[Sample | None]:
+    def _run(self, opened: _Opened, index: Places, first: int, last: int, report: Report) -> list[Sample | None]:
         """All samples from one number to another, which lie together."""
         start, stop = int(index.starts[first]), int(index.starts[last + 1])
-        data = opened.reader.read(start, stop)
+        stream = opened.reader.stream(start, stop)
         opened.check(index)
-        report = Report(strict=self._report.strict)
-        windows = read_members(BytesIO(data), url=opened.url, report=report, piece_at=start)
+        count = last + 1 - first
+        small = count >= MANY and stop - start < SMALL * count
+        members = read_piece(stream, start, stop - start, small=small, plain=self._plain, url=opened.url, report=report)
         grouping = Grouping(self._keys, True, None, reraise_exception, report)
-        try:
-            if self._select is None and self._rename is None:
-                samples: list[Sample | None] = list(grouping.samples(windows, opened.places))
-            else:
-                members = [member for window in windows for member in window]
-                samples = self._chosen(grouping, members, index.starts[first + 1 : last + 2], opened.places)
-        except ShardError as error:
-            raise error.at(url=opened.url) from None
-        finally:
-            report.counts["samples_read"] = 0  # counted by who asked: what lies in between was not asked for
-            with self._lock:
-                self._report.add(report.as_dict())
+        if self._select is None and self._rename is None:
+            samples: list[Sample | None] = list(grouping.samples([members], opened.places))
+        else:
+            samples = self._chosen(grouping, members, index.starts[first + 1 : last + 2], opened.places)
         if len(samples) != last + 1 - first:
             raise ShardError(
                 f"{last + 1 - first} samples are indexed here, but {len(samples)} were found",
@@ -211,6 +212,9 @@ class _Opened:
 def _runs(starts: Any, numbers: Sequence[int], gap: int) -> Iterator[tuple[int, int]]:
     """The numbers in runs: first and last of those between which no more than `gap` bytes are not wanted."""
     first = last = numbers[0]
+    if numbers[-1] - first == len(numbers) - 1:  # no gap at all: the commonest case
+        yield first, numbers[-1]
+        return
     for number in numbers[1:]:
         if number - last > 1 and starts[number] - starts[last + 1] > gap:
             yield first, last

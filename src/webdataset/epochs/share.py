@@ -24,6 +24,8 @@ class Cut(NamedTuple):
     """Whether a step with fewer is left out (`batched(n, partial=False)`)."""
     remainder: str = "pad"
     """What to do when the samples do not suffice for all ranks: see REMAINDERS."""
+    is_batch: bool = True
+    """Whether a step is a batch, rather than some samples that are given one by one."""
 
     def checked(self) -> Cut:
         """This, or a ValueError."""
@@ -98,7 +100,7 @@ class Share:
     @cached_property
     def _uneven_steps(self) -> int | None:
         """With remainder="uneven": the steps, if every rank has a sample for each of them."""
-        if self.cut.remainder != "uneven":
+        if self.cut.remainder != "uneven" or not self.cut.is_batch:
             return None
         most, least = (-(-(self.total - self.start) // self.world)), (self.total - self.start) // self.world
         steps = -(-most // self.cut.size)

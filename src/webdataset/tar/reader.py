@@ -19,9 +19,11 @@ from .scan import Entry, scan_members
 from .sparse import expand
 from .vector import ENOUGH, numpy_or_none, read_at_once
 
-__all__ = ["Entry", "Limits", "MemberTuple", "read_members", "scan_members"]
+__all__ = ["Entry", "Limits", "MemberTuple", "PlainMembers", "read_members", "read_piece", "scan_members"]
 
 WINDOW = 1 << 20
+FIRST = 4 * BLOCK
+"""Of a piece with big members no more than their headers is read at first, so that their data need no second copy."""
 SMALL = 16 << 10
 """Up to this mean size of members, headers and all, it pays to read many at once."""
 MAX_PAUSE = 1023
@@ -37,14 +39,12 @@ def read_members(
     limits: Limits | None = None,
     report: Report | None = None,
     on_end: Callable[[int], None] | None = None,
-    piece_at: int | None = None,
 ) -> Iterator[list[MemberTuple]]:
     """Yield the regular members `(name, header offset, data)` of an uncompressed tar stream, in lists.
 
     A stream that is not a whole, well formed archive ends in a ShardError, after all members before the
     fault; one without an end marker in a warning of the report. `on_end` is called with the number of bytes
-    read when the stream has ended and every member was given out. A stream that is only a piece of an archive, from
-    the offset `piece_at` on, needs no end marker.
+    read when the stream has ended and every member was given out.
 
     >>> import io, tarfile
     >>> file = io.BytesIO()
@@ -57,15 +57,39 @@ def read_members(
     """
     limits = Limits.default() if limits is None else limits
     report = current_report() if report is None else report
-    reader = _Reader(stream, url, limits, report)
-    if piece_at is not None:
-        reader.cursor.moved(piece_at)
-    return _lists(reader, url, on_end, is_piece=piece_at is not None)
+    return _lists(_Reader(stream, url, limits, report), url, on_end)
 
 
-def _lists(
-    reader: _Reader, url: str | None, on_end: Callable[[int], None] | None, *, is_piece: bool
-) -> Iterator[list[MemberTuple]]:
+def read_piece(
+    stream: Readable,
+    offset: int,
+    size: int,
+    *,
+    small: bool,
+    plain: PlainMembers,
+    url: str | None = None,
+    limits: Limits | None = None,
+    report: Report | None = None,
+) -> list[MemberTuple]:
+    """The regular members of a piece of an archive: so many bytes from an offset on, without an end marker.
+
+    `small` says whether to expect many small members, and `plain` remembers what the headers of other pieces had in
+    them: both only change how fast members are found.
+    """
+    limits = Limits.default() if limits is None else limits
+    report = current_report() if report is None else report
+    reader = _Reader(stream, url, limits, report, plain=plain, window=size if small else FIRST, small=small)
+    reader.cursor.moved(offset)
+    members: list[MemberTuple] = []
+    try:
+        while reader.window(members):
+            pass
+    except WebDatasetError as error:
+        raise error.at(url=url) from None
+    return members
+
+
+def _lists(reader: _Reader, url: str | None, on_end: Callable[[int], None] | None) -> Iterator[list[MemberTuple]]:
     more = True
     while more:
         members: list[MemberTuple] = []
@@ -80,21 +104,30 @@ def _lists(
             raise failure
     if on_end is not None:
         on_end(reader.cursor.offset)
-    if not is_piece:
-        reader.archive.finish()
+    reader.archive.finish()
 
 
 class _Reader:
     """Reads window after window, choosing the next one's size by what the last one held."""
 
-    def __init__(self, stream: Readable, url: str | None, limits: Limits, report: Report) -> None:
+    def __init__(
+        self,
+        stream: Readable,
+        url: str | None,
+        limits: Limits,
+        report: Report,
+        *,
+        plain: PlainMembers | None = None,
+        window: int = WINDOW,
+        small: bool | None = None,
+    ) -> None:
         self.cursor = Cursor(stream)
         self.archive = Archive(self.cursor, limits, report, url)
         self._limits = limits
-        self._plain = PlainMembers(limits)
-        self._window = WINDOW
+        self._plain = PlainMembers(limits) if plain is None else plain
+        self._window = window
         self._numpy: ModuleType | None = None
-        self._many = "numpy" in sys.modules
+        self._many = "numpy" in sys.modules if small is None else small
         """Whether to expect many small members: importing numpy costs as much as reading 100 MB of big ones."""
         self._pause = self._pauses = 0
         """For how many windows not to try many members at once; and how many it was last time."""
