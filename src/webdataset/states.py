@@ -36,6 +36,7 @@ def exact_state(program: Program, place: Place, *, worker: int = 0, workers: int
         "epoch": place.epoch,
         "position": program.position(place),
         "skip": place.skip,
+        "even": place.even,
         "of": program.described(),
         "cut": list(program.cut),
         "topology": {"rank": rank, "world": world, "worker": worker, "workers": workers},
@@ -60,8 +61,8 @@ def exact_place(program: Program, state: dict[str, Any], *, workers: int = 1) ->
     if same:
         # a worker among others goes on with its own steps, a loader deals them out anew
         base = state["base"] if workers > 1 else state["step"]
-        return Place(state["epoch"], state["start"], state["step"], state["skip"], base)
-    if state["skip"]:
+        return Place(state["epoch"], state["start"], state["step"], state["skip"], state["even"], base)
+    if state["skip"] and not state["even"]:
         raise StateError(
             f"the state was saved in the middle of a step of {saved['world']} ranks with batches of "
             f"{state['cut'][0]}; it cannot be taken up by {world} ranks with batches of {program.cut.size}",
@@ -142,7 +143,7 @@ def merge_states(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if ranks != list(range(first["topology"]["world"])):
         raise StateError(f"states of the ranks {ranks} are not those of all {first['topology']['world']} ranks")
     for state in states[1:]:
-        for name in ("version", "kind", "of", "epoch", "position", "skip", "cut"):
+        for name in ("version", "kind", "of", "epoch", "position", "skip", "even", "cut"):
             if state[name] != first[name]:
                 raise StateError(
                     f"rank {state['topology']['rank']} differs from rank {first['topology']['rank']} in {name}: "
