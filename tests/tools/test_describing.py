@@ -115,7 +115,7 @@ def test_a_picture_of_histograms_is_a_picture_with_something_in_it(tmp_path: Pat
         assert drawn.height == 750
         colours = drawn.convert("RGB").getcolors(1 << 20)
     assert colours is not None
-    assert max(colours)[1] == (255, 255, 255)
+    assert (255, 255, 255) in [colour for _, colour in sorted(colours)[-2:]]
     assert sum(n for n, colour in colours if colour[2] > colour[0] + 60) > 10_000
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from . import grammar
 
 EXAMPLES = (
-    ("wl cat train-{000000..000009}.tar jpg 17 > image.jpg", "the picture of the 18th sample"),
+    ("wl cat 'train-{000000..000009}.tar' jpg 17 > image.jpg", "the picture of the 18th sample"),
     ("wl cat -S 'cls == 7' http://server/train.tar 'jpg;png' | display", "a picture of class 7"),
 )
 

@@ -33,11 +33,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from webdataset.reports import Report
     from webdataset.tools.describing import describe
-    from webdataset.tools.histograms import lines, plot
+    from webdataset.tools.histograms import drawing_package, lines, plot
 
     from .flow import finished, handler_of, reading
+    from .outputs import writing
     from .progress import Progress
 
+    if options.plot:  # what cannot be drawn is said before everything is read
+        _picture_format(options.plot)
+        drawing_package()
     options.count = options.count or None
     dataset = reading(options)
     as_json, options.json = options.json, False  # here it is the result, not the progress
@@ -48,7 +52,8 @@ def run(options: argparse.Namespace) -> int:
         description = describe(progress(dataset), decode=decode, handler=handler_of(options))
     report.add(dataset.stats())
     if options.plot:
-        plot(description, options.plot)
+        with writing(options.plot) as out:
+            plot(description, out, format=_picture_format(options.plot))
     if as_json:
         sys.stdout.write(json.dumps(_finite(description.as_dict()), indent=1) + "\n")
     else:
@@ -57,6 +62,13 @@ def run(options: argparse.Namespace) -> int:
         if options.count and description.samples == options.count:
             sys.stdout.write(f"\nonly the first {options.count} samples; -c 0 looks at all\n")
     return finished(options, progress, report.as_dict())
+
+
+def _picture_format(name: str) -> str:
+    ending = name.rpartition(".")[2].lower()
+    if ending not in ("png", "pdf", "svg"):
+        raise grammar.UsageError(f"--plot {name!r} is no picture; its name must end in .png, .pdf or .svg")
+    return ending
 
 
 def _finite(facts: object) -> object:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from importlib import import_module
+from itertools import pairwise
 from typing import Any
 
 from webdataset.errors import MissingPackageError
@@ -19,6 +20,7 @@ from .listing import shown
 Bins = Sequence[tuple[float, float, int]]
 
 MOST_SETS = 5
+PLOT_BINS = 30
 
 
 def lines(description: Description, *, histograms: bool = True) -> Iterator[str]:
@@ -49,25 +51,37 @@ def bars(bins: Bins, *, width: int = 40) -> str:
     return "\n".join(rows)
 
 
-def plot(description: Description, path: str) -> None:
-    """A picture with a histogram of each field's values, or of its sizes where it has no values."""
-    try:
-        matplotlib = import_module("matplotlib")
-        matplotlib.use("Agg")
-        pyplot = import_module("matplotlib.pyplot")
-    except ImportError as error:
-        raise MissingPackageError(
-            "pictures of histograms need matplotlib", hint="pip install 'webdataset[plot]'"
-        ) from error
+def plot(description: Description, path: Any, *, format: str | None = None) -> None:
+    """A picture with a histogram of each field's values, or of its sizes where it has no values.
+
+    It goes into a file, as PNG, PDF or SVG by the name's ending, or into a stream.
+    """
+    pyplot = drawing_package()
     fields = sorted(description.fields.items())
     figure, axes = pyplot.subplots(len(fields) or 1, 1, figsize=(7, 2.5 * (len(fields) or 1)), squeeze=False)
     for axis, (name, field) in zip(axes[:, 0], fields, strict=False):
         label, numbers = _measured(field)
-        axis.hist([number for number in numbers.kept if abs(number) < float("inf")], bins=30)
+        bins = numbers.histogram(PLOT_BINS)
+        gaps = [high - low for (low, _, _), (high, _, _) in pairwise(bins)]
+        exact = all(low == high for low, high, _ in bins)  # few different values: a bar at each
+        places = [(low + high) / 2 for low, high, _ in bins]
+        axis.bar(places, [n for _, _, n in bins], width=(0.8 if exact else 1.0) * min(gaps, default=1.0))
+        axis.yaxis.get_major_locator().set_params(integer=True)
         axis.set_title(f"{name}: {label}".replace("$", r"\$"))
     figure.tight_layout()
-    figure.savefig(path)
+    figure.savefig(path, format=format)
     pyplot.close(figure)
+
+
+def drawing_package() -> Any:
+    """What draws, without a screen."""
+    try:
+        matplotlib = import_module("matplotlib")
+        matplotlib.use("Agg")
+        return import_module("matplotlib.pyplot")
+    except ImportError as error:
+        hint = "pip install 'webdataset[plot]'"
+        raise MissingPackageError("pictures of histograms need matplotlib", hint=hint) from error
 
 
 def size_text(size: float) -> str:

@@ -54,9 +54,9 @@ def process_pool(workers: int, initializer: Callable[..., None], *arguments: Any
         yield pool
         pool.shutdown()
     except BaseException:
-        pool.shutdown(wait=False, cancel_futures=True)
         for child in set(multiprocessing.active_children()) - others:
             child.kill()
+        pool.shutdown(cancel_futures=True)  # without its processes it ends at once, and leaves no thread for the exit
         raise
 
 

@@ -1,0 +1,117 @@
+"""The examples at the top of each command's help, run as they are written, with stand-ins for their data."""
+
+from __future__ import annotations
+
+import http.server
+import io
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from functools import cache, partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests_support import tar_bytes
+from webdataset.cli import COMMANDS
+from webdataset.cli.running import command_module
+
+PARTS = re.compile(r"(?:http://server/|s3://bucket/|gs://bucket/)")
+NOT_HERE = {"gsutil": "cp $2 $3", "display": "cat > /dev/null"}
+"""Programs of the examples that a machine need not have, as scripts."""
+
+SHARDS = "in a b big train p"
+
+
+@cache
+def picture(kind: str) -> bytes:
+    stream = io.BytesIO()
+    Image.fromarray(np.arange(8 * 8 * 3, dtype=np.uint8).reshape(8, 8, 3)).save(stream, kind)
+    return stream.getvalue()
+
+
+def shard(first: int, field: str = "jpg") -> bytes:
+    files = []
+    for i in range(first, first + 20):
+        files += [
+            (f"{i:06d}.{field}", picture("PNG" if field == "png" else "JPEG")),
+            (f"{i:06d}.cls", b"%d" % (i % 10)),
+        ]
+        files += [(f"{i:06d}.txt", b"a text that is long"), (f"{i:06d}.caption.txt", b"c"), (f"{i:06d}.json", b"[1]")]
+    return tar_bytes(files)
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with all that the examples name."""
+    monkeypatch.chdir(tmp_path)
+    for folder in ("data/train", "photos/cat", "pictures", "bucket/data", "cache", "bin", ".config/fish/completions"):
+        Path(folder).mkdir(parents=True)
+    for name in SHARDS.split():
+        Path(f"{name}.tar").write_bytes(shard(0))
+    for name in ("photos/cat/a.jpg", "photo.jpg", "data/train/x.jpg"):
+        Path(name).write_bytes(picture("JPEG"))
+    Path(".cache/shards").mkdir(parents=True)
+    for name, script in NOT_HERE.items():
+        Path(f"bin/{name}").write_text(f"#!/bin/sh\n{script}\n")
+        os.chmod(f"bin/{name}", 0o755)
+    Path("bin/wl").write_text(f'#!/bin/sh\nexec {sys.executable} -m webdataset "$@"\n')
+    os.chmod("bin/wl", 0o755)
+    return tmp_path
+
+
+@pytest.fixture
+def server(here: Path) -> Iterator[str]:
+    """The folder over http."""
+    handler = partial(Quiet, directory=str(here))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as serving:
+        threading.Thread(target=serving.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{serving.server_port}/"
+        serving.shutdown()
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Nobody reads it."""
+
+
+EXAMPLES = [(name, n) for name in COMMANDS for n in range(2)]
+
+
+@pytest.mark.parametrize(("name", "number"), EXAMPLES, ids=[f"{name}-{n}" for name, n in EXAMPLES])
+def test_an_example_runs_as_written(here: Path, server: str, name: str, number: int) -> None:
+    line = command_module(name).EXAMPLES[number][0]
+    for found in re.findall(r"([a-z]+-)\{(\d+)\.\.(\d+)\}\.tar", line):
+        digits, last = len(found[1]), int(found[2])
+        for i in range(last + 1):
+            Path(f"{found[0]}{i:0{digits}d}.tar").write_bytes(shard(20 * i))
+    for found in re.findall(r"server/([a-z]+-\d+\.tar)", line):
+        Path(found).write_bytes(shard(0))
+    if "train-*.tar" in line:
+        for i in range(4):
+            Path(f"train-{i}.tar").write_bytes(shard(20 * i))
+    if "data/*.tar" in line:
+        Path("data/one.tar").write_bytes(shard(0))
+    if "sample.png" in line:
+        Path("in.tar").write_bytes(shard(0, "png"))
+    if "sample.jpeg" in line and "convert" not in line:
+        Path("in.tar").write_bytes(shard(0, "jpeg"))
+    if "--check" in line:
+        subprocess.run(["bin/wl", "index", "-q", "train.tar"], check=True)
+    line = line.replace("http://server/", server)
+    line = re.sub(r"(s3|gs)://bucket/", f"{here}/bucket/" if "--post" in line or "--checksum" in line else server, line)
+    if "wl test" in line:
+        line += " -t 1"
+    environment = os.environ | {
+        "PATH": f"{here}/bin:{os.environ['PATH']}",
+        "HOME": str(here),
+        "WDS_CACHE": f"{here}/cache",
+    }
+    told = subprocess.run(["bash", "-o", "pipefail", "-c", line], capture_output=True, env=environment, timeout=100)
+    assert told.returncode == 0, told.stderr.decode()
+    assert b"Traceback" not in told.stderr
