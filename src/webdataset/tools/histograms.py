@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from itertools import pairwise
@@ -61,11 +62,15 @@ def plot(description: Description, path: Any, *, format: str | None = None) -> N
     figure, axes = pyplot.subplots(len(fields) or 1, 1, figsize=(7, 2.5 * (len(fields) or 1)), squeeze=False)
     for axis, (name, field) in zip(axes[:, 0], fields, strict=False):
         label, numbers = _measured(field)
-        bins = numbers.histogram(PLOT_BINS)
-        gaps = [high - low for (low, _, _), (high, _, _) in pairwise(bins)]
-        exact = all(low == high for low, high, _ in bins)  # few different values: a bar at each
-        places = [(low + high) / 2 for low, high, _ in bins]
-        axis.bar(places, [n for _, _, n in bins], width=(0.8 if exact else 1.0) * min(gaps, default=1.0))
+        finite = [number for number in numbers.kept if abs(number) < float("inf")]
+        different = Counter(finite)
+        if len(different) <= PLOT_BINS and all(number == int(number) for number in finite):
+            # few whole numbers: a bar at each, wide enough to be seen
+            gap = min((high - low for low, high in pairwise(sorted(different))), default=1.0)
+            span = max(finite, default=0.0) - min(finite, default=0.0)
+            axis.bar(list(different), list(different.values()), width=max(0.8 * gap, span / (2 * PLOT_BINS)))
+        else:
+            axis.hist(finite, bins=PLOT_BINS)
         axis.yaxis.get_major_locator().set_params(integer=True)
         axis.set_title(f"{name}: {label}".replace("$", r"\$"))
     figure.tight_layout()
