@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import webdataset as wds
 from tests_support import tar_bytes
 from webdataset.tariterators import group_by_keys, tar_file_expander
-from webdataset.tools.listing import grouped, members
+from webdataset.tools.listing import grouped, members, samples
 
 NAMES = st.lists(
     st.tuples(
@@ -32,3 +33,13 @@ def test_samples_listed_are_the_samples_read(parts: list[tuple[str, str]]) -> No
         for sample in group_by_keys(tar_file_expander([{"url": "a.tar", "stream": io.BytesIO(archive)}]))
     ]
     assert listed == read
+
+
+def test_samples_are_listed_from_the_index_if_it_fits(make_shard, tmp_path, monkeypatch):
+    monkeypatch.setenv("WDS_CACHE", str(tmp_path / "cache"))
+    shard = make_shard(samples=3)
+    from_headers = list(samples(shard))
+    wds.index(shard)
+    assert list(samples(shard)) == from_headers == list(grouped(members(shard)))
+    make_shard(samples=2)
+    assert [sample.key for sample in samples(shard)] == ["000000", "000001"]

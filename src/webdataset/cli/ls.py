@@ -50,15 +50,14 @@ def run(options: argparse.Namespace) -> int:
 def _found(urls: list[str], options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
     from webdataset.handlers import ask
     from webdataset.reports import current_report
-    from webdataset.tools.listing import grouped, members
+    from webdataset.tools.listing import members, samples
 
     from .flow import handler_of
 
     report = current_report()
     for url in urls:
         try:
-            entries = members(url)
-            for item in grouped(entries) if options.samples else entries:
+            for item in samples(url) if options.samples else members(url):
                 yield url, item
         except Exception as error:
             if not ask(handler_of(options), error, report, "shards_skipped"):

@@ -18,7 +18,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from webdataset.codecs.compression import decompressed
+from webdataset.errors import StorageError
 from webdataset.gopen import gopen
+from webdataset.indexfiles import find_index
+from webdataset.storage.urls import is_local
 from webdataset.tar.scan import Entry, scan_members
 from webdataset.tariterators import base_plus_ext
 
@@ -55,6 +58,19 @@ def members(source: Any, *, url: str | None = None) -> Iterator[Entry]:
     finally:
         if stream is not source:
             stream.close()
+
+
+def samples(url: str) -> Iterator[SampleEntry]:
+    """The samples of a shard, from its index if there is one that fits, else from its headers."""
+    try:
+        index = find_index(url) if is_local(url) else None
+    except StorageError:
+        index = None  # reading the shard says what is wrong
+    if index is None:
+        yield from grouped(members(url))
+        return
+    for i, start in enumerate(index.starts[:-1].tolist()):
+        yield SampleEntry(index.key(i), {member.field: member.size for member in index.members(i)}, start)
 
 
 def grouped(entries: Iterable[Entry]) -> Iterator[SampleEntry]:

@@ -1,0 +1,111 @@
+"""Indices in the formats of other programs."""
+
+from __future__ import annotations
+
+import base64
+import os
+
+import pytest
+
+from webdataset import ShardWriter, TarWriter, WebDataset
+from webdataset.errors import EncodingError, ShardError, ShardWarning
+from webdataset.indexfiles import StaleIndexError, find_index, index_from_dali, load_index, make_index
+from webdataset.tar.foreign import dali_text, energon_bytes, parse_dali, parse_energon
+from webdataset.tar.index import IndexedMember
+
+# What megatron-energon 7.4.1 wrote for a shard of 000.txt 000.json ... 004.json with 0, 100, ... 400 bytes each.
+ENERGON = "AAAAAAAAAAAABAAAAAAAAAAMAAAAAAAAABQAAAAAAAAAHAAAAAAAAAAkAAAAAAAA"
+
+
+def test_energons_index_is_the_one_that_energon_writes(make_shard):
+    files = [(f"{i:03d}.{ext}", b"x" * (i * 100)) for i in range(5) for ext in ("txt", "json")]
+    assert energon_bytes(make_index(make_shard(files=files))) == base64.b64decode(ENERGON)
+    assert parse_energon(base64.b64decode(ENERGON)).tolist() == [0, 1024, 3072, 5120, 7168, 9216]
+
+
+@pytest.mark.parametrize("data", [b"", b"1234567", bytes(8) + b"\1" + bytes(7), b"\0\4" + bytes(14)])
+def test_what_is_no_index_of_energons_is_an_error(data):
+    with pytest.raises(ShardError, match="no index of Energon's"):
+        parse_energon(data)
+
+
+def test_dalis_index_is_read_as_it_was_written():
+    samples = [[IndexedMember("txt", "a.txt", 512, 5), IndexedMember("seg.png", "a.seg.png", 1536, 0)], []]
+    assert dali_text(samples) == b"v1.2 2\ntxt 512 5 a.txt seg.png 1536 0 a.seg.png\n\n"
+    assert parse_dali(dali_text(samples)) == samples
+
+
+def test_dalis_index_cannot_hold_everything():
+    with pytest.raises(EncodingError, match="name with spaces"):
+        dali_text([[IndexedMember("txt", "a b.txt", 512, 5)]])
+    with pytest.raises(EncodingError, match="sparse"):
+        dali_text([[IndexedMember("txt", "a.txt", -1, 5)]])
+
+
+@pytest.mark.parametrize(
+    "text", ["", "v1.1 1\njpg 512 3\n", "v1.2 2\n", "v1.2 1\njpg 512\n", "v1.2 x\n", "v1.2 1\njpg a b c\n"]
+)
+def test_what_is_no_index_of_dalis_is_an_error(text):
+    with pytest.raises(ShardError, match="index of DALI's"):
+        parse_dali(text.encode())
+
+
+def test_our_index_is_made_of_dalis_without_the_shard(tmp_path):
+    with TarWriter(tmp_path / "a.tar", index=True) as sink:
+        for i in range(20):
+            sink.write({"__key__": f"{'long' * (30 * (i % 2))}{i:03d}", "cls": i, "Txt": b"x" * i})
+    shard = str(tmp_path / "a.tar")
+    made = index_from_dali(shard)
+    assert made.agrees(make_index(shard))
+    assert made.version == make_index(shard).version
+    os.utime(tmp_path / "a.idx", (0, 0))
+    with pytest.raises(StaleIndexError, match="younger than its index"):
+        index_from_dali(shard)
+
+
+def test_dalis_index_of_another_shard_is_an_error(make_shard, tmp_path):
+    shard = make_shard(samples=2)
+    (tmp_path / "a.idx").write_text("v1.2 1\ntxt 512000 5 a.txt\n")
+    with pytest.raises(ShardError, match="does not fit the shard"):
+        index_from_dali(shard)
+    (tmp_path / "a.idx").write_text("v1.2 1\ntxt 512 600 a.txt cls 1024 1 a.cls\n")
+    with pytest.raises(ShardError, match="does not fit the shard"):
+        index_from_dali(shard)
+
+
+# -- made on the way ---------------------------------------------------------------------------------
+
+
+def test_a_writer_makes_the_index_that_scanning_would_make(tmp_path):
+    with ShardWriter(f"{tmp_path}/a-%d.tar", maxcount=7, index="wdx", verbose=0) as sink:
+        for i in range(20):
+            key = f"{'é' if i % 3 else 'x' * 150}{i:03d}"
+            sink.write({"__key__": key, "cls": i, "Seg.PNG": os.urandom(i * 100), "json": {"a": i}})
+    names = sorted(os.listdir(tmp_path))
+    assert names == ["a-0.tar", "a-0.tar.wdx", "a-1.tar", "a-1.tar.wdx", "a-2.tar", "a-2.tar.wdx"]
+    for n in range(3):
+        shard = f"{tmp_path}/a-{n}.tar"
+        assert (tmp_path / f"a-{n}.tar.wdx").read_bytes() == make_index(shard).to_bytes()
+        assert find_index(shard).samples == len(list(WebDataset(shard, shardshuffle=False)))
+
+
+def test_members_that_are_in_no_sample_are_in_no_index(tmp_path):
+    with TarWriter(tmp_path / "a.tar", index=["wdx", "energon"]) as sink:
+        sink.write_members([(b"__meta__/x", b"1"), (b"README", b"2")])
+        sink.write_members([(b"a.txt", b"3")])
+    assert load_index(str(tmp_path / "a.tar.wdx")).starts.tolist() == [2048, 3072]
+    assert parse_energon((tmp_path / "a.tar.idx").read_bytes()).tolist() == [2048, 3072]
+
+
+def test_samples_that_cannot_be_read_give_no_index_and_a_warning(tmp_path):
+    sink = TarWriter(tmp_path / "a.tar", index="wdx")
+    for _ in range(2):
+        sink.write({"__key__": "same", "txt": "x"})
+    with pytest.warns(ShardWarning, match=r"no index was written.*comes twice"):
+        sink.close()
+    assert os.listdir(tmp_path) == ["a.tar"]
+
+
+def test_an_unknown_format_is_an_error(tmp_path):
+    with pytest.raises(ValueError, match="of wdx, dali, energon, got zip"):
+        TarWriter(tmp_path / "a.tar", index="zip")
