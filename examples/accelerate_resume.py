@@ -1,13 +1,27 @@
 """Accelerate on exact epochs: save_state() in the middle of an epoch holds the loader's place, too.
 
-    python tinydata.py
-    torchrun --nproc-per-node 2 accelerate_resume.py --steps 4
-    torchrun --nproc-per-node 2 accelerate_resume.py --resume
+python tinydata.py
+torchrun --nproc-per-node 2 accelerate_resume.py --steps 4
+torchrun --nproc-per-node 2 accelerate_resume.py --resume
 """
 
 import torch
 from accelerate import Accelerator
 from tinydata import make_loader, note, options
+
+
+class Progress:
+    """Counts steps; Accelerate saves whatever has these two methods."""
+
+    step = 0
+
+    def state_dict(self):
+        """What is saved."""
+        return {"step": self.step}
+
+    def load_state_dict(self, state):
+        """What was saved."""
+        self.step = state["step"]
 
 
 def main(arguments=None):
@@ -18,26 +32,26 @@ def main(arguments=None):
     model = torch.nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     model, optimizer, loader = accelerator.prepare(model, optimizer, make_loader(args))
-    first = step = 0
+    progress = Progress()
+    accelerator.register_for_checkpointing(progress)
     if args.resume:
         accelerator.load_state(args.folder)
-        first, step = loader.state_dict()["epoch"], accelerator.step
-    for epoch in range(first, args.epochs):
+    for epoch in range(loader.state_dict()["epoch"], args.epochs):
         for numbers, vectors, values in loader:
             with accelerator.accumulate(model):
                 loss = torch.nn.functional.mse_loss(model(vectors), values)
                 accelerator.backward(loss)
                 optimizer.step()
                 optimizer.zero_grad()
-            step += 1
+            progress.step += 1
             note(args, epoch, numbers)
-            if step % args.every == 0:
+            if progress.step % args.every == 0:
                 accelerator.save_state(args.folder)
-            if step == args.steps:
+            if progress.step == args.steps:
                 break
-        if step == args.steps:
+        if progress.step == args.steps:
             break
-    accelerator.print(f"{step} steps, {len(loader)} in an epoch")
+    accelerator.print(f"{progress.step} steps, {len(loader)} in an epoch")
     accelerator.end_training()
 
 

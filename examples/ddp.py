@@ -1,16 +1,15 @@
 """DistributedDataParallel on exact epochs, with checkpoints in the middle of an epoch.
 
-    python tinydata.py
-    torchrun --nproc-per-node 2 ddp.py
+python tinydata.py
+torchrun --nproc-per-node 2 ddp.py
 """
 
 import os
 
 import torch
 import torch.distributed as dist
-from torch.nn.parallel import DistributedDataParallel
-
 from tinydata import make_loader, note, options
+from torch.nn.parallel import DistributedDataParallel
 
 
 def main(arguments=None):

@@ -1,8 +1,8 @@
 """Keras on exact epochs: a callback keeps the loader's place beside the weights, and takes it up again.
 
-    python tinydata.py
-    KERAS_BACKEND=torch python keras_resume.py --steps 4
-    KERAS_BACKEND=torch python keras_resume.py --resume
+python tinydata.py
+KERAS_BACKEND=torch python keras_resume.py --steps 4
+KERAS_BACKEND=torch python keras_resume.py --resume
 """
 
 import json
@@ -96,7 +96,11 @@ def main(arguments=None):
     model = Line(args, keep)
     model.compile(loss="mse", optimizer="sgd")
     history = model.fit(
-        loader, epochs=args.epochs, initial_epoch=keep.initial_epoch, callbacks=[keep, Stop(keep, args.steps)], verbose=0
+        loader,
+        epochs=args.epochs,
+        initial_epoch=keep.initial_epoch,
+        callbacks=[keep, Stop(keep, args.steps)],
+        verbose=0,
     )
     print(f"{keep.step} steps, {history.params['steps']} in an epoch")
 

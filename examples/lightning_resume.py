@@ -1,8 +1,8 @@
 """Lightning on exact epochs: a checkpoint in the middle of an epoch holds the loader's place, too.
 
-    python tinydata.py
-    torchrun --nproc-per-node 2 lightning_resume.py --steps 4
-    torchrun --nproc-per-node 2 lightning_resume.py --resume
+python tinydata.py
+torchrun --nproc-per-node 2 lightning_resume.py --steps 4
+torchrun --nproc-per-node 2 lightning_resume.py --resume
 """
 
 import os

@@ -1,8 +1,8 @@
 """The Trainer of transformers on exact epochs: its checkpoints hold the loader's place, too.
 
-    python tinydata.py
-    torchrun --nproc-per-node 2 trainer_resume.py --steps 4
-    torchrun --nproc-per-node 2 trainer_resume.py --resume
+python tinydata.py
+torchrun --nproc-per-node 2 trainer_resume.py --steps 4
+torchrun --nproc-per-node 2 trainer_resume.py --resume
 """
 
 import torch

@@ -8,6 +8,7 @@ that torchrun makes.
 
 from __future__ import annotations
 
+import faulthandler
 import importlib.util
 import json
 import os
@@ -16,6 +17,11 @@ import sys
 import traceback
 from pathlib import Path
 from typing import Any
+
+# imported once, before the ranks are forked: DistributedDataParallel needs it, and takes a second for it
+import torch._dynamo  # noqa: F401
+
+from webdataset import WebDataset, WebLoader  # noqa: F401
 
 
 def main(path: str, runs: str) -> int:
@@ -43,11 +49,11 @@ def fork(example: Any, rank: int, world: int, port: int, arguments: list[str]) -
     if child:
         return child
     status = 1
+    faulthandler.dump_traceback_later(90, exit=True)  # a rank that hangs says where
     try:
         given = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world, "NODE_RANK": 0}
         given |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-        if world > 1:
-            os.environ.update({name: str(value) for name, value in given.items()})
+        os.environ.update({name: str(value) for name, value in given.items()})
         example.main([argument.replace("{rank}", str(rank)) for argument in arguments])
         status = 0
     except BaseException:
