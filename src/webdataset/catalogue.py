@@ -54,7 +54,7 @@ class Catalogue:
 
     def __init__(
         self,
-        shards: Iterable[Shard],
+        shards: Iterable[Shard | tuple[str, int, int, str | None]],
         *,
         keys: SplitName = base_plus_ext,
         where: str | None = None,

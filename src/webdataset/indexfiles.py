@@ -12,13 +12,14 @@ from itertools import islice
 from typing import Any, cast
 
 from .codecs.compression import compression_of_name
-from .errors import MissingShardError, ShardError, StorageError, WebDatasetError
+from .errors import MissingShardError, SecurityError, ShardError, StorageError, WebDatasetError
 from .filters.locks import locked
 from .gopen import gopen, open_ranges, rewrite_url
 from .handlers import reraise_exception
 from .reports import Report, current_report
 from .settings import settings
 from .storage.cachenames import unique_cache_name, without_signature
+from .storage.jumping import JumpingStream, NotWorthItError
 from .storage.local import allowed_path, open_local
 from .storage.publish import AtomicFile
 from .storage.streams import arriving
@@ -33,6 +34,10 @@ from .tariterators import Grouping, SplitName, base_plus_ext
 ENDING = ".wdx"
 BESIDE, CACHE = "beside", "cache"
 LOCKS = 256
+State = Callable[[], tuple[int, str | None]]
+Opened = contextlib.AbstractContextManager[tuple[Any, State]]
+LARGE_SHARD = 32 << 20
+"""A remote shard of this size may be worth jumping over its data."""
 MAX_MAPPED = 4 << 20
 """A larger index is mapped into memory instead of read."""
 
@@ -53,19 +58,27 @@ def make_index(url: str, *, keys: SplitName = base_plus_ext, copy: str | None = 
     IndexedMember(field='txt', name='x.txt', data_offset=1536, size=5)
     """
     check_can_be_indexed(copy or url)
+    path = copy or local_path(rewrite_url(url))
+    ways = [_opened_file(url, path)] if path is not None else [_opened_parts(url), _opened_stream(url)]
+    for way in ways:
+        with contextlib.suppress(NotWorthItError):
+            return _scanned(url, way, keys, versioned=copy is None)
+    raise AssertionError("a stream can always be read")
+
+
+def _scanned(url: str, way: Opened, keys: SplitName, *, versioned: bool) -> ShardIndex:
     report = Report(strict=current_report().strict)
     grouping = Grouping(keys, True, None, reraise_exception, report)
-    path = copy or local_path(rewrite_url(url))
     try:
-        with _opened(url, path) as (stream, state):
+        with way as (stream, state):
             scan = PlaceScan(stream, url=url, report=report)
             builder = built(scan.windows(), grouping, url)
             size, version = state()
     except ShardError as error:
         raise _with_cure(error.at(url=url)) from None
-    if copy is not None:
-        version = None  # the copy's time says when it was used last
-    return builder.index(size=size, version=version, self_contained=scan.self_contained, rule=rule_name(keys))
+    # the time of a copy says when it was used last
+    told = version if versioned else None
+    return builder.index(size=size, version=told, self_contained=scan.self_contained, rule=rule_name(keys))
 
 
 def index_from_dali(url: str, path: str | None = None) -> ShardIndex:
@@ -243,20 +256,33 @@ def built(windows: Iterable[list[tuple[str, int, Place]]], grouping: Grouping, u
 
 
 @contextlib.contextmanager
-def _opened(url: str, path: str | None) -> Iterator[tuple[Any, Callable[[], tuple[int, str | None]]]]:
-    """The shard's stream, and a function that tells size and version when it was read."""
-    if path is not None:
-        with open_local(path, buffering=0) as file:
+def _opened_file(url: str, path: str) -> Iterator[tuple[Any, State]]:
+    """A file's stream, and what tells its size and version."""
+    with open_local(path, buffering=0) as file:
 
-            def state() -> tuple[int, str | None]:
-                found = os.fstat(file.fileno())
-                return found.st_size, f"{found.st_size}-{found.st_mtime_ns}"
+        def state() -> tuple[int, str | None]:
+            found = os.fstat(file.fileno())
+            return found.st_size, f"{found.st_size}-{found.st_mtime_ns}"
 
-            before = state()
-            yield file, state
-            if state() != before:
-                raise StorageError("the shard changed while it was indexed", url=url)
-        return
+        before = state()
+        yield file, state
+        if state() != before:
+            raise StorageError("the shard changed while it was indexed", url=url)
+
+
+@contextlib.contextmanager
+def _opened_parts(url: str) -> Iterator[tuple[Any, State]]:
+    """An object as a stream that jumps over large members; it gives up where they are small."""
+    with open_ranges(url) as reader:
+        size = reader.size
+        if size is None or size < LARGE_SHARD:
+            raise NotWorthItError
+        yield JumpingStream(reader, size), lambda: (size, reader.version)
+
+
+@contextlib.contextmanager
+def _opened_stream(url: str) -> Iterator[tuple[Any, State]]:
+    """An object's stream, which is read to its end."""
     size, version = remote_state(url)
     with gopen(url) as stream:
         counted = _Counted(arriving(stream))
@@ -313,7 +339,7 @@ def _found(
     for place in islice(_places(url, where, keys), 1 if only else None):
         try:
             index = load_index(place)
-        except (ShardError, OSError):
+        except (ShardError, OSError, SecurityError):
             continue
         if index.rule == rule and fits(index, version):
             return index, place

@@ -144,7 +144,7 @@ class _Work:
                 progress(done, len(rows), self.urls[number])
         if missing and None not in rows:
             self._remember(rows)
-        shards = [Shard(url, *row) for url, row in zip(self.urls, rows, strict=True) if row is not None]
+        shards = [(url, *row) for url, row in zip(self.urls, rows, strict=True) if row is not None]
         where = None if self.where in (BESIDE, CACHE) else self.where
         return Catalogue(shards, keys=self.keys, where=where, local_copy=self.local_copy)
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import base64
 import contextlib
 import io
+import json
 import random
+import struct
 import subprocess
 import tarfile
+import zlib
 
 import numpy as np
 import pytest
@@ -32,7 +35,7 @@ def indexed(archive, **options) -> ShardIndex:
     for sample in grouping.samples(scan.windows(), {}):
         key = sample.pop("__key__")
         builder.add(key, list(sample), list(sample.values()))
-    size = len(archive) if isinstance(archive, bytes) else 0
+    size = len(archive) if isinstance(archive, bytes) else 1 << 40
     return builder.index(size=size, self_contained=scan.self_contained)
 
 
@@ -227,6 +230,52 @@ def test_a_cut_index_is_an_error(kit):
             ShardIndex.from_bytes(data[:length])
     with pytest.raises(ShardError, match="cut"):
         ShardIndex.from_bytes(data + b"x")
+
+
+def forged(data: bytes, **changes) -> bytes:
+    """The index with another header, whose checksum is right."""
+    length = struct.unpack_from("<I", data, 8)[0]
+    head = json.loads(data[16 : 16 + length])
+    for name, value in changes.items():
+        if name in head:
+            head[name] = value
+        else:
+            head["columns"][name] = value and [*value, *head["columns"][name][len(value) :]]
+    text = json.dumps(head).encode()
+    return data[:8] + struct.pack("<II", len(text), zlib.crc32(text)) + text + data[16 + length :]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"samples": 10**12},
+        {"samples": -1},
+        {"samples": "many"},
+        {"size": 512},
+        {"columns": 3},
+        {"columns": {}},
+        {"starts": [10**9, 8]},
+        {"starts": None},
+        {"sizes": [0, 0, 0]},
+        {"hashes": [0, 0, 0, "|O"]},
+        {"kinds": ["x"]},
+        {"keys": [0, 0, 0]},
+        {"layouts": [0, 0, 0]},
+    ],
+)
+def test_a_forged_index_is_an_error(kit, changes):
+    data = indexed(
+        b"".join(kit.member(b"%d.%s" % (i, b"txt" if i % 2 else b"cls")) for i in range(9)) + kit.END
+    ).to_bytes()
+    with pytest.raises(ShardError, match="damaged"):
+        _everything(ShardIndex.from_bytes(forged(data, **changes)))
+
+
+def test_keys_do_not_grow_without_bounds(kit, monkeypatch):
+    monkeypatch.setattr("webdataset.tar.index.MAX_TEXT", 1000)
+    index = indexed(b"".join(kit.member(b"%04d.txt" % i) for i in range(500)) + kit.END)
+    with pytest.raises(ShardError, match="'keys' makes no sense"):
+        index.key(0)
 
 
 def test_other_columns_are_not_touched_for_the_starts(kit):

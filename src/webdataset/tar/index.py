@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 MAGIC = b"\x89WDX1\r\n\x1a"
 KEYS_TOGETHER = 1024
 ALIGNED = 8
+MAX_TEXT = 256 << 20
+"""Bytes of keys in a block; names may have 64 KiB each, so no real block is larger."""
+_WIDTHS = {"<u1": 1, "<u2": 2, "<u4": 4, "<u8": 8}
 _FRONT = struct.Struct("<8sII")
 
 Grouped = tuple[str, Sequence[str], Sequence[Place]]
@@ -60,8 +63,8 @@ class ShardIndex:
     """
 
     def __init__(self, head: dict[str, Any], columns: _Columns) -> None:
-        self.samples: int = head["samples"]
-        self.size: int = head["size"]
+        self.samples = int(head["samples"])
+        self.size = int(head["size"])
         """Bytes of the shard."""
         self.version: str | None = head["version"]
         """What the shard was when it was indexed: its ETag, or size and mtime of a file."""
@@ -100,11 +103,14 @@ class ShardIndex:
         text = bytes(data[_FRONT.size : _FRONT.size + length])
         if len(text) != length or zlib.crc32(text) != checksum:
             raise _damaged("the index is damaged: its header's checksum is wrong", url)
-        head = json.loads(text)
         start = _FRONT.size + length
-        if start + head["length"] != len(data):
-            raise _damaged(f"the index is cut: it has {len(data)} of {start + head['length']} bytes", url)
-        return cls(head, _Columns(data, start, head["columns"], url))
+        try:
+            head = json.loads(text)
+            if start + head["length"] != len(data):
+                raise _damaged(f"the index is cut: it has {len(data)} of {start + head['length']} bytes", url)
+            return cls(head, _Columns(data, start, head["columns"], url))
+        except (ValueError, TypeError, KeyError, AttributeError):
+            raise _damaged("the index is damaged: its header makes no sense", url) from None
 
     def to_bytes(self) -> bytes:
         """The index as it is kept in a file."""
@@ -125,7 +131,10 @@ class ShardIndex:
     @cached_property
     def starts(self) -> Array:
         """Where each sample begins, and the last one ends: samples + 1 numbers."""
-        return self._columns.numbers("starts").astype("<u8") * BLOCK
+        starts = self._columns.numbers("starts", self.samples + 1).astype("<u8") * BLOCK
+        if (starts[1:] < starts[:-1]).any() or starts[-1] > self.size:
+            raise self._columns.damaged("starts")
+        return starts
 
     def key(self, i: int) -> str:
         """The key of sample i."""
@@ -147,13 +156,13 @@ class ShardIndex:
     @cached_property
     def key_hashes(self) -> Array:
         """The `key_hash` of every key."""
-        return self._columns.numbers("hashes")
+        return self._columns.numbers("hashes", self.samples)
 
     # -- members ---------------------------------------------------------------------------------
 
     def members(self, i: int) -> list[IndexedMember]:
         """Field, name, place and size of every member of sample i."""
-        layout = self._layouts[int(self._kinds[self._checked(i)])]
+        layout = self._layout(self._checked(i))
         first = int(self._firsts[i])
         sizes = self._sizes[first : first + len(layout)].tolist()
         key, place = self.key(i), int(self.starts[i])
@@ -187,19 +196,29 @@ class ShardIndex:
 
     @cached_property
     def _layouts(self) -> list[list[tuple[str, str, int, int | None]]]:
-        return json.loads(zlib.decompress(self._columns.raw("layouts")))  # type: ignore[no-any-return]
+        try:
+            layouts = json.loads(self._columns.decompressed("layouts"))
+            return [[(str(f), str(e), int(n), None if s is None else int(s)) for f, e, n, s in one] for one in layouts]
+        except (ValueError, TypeError):
+            raise self._columns.damaged("layouts") from None
 
     @cached_property
     def _kinds(self) -> Array:
         import numpy as np
 
-        if "kinds" in self._head["columns"]:
-            return self._columns.numbers("kinds")
-        return np.zeros(self.samples, np.uint8)
+        if "kinds" not in self._head["columns"]:
+            return np.zeros(self.samples, np.uint8)
+        kinds = self._columns.numbers("kinds", self.samples)
+        if self.samples and int(kinds.max()) >= len(self._layouts):
+            raise self._columns.damaged("kinds")
+        return kinds
 
     @cached_property
     def _sizes(self) -> Array:
-        return self._columns.numbers("sizes")
+        return self._columns.numbers("sizes", int(self._firsts[-1]) + len(self._layout(-1)) if self.samples else 0)
+
+    def _layout(self, i: int) -> list[tuple[str, str, int, int | None]]:
+        return self._layouts[int(self._kinds[i])]
 
     @cached_property
     def _firsts(self) -> Array:
@@ -212,10 +231,13 @@ class ShardIndex:
     def _keys_of_block(self, number: int) -> list[str]:
         keys = self._blocks.get(number)
         if keys is None:
-            ends = self._columns.numbers("blocks")
+            ends = self._columns.numbers("blocks", -(-self.samples // KEYS_TOGETHER))
             start = int(ends[number - 1]) if number else 0
-            text = zlib.decompress(self._columns.raw("keys")[start : int(ends[number])])
-            keys = self._blocks[number] = decoded(text).split("\0")
+            text = self._columns.decompressed("keys", start, int(ends[number]))
+            keys = decoded(text).split("\0")
+            if len(keys) != min(KEYS_TOGETHER, self.samples - number * KEYS_TOGETHER):
+                raise self._columns.damaged("keys")
+            self._blocks[number] = keys
         return keys
 
     def _checked(self, i: int) -> int:
@@ -244,18 +266,40 @@ class _Columns:
         self._checked: set[str] = set()
 
     def raw(self, name: str) -> memoryview:
-        place, length, checksum, _ = self._table[name]
-        column = memoryview(self.data)[self._start + place :][:length]
+        try:
+            place, length, checksum, _ = self._table[name]
+            column = memoryview(self.data)[self._start + place :][:length]
+        except (KeyError, TypeError, ValueError):
+            raise self.damaged(name) from None
         if name not in self._checked:
             if zlib.crc32(column) != checksum:
                 raise _damaged(f"the index is damaged: the checksum of its column {name!r} is wrong", self._url)
             self._checked.add(name)
         return column
 
-    def numbers(self, name: str) -> Array:
+    def decompressed(self, name: str, start: int = 0, stop: int | None = None) -> bytes:
+        """A part of a compressed column, which may not grow without bounds."""
+        tool = zlib.decompressobj()
+        try:
+            data = tool.decompress(self.raw(name)[start:stop], MAX_TEXT)
+        except zlib.error:
+            raise self.damaged(name) from None
+        if not tool.eof:
+            raise self.damaged(name)
+        return data
+
+    def numbers(self, name: str, count: int) -> Array:
+        """A column of so many numbers."""
         import numpy as np
 
-        return np.frombuffer(self.raw(name), self._table[name][3])
+        column = self.raw(name)
+        kind = self._table[name][3]
+        if kind not in _WIDTHS or len(column) != count * _WIDTHS[kind]:
+            raise self.damaged(name)
+        return np.frombuffer(column, kind)
+
+    def damaged(self, name: str) -> ShardError:
+        return _damaged(f"the index is damaged: its column {name!r} makes no sense", self._url)
 
 
 class IndexBuilder:
