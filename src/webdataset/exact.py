@@ -353,11 +353,13 @@ class _Work:
 
     def _refilled(self, step: int, report: Report) -> list[Any]:
         """A batch of which the pipeline left nothing would make ranks unequal: it gets the next sample that is left."""
-        for later in range(step + 1, step + 1 + self._share.steps):
-            for drawn in self._feed.at(self._share.positions(later % self._share.steps)):
-                if items := self._items([drawn]):
-                    report.count("samples_repeated")
-                    return items
+        import numpy as np
+
+        last = int(self._share.positions(step)[-1])
+        for position in range(last + 1, last + 1 + self._share.total):  # on from here, and around
+            if items := self._items(self._feed.at(np.array([position]))):
+                report.count("samples_repeated")
+                return items
         raise EmptyDatasetError("the pipeline leaves no sample of the dataset", hint="look at what select() drops")
 
 
