@@ -58,7 +58,7 @@ def test_old_programs_have_help(wl: Any, program: str) -> None:
 
 def test_every_name_is_installed() -> None:
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    assert set(scripts) == {"wl", *(program.split()[0] for program in PROGRAMS)}
+    assert set(scripts) == {"wl", "widsindex", *(program.split()[0] for program in PROGRAMS)}
 
 
 def test_a_command_that_does_not_exist(wl: Any) -> None:
