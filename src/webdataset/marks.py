@@ -19,7 +19,10 @@ from .reports import Report
 from .rereading import Building, Count
 from .resumable import NotResumableError, described, is_mixture, layout_of, remembered
 from .resuming import Run
-from .workers import pytorch_worker_info
+from .workers import is_loader_worker, pytorch_worker_info
+
+ENDED = "ended"
+"""The place of a worker that has no items left, while its loader may still take those of others."""
 
 
 class Mark(NamedTuple):
@@ -39,7 +42,7 @@ class Mark(NamedTuple):
     where: Any = None
     """The place within the pass; None at its beginning."""
     inner: tuple[Any, ...] = ()
-    """At the beginning of a pass, the marks of the datasets within."""
+    """The beginnings of the next passes of the datasets within."""
 
 
 class Marked:
@@ -59,8 +62,8 @@ class Marked:
         """Where the next pass is to begin, if a state was loaded."""
         self._of_workers: list[Any] | None = None
         """Where the next pass is to begin in each worker process of a loader."""
-        self._run: Run | NotResumableError | None = None
-        """The pass that is under way, or why its place cannot be saved."""
+        self._run: Run | NotResumableError | str | None = None
+        """The pass that is under way, or why its place cannot be saved, or that it has ended."""
         self._pass_number = 0
         self._given = Count()
         self._described: tuple[Any, Any] = (), None
@@ -80,11 +83,14 @@ class Marked:
             return self._going_on
         if self._run is None:
             return self.next_mark()
+        if isinstance(self._run, str):
+            return self.next_mark()._replace(where=self._run)
         if isinstance(self._run, NotResumableError):
             raise cannot_be_saved(self._run)
         assert self._report is not None
         where = self._run.where()
-        return self._mark(self._report.epoch, self._pass_number, self._given(), where=where)
+        inner = tuple([each.next_mark() for each in self._within()])
+        return self._mark(self._report.epoch, self._pass_number, self._given(), where=where, inner=inner)
 
     def next_mark(self, worker: int | None = None, workers: int = 1) -> Mark:
         """The beginning of the next pass, in this process or in a worker of a loader."""
@@ -108,9 +114,8 @@ class Marked:
         self._going_on, self._run = mark, None
         self._passes.go_on(mark.epoch)
         self._adopt(mark)
-        if mark.where is None:
-            for pipeline, within in zip(self._within(), mark.inner, strict=False):
-                pipeline.load_mark(within)
+        if mark.where in (None, ENDED):
+            self._load_inner(mark)
 
     def load_marks(self, marks: list[Any]) -> None:
         """Make the next pass begin, in each worker process of a loader, where its mark says.
@@ -169,7 +174,18 @@ class Marked:
                 self._end_epoch()
         finally:
             passes.close()  # type: ignore[attr-defined]
+        self._end()
+
+    def _has_ended(self) -> bool:
+        """Whether the passes that are asked for were at their end when the state was saved; a new pass else."""
         self._run = None
+        if self._going_on is None or self._going_on.where != ENDED:
+            return False
+        self._going_on, self._run = None, ENDED
+        return True
+
+    def _end(self) -> None:
+        self._run = ENDED if is_loader_worker() else None
 
     def _begin(self) -> Mark | None:
         """Where the passes are to begin; in a worker process, this worker's place."""
@@ -188,16 +204,19 @@ class Marked:
             own = copy.copy(stage)
             setattr(own, name, value)
             self.pipeline = [own if each is stage else each for each in self.pipeline]
+        for pipeline, within in zip(self._within(), mark.inner, strict=False):
+            pipeline._adopt(Mark(*within))
 
     def _end_epoch(self) -> None:
         """Go to the end of an epoch all of whose items were given before the state was saved."""
-        if self._within():  # the datasets within come to where they were when their passes begin
-            one_pass: Any = self.iterator1()  # type: ignore[attr-defined]
-            next(one_pass, None)
-            one_pass.close()
-        else:
-            self._passes.begin()
+        assert self._going_on is not None
+        self._passes.begin()
+        self._load_inner(self._going_on)
         self._going_on = None
+
+    def _load_inner(self, mark: Mark) -> None:
+        for pipeline, within in zip(self._within(), mark.inner, strict=False):
+            pipeline.load_mark(within)
 
     def _within(self) -> list[Any]:
         """The pipelines that this one reads from."""

@@ -63,6 +63,8 @@ class DataPipeline(Marked, TorchIterable, PipelineStage):
     # -- reading ---------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Any]:
+        if self._has_ended():
+            return iter(())
         return self._limited(self.iterator()) if self.nsamples > 0 else self.iterator()
 
     def iterator(self) -> Iterator[Any]:
@@ -82,7 +84,7 @@ class DataPipeline(Marked, TorchIterable, PipelineStage):
             finally:
                 one_pass.close()  # type: ignore[attr-defined]
             resumed = False
-        self._run = None
+        self._end()
 
     def iterator1(self) -> Iterator[Any]:
         """One pass over the source."""

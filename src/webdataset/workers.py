@@ -28,6 +28,16 @@ def pytorch_worker_seed(group: Any = None) -> int:
     return rank * 1000 + worker
 
 
+def is_loader_worker() -> bool:
+    """Whether this process is a worker of a torch loader.
+
+    >>> is_loader_worker()
+    False
+    """
+    data = sys.modules.get("torch.utils.data")
+    return data is not None and data.get_worker_info() is not None
+
+
 def make_seed(*args: Any, bits: int = 31) -> int:
     """A seed of 31 bits from any values, the same in every process, on every Python.
 

@@ -45,8 +45,8 @@ def seed_of(sample: dict[str, Any], epoch: int, seed: int = 0) -> int:
 def repeatable(function: Callable[[Any], Any], seed: int = 0) -> Repeatable:
     """A transform of samples, for `map`, that draws the same random numbers whenever a sample comes again in an epoch.
 
-    For the call, the global generators of `random`, numpy and torch, as far as they are imported, are seeded from the
-    sample; afterwards they are as they were. Calls in several threads wait for each other, because they share
+    For the call, the global generators of `random`, numpy and torch, as far as they were imported before, are seeded
+    from the sample; afterwards they are as they were. Calls in several threads wait for each other, because they share
     these generators; other threads that use them meanwhile draw from the sample's numbers. Transforms for thread
     workers are faster with a generator of their own: `random.Random(sample["__seed__"])`, after `seeded()`.
 
@@ -118,9 +118,9 @@ def _seed_random(random: Any, seed: int) -> Callable[[], Any]:
 
 
 def _seed_numpy(numpy: Any, seed: int) -> Callable[[], Any]:
-    state = numpy.get_state()
-    numpy.seed([seed & 0xFFFFFFFF, seed >> 32])
-    return lambda: numpy.set_state(state)
+    state = numpy.random.get_state()  # imports numpy.random, if that is not yet done
+    numpy.random.seed([seed & 0xFFFFFFFF, seed >> 32, 1])  # other numbers than those of random
+    return lambda: numpy.random.set_state(state)
 
 
 def _seed_torch(torch: Any, seed: int) -> Callable[[], Any]:
@@ -131,6 +131,6 @@ def _seed_torch(torch: Any, seed: int) -> Callable[[], Any]:
 
 _SEEDING: dict[str, Callable[[Any, int], Callable[[], Any]]] = {
     "random": _seed_random,
-    "numpy.random": _seed_numpy,
+    "numpy": _seed_numpy,
     "torch": _seed_torch,
 }
