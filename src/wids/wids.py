@@ -2,13 +2,5 @@
 
 from __future__ import annotations
 
-from .dataset import ShardListDataset
-from .samplers import ChunkedSampler, DistributedChunkedSampler, ShardedSampler, ShardListSampler
-
-__all__ = [
-    "ChunkedSampler",
-    "DistributedChunkedSampler",
-    "ShardListDataset",
-    "ShardListSampler",
-    "ShardedSampler",
-]
+from . import *  # noqa: F403 - all of them
+from . import __all__ as __all__

@@ -27,7 +27,10 @@ class Place(NamedTuple):
 
 
 class PlainHeaders:
-    """Follows plain headers, as `PlainMembers` does, without taking the data."""
+    """Follows plain headers, as `PlainMembers` does, without taking the data.
+
+    The rules are the same, and so are some lines: a call for each member would cost more than they do.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self._sums = Sums()
