@@ -3,4 +3,4 @@
 from __future__ import annotations
 
 from . import *  # noqa: F403 - all of them
-from . import __all__ as __all__
+from . import __all__  # noqa: F401 - these names and no others
