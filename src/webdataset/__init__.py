@@ -70,6 +70,7 @@ if TYPE_CHECKING:  # the same once more, for type checkers and editors
         LMDBCached,
         associate,
         batched,
+        bucketed,
         decode,
         default_collation_fn,
         detshuffle,
@@ -163,9 +164,9 @@ _NAMES = {
         WebDatasetError WorkerError""",
     "extradatasets": "ChoppedDataset MockDataset ResizedDataset with_epoch with_length",
     "filters": """
-        Cached DBCache LMDBCached associate batched decode default_collation_fn detshuffle extract_keys getfirst
-        info listed log_keys map map_dict map_tuple pipe rename rename_keys repeatable rsample seeded select shuffle
-        slice then to_tuple transform_with unbatched unlisted xdecode""",
+        Cached DBCache LMDBCached associate batched bucketed decode default_collation_fn detshuffle extract_keys
+        getfirst info listed log_keys map map_dict map_tuple pipe rename rename_keys repeatable rsample seeded
+        select shuffle slice then to_tuple transform_with unbatched unlisted xdecode""",
     "fluid": "FluidInterface FluidWrapper Processor Shorthands=FluidInterface",
     "gopen": "gopen gopen_schemes",
     "handlers": """
@@ -245,6 +246,7 @@ __all__ = [
     "autodecode",
     "base_plus_ext",
     "batched",
+    "bucketed",
     "cache",
     "compat",
     "decode",

@@ -31,7 +31,6 @@ from .loader import WebLoader
 from .pipeline import DataPipeline, add_length_method
 from .settings import settings
 from .stages import PipelineStage
-from .storage.urls import scheme_of
 from .tariterators import SplitName, base_plus_ext, group_by_keys, tar_file_expander, tarfile_samples
 from .units import number_of_bytes
 from .version1 import Version1
@@ -114,6 +113,7 @@ class WebDataset(DataPipeline, FluidInterface):
         version1 = Version1.from_arguments(older)
         handler = version1.handler(handler)
         self.strict = strict
+        self._keys = keys
         self._reader: SampleReader | None = None
         if exact:
             if resampled:
@@ -122,8 +122,9 @@ class WebDataset(DataPipeline, FluidInterface):
             self.seed = seed if seed is not None else settings.seed or 0
             plan = Settings(self.seed, number_of_bytes(shuffle_bytes), number_of_bytes(block_bytes), lanes)
             copies = _cache(cache_dir, cache_size, url_to_name, verbose, handler, proxy)
+            local_copy = copies[0].get_file if copies else None
             source = ExactShards(
-                catalogue_of(_indexable(urls, copies), keys=keys),
+                catalogue_of(urls, keys=keys, local_copy=local_copy),
                 settings=plan,
                 remainder=remainder,
                 rank=rank,
@@ -133,7 +134,7 @@ class WebDataset(DataPipeline, FluidInterface):
                 select_files=select_files,
                 rename_files=rename_files,
                 proxy=proxy,
-                local_copy=copies[0].get_file if copies else None,
+                local_copy=local_copy,
             )
             self.pipeline = [source, *version1.stages()]
             version1.apply_lengths(self, repeat)
@@ -175,7 +176,7 @@ class WebDataset(DataPipeline, FluidInterface):
             return found
         if not isinstance(source, shardlists.SimpleShardList):
             raise TypeError("samples can be read by number only from a list of shards")
-        return catalogue_of(source.urls)
+        return catalogue_of(source.urls, keys=self._keys)
 
     def plan(self, **options: Any) -> Any:
         """What an epoch of this exact dataset will be, without reading data: see `webdataset.plan`."""
@@ -276,16 +277,6 @@ _our_tarfile_to_samples = tariterators.tarfile_to_samples
 def _already_open(src: Iterable[Any], handler: Handler) -> Iterator[Any]:  # noqa: ARG001 - stands in for url_opener
     """The shards as the stage before has opened them."""
     return iter(src)
-
-
-def _indexable(urls: Any, copies: list[FileCache]) -> Any:
-    """The shards as they can be read in parts: what cannot, such as a command's output, as a local copy."""
-    if not copies or isinstance(urls, Catalogue) or (isinstance(urls, str) and urls.endswith(".json")):
-        return urls
-    return [
-        copies[0].get_file(url) if scheme_of(url) in ("pipe", "ssh", "scp", "sftp") else url
-        for url in shardlists.expand_urls(urls)
-    ]
 
 
 def _cache(  # noqa: PLR0917 - all of them are the dataset's own

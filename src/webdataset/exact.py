@@ -8,19 +8,23 @@ where a run stopped is said by a number.
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from math import lcm
 from operator import itemgetter
 from typing import Any, NamedTuple
 
+from .epochs.buckets import Bucketing, BucketShare
 from .epochs.feed import MISSING, Drawn, Feed
 from .epochs.mixed import Mixed, Mixing, Part
+from .epochs.numbers import Array
 from .epochs.order import Order, Settings
 from .epochs.reading import Samples
 from .epochs.share import Cut, Share
-from .errors import EmptyDatasetError
-from .filters import batched, listed, shuffle, slice, unbatched, unlisted
+from .errors import EmptyDatasetError, SampleError
+from .filters import batched, bucketed, listed, shuffle, slice, unbatched, unlisted
 from .handlers import Handler, close, reraise_exception
 from .mix import RandomMix, RoundRobin
 from .pool import ordered_map
@@ -144,7 +148,11 @@ class Program:
             if sizes.size > 1 or sizes.batches:
                 raise ValueError("datasets are mixed sample by sample: put batched() after the mixture, not before")
         self.stages = self._kept(stages)
+        self.bucketing, self.stages = _bucketing(self.stages)
         self._batches = _batches(self.stages)
+        if self.bucketing is not None:
+            size = self.bucketing.batchsize
+            self._batches = _Batches(size, size, False, True)
         whole = self._batches.whole
         if whole and first.remainder == "uneven":
             raise ValueError('remainder="uneven" gives smaller batches at the end: it does not go with partial=False')
@@ -162,6 +170,18 @@ class Program:
     def share(self, epoch: Mixed, start: int = 0) -> Share:
         """This rank's part of an epoch."""
         rank, world = self.sources[0].shards.rank_and_world()
+        if self.bucketing is not None:
+            return BucketShare(
+                epoch.total,
+                epoch.places,
+                bucketing=self.bucketing,
+                lengths=partial(self._lengths, epoch, self.bucketing.field),
+                seed=(self.sources[0].shards.settings.seed, epoch.epoch),
+                rank=rank,
+                world=world,
+                start=start,
+                remainder=self.cut.remainder,
+            )
         return Share(epoch.total, epoch.places, rank=rank, world=world, start=start, cut=self.cut)
 
     def length(self) -> int:
@@ -243,10 +263,28 @@ class Program:
         """What must be the same for a saved state to fit."""
         return {
             "sources": [source.shards.described() | {"repeats": source.repeats} for source in self.sources],
+            "bucketing": None if self.bucketing is None else dict(self.bucketing._replace(batchsize=0)._asdict()),
             "mixing": None if self.mixing is None else dict(self.mixing._asdict()),
             "stages": [_name(stage) for source in self.sources for stage in source.stages]
             + [_name(stage) for stage in self.stages],
         }
+
+    def _lengths(self, epoch: Mixed, field: str, positions: Array) -> Array:
+        """How many bytes a field of the samples at these positions has, by the index."""
+        import numpy as np
+
+        parts, shards, numbers = epoch.locate(positions)
+        lengths = np.zeros_like(positions)
+        order = np.lexsort((shards, parts))
+        changes = np.flatnonzero((np.diff(shards[order]) != 0) | (np.diff(parts[order]) != 0)) + 1
+        for here in np.split(order, changes):
+            catalogue = self.sources[int(parts[here[0]])].shards.catalogue
+            found = catalogue.index(int(shards[here[0]])).field_bytes(field)[numbers[here]]
+            if (found < 0).any():
+                url = catalogue.urls[int(shards[here[0]])]
+                raise SampleError("a sample has no such field to be bucketed by", url=url, field=field)
+            lengths[here] = found
+        return lengths
 
     def _has_steps(self, share: Share, place: Place) -> bool:
         if not share.steps and not place.start:
@@ -391,6 +429,33 @@ def _batches(stages: Sequence[Any]) -> _Batches:
         elif (_is(stage, unbatched) or _is(stage, unlisted)) and len(levels) > 1:
             levels.pop()
     return _Batches(lcm(*sizes), levels[-1], whole, len(levels) > 1)
+
+
+def _bucketing(stages: list[Any]) -> tuple[Bucketing | None, list[Any]]:
+    """How batches are made by length, if they are; the stage itself is left to collate what it is given."""
+    places = [place for place, stage in enumerate(stages) if _is(stage, bucketed)]
+    if not places:
+        return None, stages
+    if len(places) > 1 or _batches(stages).size > 1 or any(_is(stage, unbatched) for stage in stages):
+        raise ValueError("bucketed() makes the batches: in exact epochs no other stage does, nor takes them apart")
+    given = inspect.signature(bucketed.function).bind(None, *stages[places[0]].args, **stages[places[0]].kw)
+    given.apply_defaults()
+    options = given.arguments
+    if not isinstance(options["key"], str):
+        raise ValueError("in exact epochs samples are bucketed by the size of a field: give its name as key")
+    borders = options["boundaries"]
+    if borders is None and options["max_tokens"] is None:
+        raise ValueError("bucketed() needs boundaries= of lengths, or max_tokens=")
+    bucketing = Bucketing(
+        options["key"],
+        None if borders is None else tuple(borders),
+        options["batchsize"],
+        options["max_tokens"],
+        options["scale"],
+        options["among"],
+    ).checked()
+    together = batched(sys.maxsize, options["collation_fn"], True, handler=options["handler"])
+    return bucketing, [together if place == places[0] else stage for place, stage in enumerate(stages)]
 
 
 def _is(stage: Any, filter: Any) -> bool:

@@ -21,6 +21,7 @@ class FluidInterface:
     compose: Callable[..., Self]
 
     batched = fluent(filters.batched)
+    bucketed = fluent(filters.bucketed)
     unbatched = fluent(filters.unbatched)
     listed = fluent(filters.listed)
     unlisted = fluent(filters.unlisted)

@@ -62,6 +62,14 @@ def exact_place(program: Program, state: dict[str, Any], *, workers: int = 1) ->
         # a worker among others goes on with its own steps, a loader deals them out anew
         base = state["base"] if workers > 1 else state["step"]
         return Place(state["epoch"], state["start"], state["step"], state["skip"], state["even"], base)
+    if program.bucketing is not None:
+        # the batches of all ranks together are the same as long as they are as large
+        if saved["world"] * state["cut"][0] != world * program.cut.size or program.bucketing.max_tokens is not None:
+            raise StateError(
+                f"batches by length of {saved['world']} ranks cannot be taken up by {world}",
+                hint="go on with as many ranks, or with batches that are as large over all ranks (and no max_tokens)",
+            )
+        return Place(state["epoch"], state["start"], state["step"], base=state["step"])
     if state["skip"] and not state["even"]:
         raise StateError(
             f"the state was saved in the middle of a step of {saved['world']} ranks with batches of "
@@ -121,7 +129,7 @@ def check_fits(state: Any, kind: str, described: Any) -> None:
     if state["kind"] != kind:
         kinds = {"exact": "an exact dataset", "stream": "a streamed dataset", "loader": "a loader"}
         raise StateError(f"the state is that of {kinds.get(state['kind'], state['kind'])}, not of {kinds[kind]}")
-    if differences := list(_differences("", state["of"], _plain(described))):
+    if differences := list(_differences("", _plain(state["of"]), _plain(described))):
         raise StateError(
             "the state does not fit: " + "; ".join(differences[:5]),
             hint="go on with the data, the seed and the pipeline with which it was saved, or start anew without it",

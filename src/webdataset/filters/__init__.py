@@ -22,6 +22,7 @@ from .batches import (
     unbatched,
     unlisted,
 )
+from .bucketing import bucketed
 from .caching import Cached, LMDBCached, lmdb_cached, mcached
 from .composing import Curried, FilterFunction, RestCurried, compose, compose2, identity, pipeline
 from .dbcache import DBCache
@@ -103,6 +104,7 @@ __all__ = [
     "_xdecode",
     "associate",
     "batched",
+    "bucketed",
     "combine_values",
     "compose",
     "compose2",
