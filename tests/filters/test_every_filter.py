@@ -31,6 +31,7 @@ def tuples(n=6):
 CASES = {
     "associate": (filters.associate({"k1": {"new": 1}}), dicts()),
     "batched": (filters.batched(2), tuples()),
+    "bucketed": (filters.bucketed("txt", [5], batchsize=2), dicts()),
     "decode": (filters.decode(), [{"__key__": "a", "txt": b"x", "cls": b"1"}] * 3),
     "extract_keys": (filters.extract_keys("*.txt", "cls"), dicts()),
     "info": (filters.info(n=0), dicts()),

@@ -22,7 +22,7 @@ from .batches import (
     unbatched,
     unlisted,
 )
-from .bucketing import bucketed
+from .bucketing import _bucketed, bucketed
 from .caching import Cached, LMDBCached, lmdb_cached, mcached
 from .composing import Curried, FilterFunction, RestCurried, compose, compose2, identity, pipeline
 from .dbcache import DBCache
@@ -81,6 +81,7 @@ __all__ = [
     "RestCurried",
     "_associate",
     "_batched",
+    "_bucketed",
     "_decode",
     "_extract_keys",
     "_info",
