@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import copy
 import random
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from itertools import islice
 from typing import Any, NamedTuple
 
@@ -150,11 +152,12 @@ class Marked:
             self._check_who(mark)
             if mark.epoch != report.epoch:  # somebody has set another epoch
                 mark = None
-        building = Building(report, self.invoke, opened, wrap)
+        # held weakly: a pass that is abandoned must not keep the pipeline, and a loader's worker processes
+        building = Building(report, partial(type(self).invoke, weakref.proxy(self)), opened, wrap)
         try:
             run = Run(layout_of(self.pipeline), building)
         except NotResumableError as exn:
-            self._run = exn
+            self._run = exn.with_traceback(None)  # else it would hold the frames, and with those the pipeline
             source = building.kept(iter(self.invoke(self.pipeline[0])))
             return building.chained(source, self.pipeline[1:], resumed=False)
         self._run = None
