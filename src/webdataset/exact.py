@@ -133,6 +133,10 @@ class Place(NamedTuple):
     """The step from which on steps are dealt to the workers in turn."""
 
 
+Worked = tuple[int, list[Any], dict[str, Any]]
+"""The number of a step, its items, and what was counted."""
+
+
 class Program:
     """What an exact pipeline does: the datasets it draws from, and the stages that all samples pass."""
 
@@ -161,6 +165,11 @@ class Program:
         self.cut = Cut(self._batches.size, whole, first.remainder, self._batches.batches)
 
     # -- how much --------------------------------------------------------------------------------
+
+    @property
+    def is_near(self) -> bool:
+        """Whether all shards are files of this machine."""
+        return all(source.shards.is_near for source in self.sources)
 
     def epoch(self, number: int) -> Mixed:
         """The order of an epoch."""
@@ -208,25 +217,8 @@ class Program:
         threads: int = 0,
     ) -> Iterator[tuple[Place, list[Any]]]:
         """The steps of a worker from a place on, each with the items it gives, all of them."""
-        epoch = self.epoch(place.epoch)
-        share = self.share(epoch, place.start)
-        samples = [source.shards.samples(report) for source in self.sources]
-        near = all(source.shards.is_near for source in self.sources)
-        feed = Feed(
-            epoch,
-            share,
-            samples,
-            report=report,
-            handlers=[source.shards.handler for source in self.sources],
-            worker=worker,
-            workers=workers,
-            base=place.base,
-            ahead=None if near and not threads else _read_ahead,
-        )
-        if not self._has_steps(share, place):
-            return
-        work = _Work(self, feed, share, report, invoke)
-        steps = feed.steps(place.step)
+        run = Run(self, place, report, worker=worker, workers=workers, ahead=bool(threads) or not self.is_near)
+        work, steps = run.work(invoke), run.steps()
         done: Any = ordered_map(steps, work, threads=threads, ahead=2 * threads) if threads else map(work, steps)
         try:
             for step, items, counts in done:
@@ -235,8 +227,7 @@ class Program:
         finally:
             close(done)
             close(steps)
-            for one in samples:
-                one.close()
+            run.close()
 
     def items(self, place: Place, report: Report, *args: Any, **kw: Any) -> Iterator[tuple[Place, Any]]:
         """What a worker gives from a place on, each item with the place after it."""
@@ -286,14 +277,6 @@ class Program:
             lengths[here] = found
         return lengths
 
-    def _has_steps(self, share: Share, place: Place) -> bool:
-        if not share.steps and not place.start:
-            raise EmptyDatasetError(
-                f"{share.total} samples are too few for a batch of {self.cut.size} on each of {share.world} ranks",
-                hint='use smaller batches, fewer ranks, or remainder="pad"',
-            )
-        return place.step < share.steps
-
     def _kept(self, stages: Iterable[Any]) -> list[Any]:
         """The stages that are run: the plan shuffles already; what needs the whole stream cannot be."""
         kept = []
@@ -307,6 +290,50 @@ class Program:
             else:
                 kept.append(stage)
         return kept
+
+
+class Run:
+    """A pass over an epoch, or the rest of one, by one worker: what it reads, and what it makes of that."""
+
+    def __init__(
+        self, program: Program, place: Place, report: Report, *, worker: int = 0, workers: int = 1, ahead: bool = False
+    ) -> None:
+        self.program = program
+        self.place = place
+        self.report = report
+        epoch = program.epoch(place.epoch)
+        self._share = program.share(epoch, place.start)
+        self._samples = [source.shards.samples(report) for source in program.sources]
+        self._feed = Feed(
+            epoch,
+            self._share,
+            self._samples,
+            report=report,
+            handlers=[source.shards.handler for source in program.sources],
+            worker=worker,
+            workers=workers,
+            base=place.base,
+            ahead=_read_ahead if ahead else None,
+        )
+
+    def steps(self) -> Iterator[tuple[int, list[Drawn]]]:
+        """The numbers of the steps, and their samples as they are read."""
+        if not self._share.steps and not self.place.start:
+            raise EmptyDatasetError(
+                f"{self._share.total} samples are too few for a batch of {self.program.cut.size} "
+                f"on each of {self._share.world} ranks",
+                hint='use smaller batches, fewer ranks, or remainder="pad"',
+            )
+        return self._feed.steps(self.place.step)
+
+    def work(self, invoke: Callable[..., Any]) -> Callable[[tuple[int, list[Drawn]]], Worked]:
+        """What makes the items of a step of its samples."""
+        return _Work(self.program, self._feed, self._share, self.report, invoke)
+
+    def close(self) -> None:
+        """Close the shards."""
+        for one in self._samples:
+            one.close()
 
 
 WHOLE_STREAM = ("Cached", "LMDBCached", "DBCache")
@@ -357,7 +384,7 @@ class _Work:
         self._marks = program.cut.remainder == "uneven"
         self._plain = len(program.sources) == 1 and not program.sources[0].stages
 
-    def __call__(self, step_and_samples: tuple[int, list[Drawn]]) -> tuple[int, list[Any], dict[str, Any]]:
+    def __call__(self, step_and_samples: tuple[int, list[Drawn]]) -> Worked:
         step, drawn = step_and_samples
         report = Report(strict=self._report.strict, epoch=self._report.epoch)
         if self._marks:

@@ -11,7 +11,7 @@ from .mailbox import Mailbox
 from .pipeline import DataPipeline, add_length_method
 from .processloader import process_loader
 from .reports import Report
-from .steps import Steps, Taken, end_workers, exact_steps
+from .steps import Steps, StepWork, Taken, end_workers, exact_steps
 from .threadloader import ThreadLoader
 
 
@@ -35,7 +35,7 @@ class WebLoader(LoaderFace, DataPipeline, FluidInterface):
         if getattr(dataset, "exact", False):
             self._taken, dataset, args, kw = exact_steps(dataset, args, kw, threads=workers == "thread")
         in_processes = workers == "process"
-        pipeline = dataset.dataset if isinstance(dataset, Steps) else dataset
+        pipeline = dataset.dataset if isinstance(dataset, (Steps, StepWork)) else dataset
         self._mailbox = Mailbox() if in_processes and isinstance(pipeline, DataPipeline) else None
         if self._mailbox is not None:
             pipeline._report_folder = self._mailbox.folder
@@ -79,7 +79,7 @@ class WebLoader(LoaderFace, DataPipeline, FluidInterface):
         if self._mailbox is not None and loader.num_workers > 0:
             for report in self._mailbox.reports():
                 total.add(report)
-        elif self._mailbox is not None:
+        if self._mailbox is not None and (loader.num_workers == 0 or isinstance(loader.dataset, StepWork)):
             total.add(loader.dataset.stats())
         return total.as_dict()
 

@@ -185,6 +185,28 @@ class DataPipeline(Marked, TorchIterable, PipelineStage):
             opened.callback(self._publish_report)
             yield from self._opened(opened, self.program().steps(place, report, self.invoke, **options))
 
+    def read_steps(self, epoch: int) -> Iterator[Any]:
+        """One pass over an exact pipeline by steps, all of this rank, with the samples as they are read."""
+        from .exact import Run
+
+        self._report = report = Report(strict=self.strict, epoch=epoch)
+        place = self._begin_at(epoch)
+        run = Run(self.program(), place, report, ahead=True)
+        with ExitStack() as opened:
+            opened.callback(run.close)
+            for step in self._opened(opened, run.steps()):
+                yield place, step
+
+    def count(self, counts: dict[str, Any]) -> None:
+        """Add what a worker has counted to the report of the latest pass."""
+        if self._report is not None:
+            self._report.add(counts)
+
+    def publish(self, report: Report) -> None:
+        """Leave a report, and the error that is being handled, for the loader that started this worker."""
+        if self._report_folder is not None:
+            leave(self._report_folder, report)
+
     def next_place(self) -> Any:
         """Where the next pass over an exact pipeline begins."""
         from .exact import Place
@@ -295,8 +317,8 @@ class DataPipeline(Marked, TorchIterable, PipelineStage):
 
     def _publish_report(self) -> None:
         """Leave the counts where the loader that started this worker finds them."""
-        if self._report_folder is not None and self._report is not None:
-            leave(self._report_folder, self._report)
+        if self._report is not None:
+            self.publish(self._report)
 
 
 def exact_length(pipeline: Any) -> int:

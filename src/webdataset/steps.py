@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from .exact import Place, program_of
+from .exact import Place, Run, program_of
 from .filters import batched
 from .iterables import TorchIterable
 from .passes import PassCounter
 from .pipeline import DataPipeline
+from .reports import Report
 from .stages import PipelineStage, Stage
 from .states import StateError, exact_place, exact_state
 from .threadloader import collated_as_torch, converted_as_torch
@@ -37,9 +38,49 @@ class Steps(TorchIterable):
         return self.dataset.stats()
 
 
+class ReadSteps:
+    """For worker processes whose shards are on a server: the steps of this rank as this process reads them.
+
+    One process reads for all workers: each would have to read what lies between the samples that are its own.
+    """
+
+    def __init__(self, steps: StepWork) -> None:
+        self._steps = steps
+
+    def __iter__(self) -> Iterator[tuple[Place, tuple[int, list[Any]]]]:
+        return self._steps.dataset.read_steps(self._steps.epoch.next())
+
+
+class StepWork:
+    """What the workers do then: `work[step]` makes the items of a step."""
+
+    def __init__(self, dataset: DataPipeline) -> None:
+        self.dataset = dataset
+        self.epoch = PassCounter()
+        self._run: Run | None = None
+
+    def stats(self) -> dict[str, Any]:
+        """What the dataset counts."""
+        return self.dataset.stats()
+
+    def __getitem__(self, read: tuple[Place, tuple[int, list[Any]]]) -> tuple[Place, list[Any], dict[str, Any]]:
+        place, step = read
+        if self._run is None or self._run.place != place:
+            self._run = Run(self.dataset.program(), place, Report(strict=self.dataset.strict, epoch=place.epoch))
+        try:
+            number, items, counts = self._run.work(self.dataset.invoke)(step)
+        except Exception:
+            self.dataset.publish(self._run.report)
+            raise
+        return place._replace(step=number, skip=0), items, counts
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_run": None}
+
+
 def exact_steps(
     dataset: Any, args: tuple[Any, ...], options: dict[str, Any], *, threads: bool
-) -> tuple[Taken, Steps, tuple[Any, ...], dict[str, Any]]:
+) -> tuple[Taken, Steps | StepWork, tuple[Any, ...], dict[str, Any]]:
     """An exact dataset and a DataLoader's arguments, as the loader of steps takes them.
 
     The loader's batches are made by a stage of the dataset, so that the plan knows of them.
@@ -68,6 +109,9 @@ def exact_steps(
     if threads:
         options["num_workers"] = 0
     options |= {"batch_size": None, "collate_fn": EachItem(collate or converted_as_torch)}
+    if not threads and workers and not pipeline.program().is_near:
+        work = StepWork(pipeline)
+        return Taken(work), work, (), options | {"sampler": ReadSteps(work)}
     steps = Steps(pipeline, threads=workers if threads else 0)
     return Taken(steps), steps, (), options
 
@@ -86,15 +130,15 @@ class EachItem:
     def __init__(self, function: Callable[[Any], Any]) -> None:
         self.function = function
 
-    def __call__(self, step: tuple[Place, list[Any]]) -> tuple[Place, list[Any]]:
-        place, items = step
-        return place, [self.function(item) for item in items]
+    def __call__(self, step: Any) -> Any:
+        place, items, *counts = step
+        return place, [self.function(item) for item in items], *counts
 
 
 class Taken(PipelineStage):
     """Takes steps apart, and knows where a run is, after the latest item that was taken."""
 
-    def __init__(self, steps: Steps) -> None:
+    def __init__(self, steps: Steps | StepWork) -> None:
         self.dataset = steps.dataset
         self.steps = steps
         self.place: Place | None = None
@@ -138,10 +182,12 @@ class Taken(PipelineStage):
         assert program is not None
         return program.length()
 
-    def _items(self, steps: Iterator[tuple[Any, list[Any]]], start: Place) -> Iterator[Any]:
+    def _items(self, steps: Iterator[Any], start: Place) -> Iterator[Any]:
         program = self.dataset.program()
-        for told, items in steps:
+        for told, items, *counts in steps:
             self.dataset.resumed()
+            for one in counts:
+                self.dataset.count(one)
             place = Place(*told)
             skipped = start.skip if place.step == start.step else 0
             for self.place, item in program.taken_apart(place, items, skipped):
