@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Self
 
+from .errors import StateError
 from .fluid import FluidInterface
 from .frameworks import LoaderFace
 from .mailbox import Mailbox
 from .pipeline import DataPipeline, add_length_method
 from .processloader import process_loader
 from .reports import Report
-from .steps import Steps, StepWork, Taken, end_workers, exact_steps
+from .steps import Steps, StepWork, Taken, check_later, end_workers, exact_steps
 from .threadloader import ThreadLoader
+from .workermarks import Placed, WorkerMarks, marked
 
 
 class WebLoader(LoaderFace, DataPipeline, FluidInterface):
@@ -28,6 +30,8 @@ class WebLoader(LoaderFace, DataPipeline, FluidInterface):
 
     _taken: Taken | None = None
     """Where a loader of an exact dataset is."""
+    _marks: WorkerMarks | None = None
+    """Where the workers of a loader of a streamed dataset are."""
 
     def __init__(self, dataset: Any, *args: Any, workers: str = "process", **kw: Any) -> None:
         if workers not in ("process", "thread"):
@@ -35,7 +39,10 @@ class WebLoader(LoaderFace, DataPipeline, FluidInterface):
         if getattr(dataset, "exact", False):
             self._taken, dataset, args, kw = exact_steps(dataset, args, kw, threads=workers == "thread")
         in_processes = workers == "process"
-        pipeline = dataset.dataset if isinstance(dataset, (Steps, StepWork)) else dataset
+        if in_processes and self._taken is None and isinstance(dataset, DataPipeline):
+            self._marks = marked(dataset, args, kw)
+            dataset = dataset if self._marks is None else Placed(dataset)
+        pipeline = dataset.dataset if isinstance(dataset, (Steps, StepWork, Placed)) else dataset
         self._mailbox = Mailbox() if in_processes and isinstance(pipeline, DataPipeline) else None
         if self._mailbox is not None:
             pipeline._report_folder = self._mailbox.folder
@@ -46,26 +53,37 @@ class WebLoader(LoaderFace, DataPipeline, FluidInterface):
         if self._taken is not None:
             self.append(self._taken)
             add_length_method(self)
+        elif self._marks is not None:
+            self.append(self._marks.items)
 
     def iterator1(self) -> Iterator[Any]:
-        if self._taken is not None:
-            self._taken.begin()
+        progress = self._taken or self._marks
+        if progress is not None:
+            progress.begin()
         return super().iterator1()
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loader is, after the latest batch that it gave: small, and fit for JSON."""
         if self._shown is not None:
             return self._shown
-        return super().state_dict() if self._taken is None else self._taken.state_dict(self.pipeline[2:])
+        if self._taken is not None:
+            return self._taken.state_dict(self.pipeline[2:])
+        if self._marks is None:
+            raise StateError(
+                "the state of this loader cannot be saved",
+                hint="worker processes, WebLoader(dataset.batched(n), batch_size=None), or exact=True make it possible",
+            )
+        check_later(self.pipeline[2:])
+        return self._marks.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next pass go on where the state was saved."""
         self._shown = None
-        if self._taken is None:
-            super().load_state_dict(state)
-        else:
-            self._taken.load_state_dict(state)
-            end_workers(self.pipeline[0])
+        progress = self._taken or self._marks
+        if progress is None:
+            raise StateError("a state cannot be loaded into this loader", hint="it cannot save one either")
+        progress.load_state_dict(state)
+        end_workers(self.pipeline[0])
 
     def items_in_a_pass(self) -> int:
         """How many items a pass over an exact dataset has, on this rank."""

@@ -154,16 +154,22 @@ class Marked:
                 mark = None
         # held weakly: a pass that is abandoned must not keep the pipeline, and a loader's worker processes
         building = Building(report, partial(type(self).invoke, weakref.proxy(self)), opened, wrap)
-        try:
-            run = Run(layout_of(self.pipeline), building)
-        except NotResumableError as exn:
-            self._run = exn.with_traceback(None)  # else it would hold the frames, and with those the pipeline
+        run = self._resumable(building)
+        if run is None:
             source = building.kept(iter(self.invoke(self.pipeline[0])))
             return building.chained(source, self.pipeline[1:], resumed=False)
-        self._run = None
         items = run.started(None if mark is None else mark.where)
         self._run = run
         return items
+
+    def _resumable(self, building: Building) -> Run | None:
+        """A pass that can be taken up again, or None; the reason is remembered."""
+        self._run = None
+        try:
+            return Run(layout_of(self.pipeline), building)
+        except NotResumableError as exn:
+            self._run = exn.with_traceback(None)  # else it would hold the frames, and with those the pipeline
+            return None
 
     def _limited(self, passes: Iterator[Any]) -> Iterator[Any]:
         """As many items as an epoch has, less those that were given before."""

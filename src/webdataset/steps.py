@@ -124,6 +124,16 @@ def end_workers(loader: Any) -> None:
         loader._iterator = None
 
 
+def check_later(stages: list[Any]) -> None:
+    """Raise if one of the stages after a loader may hold samples that the loader has given."""
+    for stage in stages:
+        if not (isinstance(stage, Stage) and stage.filter.per_sample):
+            raise StateError(
+                f"the state cannot be saved: the stage {stage!r} after the loader may hold samples",
+                hint="put it into the dataset, before the loader",
+            )
+
+
 class EachItem:
     """Applies a loader's collation to every item of a step."""
 
@@ -162,12 +172,7 @@ class Taken(PipelineStage):
 
     def state_dict(self, later: list[Any]) -> dict[str, Any]:
         """The state of a loader whose batches pass some later stages."""
-        for stage in later:
-            if not (isinstance(stage, Stage) and stage.filter.per_sample):
-                raise StateError(
-                    f"the state cannot be saved: the stage {stage!r} after the loader may hold samples",
-                    hint="put it into the dataset, before the loader",
-                )
+        check_later(later)
         return exact_state(self.dataset.program(), self.place or self.dataset.next_place())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

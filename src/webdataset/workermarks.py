@@ -5,12 +5,14 @@ A worker sends every item with its mark; the state of the loader is the latest m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from .errors import StateError
 from .iterables import TorchIterable
+from .resumable import NotResumableError, layout_of
 from .states import loader_places, loader_state
+from .threadloader import converted_as_torch
 
 
 class Placed(TorchIterable):
@@ -25,6 +27,32 @@ class Placed(TorchIterable):
     def stats(self) -> dict[str, Any]:
         """What the dataset counts."""
         return self.dataset.stats()  # type: ignore[no-any-return]
+
+
+def marked(dataset: Any, args: tuple[Any, ...], options: dict[str, Any]) -> WorkerMarks | None:
+    """What keeps the marks of a loader with these arguments; None if it batches itself, or cannot be taken up again.
+
+    The options are changed so that the loader reads items with their marks.
+    """
+    if args or options.get("batch_size", 1) is not None or options.get("sampler") is not None:
+        return None
+    try:
+        layout_of(dataset.pipeline)
+    except NotResumableError:
+        return None
+    options["collate_fn"] = EachMarked(options.get("collate_fn") or converted_as_torch)
+    return WorkerMarks(dataset, options.get("num_workers", 0))
+
+
+class EachMarked:
+    """Applies a loader's collation to an item, and leaves its mark alone."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+
+    def __call__(self, pair: tuple[Any, Any]) -> tuple[Any, Any]:
+        mark, item = pair
+        return mark, self.function(item)
 
 
 class WorkerMarks:
