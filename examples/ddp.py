@@ -50,7 +50,7 @@ def train(args):
             if step == args.steps:
                 return
         if dist.get_rank() == 0:
-            print(f"epoch {epoch}: {step} steps of {len(loader) * args.epochs}, loss {loss.item():.3f}")
+            print(f"epoch {epoch}: {step} steps of {len(loader) * args.epochs}")
 
 
 def save(checkpoint, model, optimizer, loader, step):

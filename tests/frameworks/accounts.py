@@ -53,18 +53,20 @@ def seen_in(epoch: int, ranks: list[Account]) -> Counter[int]:
 
 
 def whole_and_resumed(*, world: int = 2) -> list[dict[str, Any]]:
-    """Two epochs at once; and twice in two parts, stopped in the first epoch and in the second.
+    """Two epochs at once; and in two parts, stopped in the first epoch, in the second, and between them.
 
     The parts have other workers than the whole: that makes no difference to the order.
     """
     ranks = {"world": world}
-    stop, later = ("4", "10") if world > 1 else ("6", "18")
+    stop, later, end = ("4", "10", "7") if world > 1 else ("6", "18", "13")
     return [
         a_run("whole", "--workers", "0", **ranks),
         a_run("processes", "--workers", "2", "--steps", stop, **ranks),
         a_run("processes", "--workers", "2", "--resume", **ranks),
         a_run("none", "--workers", "0", "--steps", later, **ranks),
         a_run("none", "--workers", "0", "--resume", **ranks),
+        a_run("between", "--workers", "0", "--steps", end, "--every", end, **ranks),
+        a_run("between", "--workers", "0", "--resume", **ranks),
     ]
 
 
@@ -80,3 +82,4 @@ def check_accounts(folder: Path, *, world: int = 2) -> None:
     assert [step[1:] for step in whole[0] if step[0] == 0] != [step[1:] for step in whole[0] if step[0] == 1]
     assert accounts(folder, "processes", world) == whole
     assert accounts(folder, "none", world) == whole
+    assert accounts(folder, "between", world) == whole

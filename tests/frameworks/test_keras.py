@@ -13,5 +13,5 @@ from frameworks.accounts import check_accounts, make_shards, run_ranks, whole_an
 def test_keras_sees_every_sample_once_and_resumes_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
     make_shards(tmp_path)
     shown = run_ranks("keras_resume.py", tmp_path, whole_and_resumed(world=1))
-    assert shown.count("26 steps, 13 in an epoch") == 3
+    assert shown.count("26 steps, 13 in an epoch") == 4
     check_accounts(tmp_path, world=1)

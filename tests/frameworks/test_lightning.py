@@ -13,5 +13,5 @@ from frameworks.accounts import check_accounts, make_shards, run_ranks, whole_an
 def test_lightning_sees_every_sample_once_and_resumes_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
     make_shards(tmp_path)
     shown = run_ranks("lightning_resume.py", tmp_path, whole_and_resumed())
-    assert shown.count("14 steps, 7 in an epoch") == 6
+    assert shown.count("14 steps, 7 in an epoch") == 8
     check_accounts(tmp_path)
