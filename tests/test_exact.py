@@ -240,6 +240,16 @@ def test_a_selection_comes_once_and_every_rank_has_as_many_batches(folder):
     assert set(found) == wanted
 
 
+def test_random_samples_are_the_same_for_every_topology_and_others_in_the_next_epoch(folder):
+    def found(epoch=0, **options):
+        return {sample["__key__"] for sample in exact(folder, "one", **options).rsample(0.5, seed=3).set_epoch(epoch)}
+
+    alone = found()
+    assert 4 < len(alone) < 19
+    assert found(rank=0, world_size=2) | found(rank=1, world_size=2) == alone
+    assert found(epoch=1) != alone
+
+
 def test_a_selection_that_leaves_nothing_is_an_error(folder):
     with pytest.raises(wds.EmptyDatasetError, match="leaves no sample"):
         list(batched(exact(folder).select(lambda sample: False), 3))
@@ -462,6 +472,23 @@ def test_a_state_of_another_pipeline_is_refused(folder):
         batched(exact(folder), 3).load_state_dict({"model": 1})
     with pytest.raises(wds.StateError, match="version"):
         batched(exact(folder), 3).load_state_dict({**state, "version": 99})
+
+
+def test_epochs_of_another_length_have_no_state(folder):
+    dataset = batched(exact(folder), 3).with_epoch(4)
+    assert len(dataset) == len(list(dataset)) == 4
+    with pytest.raises(wds.StateError, match="with_epoch"):
+        dataset.state_dict()
+    loader = wds.WebLoader(batched(exact(folder), 3), batch_size=None).with_epoch(4)
+    with pytest.raises(wds.StateError, match="with_epoch"):
+        loader.state_dict()
+
+
+def test_stages_after_a_loader_that_hold_samples_have_no_state(folder):
+    loader = wds.WebLoader(batched(exact(folder), 3), batch_size=None)
+    assert loader.map(list).state_dict()["position"] == 0
+    with pytest.raises(wds.StateError, match="may hold samples"):
+        loader.unbatched().shuffle(10).state_dict()
 
 
 def test_states_of_different_batches_do_not_merge(folder):

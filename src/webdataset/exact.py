@@ -24,11 +24,12 @@ from .epochs.order import Order, Settings
 from .epochs.reading import Samples
 from .epochs.share import Cut, Share
 from .errors import EmptyDatasetError, SampleError
-from .filters import batched, bucketed, listed, shuffle, slice, unbatched, unlisted
+from .filters import batched, bucketed, listed, rsample, shuffle, slice, unbatched, unlisted
+from .filters.seeds import seed_of
 from .handlers import Handler, close, reraise_exception
 from .mix import RandomMix, RoundRobin
 from .pool import ordered_map
-from .reports import Report
+from .reports import Report, current_report
 from .stages import PipelineStage, Stage, start
 from .storage.urls import is_local
 from .tariterators import SplitName, base_plus_ext
@@ -287,9 +288,25 @@ class Program:
                     raise ValueError("an exact epoch is shuffled by its plan: give shuffle_bytes= instead of shuffle()")
             elif _is(stage, slice) or name in WHOLE_STREAM:
                 raise ValueError(f"{name} needs the whole stream of samples, which exact epochs give step by step")
+            elif _is(stage, rsample):
+                given = inspect.signature(rsample.function).bind(None, *stage.args, **stage.kw).arguments
+                kept.append(Sampled(given.get("p", 0.5), given.get("seed")))
             else:
                 kept.append(stage)
         return kept
+
+
+class Sampled(PipelineStage):
+    """What `rsample` is in exact epochs: by a random number of each sample, whatever came before it."""
+
+    def __init__(self, p: float, seed: Any = None) -> None:
+        list(rsample.function([], p))  # a wrong probability is an error at once
+        self.p = p
+        self.seed = 0 if seed is None else seed
+
+    def run(self, src: Iterable[Any]) -> Iterator[Any]:
+        epoch, below = current_report().epoch, int(self.p * (1 << 63))
+        return (sample for sample in src if seed_of(sample, epoch, self.seed) < below)
 
 
 class Run:

@@ -12,7 +12,7 @@ from .mailbox import Mailbox
 from .pipeline import DataPipeline, add_length_method
 from .processloader import process_loader
 from .reports import Report
-from .steps import Steps, StepWork, Taken, check_later, end_workers, exact_steps
+from .steps import Steps, StepWork, Taken, check_can_be_saved, end_workers, exact_steps
 from .threadloader import ThreadLoader
 from .workermarks import Placed, WorkerMarks, marked
 
@@ -66,15 +66,14 @@ class WebLoader(LoaderFace, DataPipeline, FluidInterface):
         """Where the loader is, after the latest batch that it gave: small, and fit for JSON."""
         if self._shown is not None:
             return self._shown
-        if self._taken is not None:
-            return self._taken.state_dict(self.pipeline[2:])
-        if self._marks is None:
+        progress = self._taken or self._marks
+        if progress is None:
             raise StateError(
                 "the state of this loader cannot be saved",
                 hint="worker processes, WebLoader(dataset.batched(n), batch_size=None), or exact=True make it possible",
             )
-        check_later(self.pipeline[2:])
-        return self._marks.state_dict()
+        check_can_be_saved(self, self.pipeline[2:])
+        return progress.state_dict()
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next pass go on where the state was saved."""

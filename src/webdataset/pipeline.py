@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any, Self
 
+from .errors import StateError
 from .iterables import TorchIterable, real_class
 from .mailbox import leave
 from .marks import Marked, drawn_chance
@@ -157,6 +158,7 @@ class DataPipeline(Marked, TorchIterable, PipelineStage):
 
         if not self.exact:
             return stream_state(self, mark)
+        check_one_pass(self)
         _, _, worker, workers = pytorch_worker_info()
         return exact_state(self.program(), type(self.next_place())(*mark), worker=worker, workers=workers)
 
@@ -319,6 +321,15 @@ class DataPipeline(Marked, TorchIterable, PipelineStage):
         """Leave the counts where the loader that started this worker finds them."""
         if self._report is not None:
             self.publish(self._report)
+
+
+def check_one_pass(pipeline: Any) -> None:
+    """Raise if a pipeline repeats or cuts its passes: a place of an exact epoch does not say how often it did."""
+    if pipeline.repetitions != 1 or pipeline.nsamples > 0:
+        raise StateError(
+            "the state cannot be saved: with_epoch() and repeat() change how many items there are",
+            hint="leave them out: an exact epoch has a length of its own, and a mixture one with samples=",
+        )
 
 
 def exact_length(pipeline: Any) -> int:

@@ -13,7 +13,7 @@ from .exact import Place, Run, program_of
 from .filters import batched
 from .iterables import TorchIterable
 from .passes import PassCounter
-from .pipeline import DataPipeline
+from .pipeline import DataPipeline, check_one_pass
 from .reports import Report
 from .stages import PipelineStage, Stage
 from .states import StateError, exact_place, exact_state
@@ -124,8 +124,9 @@ def end_workers(loader: Any) -> None:
         loader._iterator = None
 
 
-def check_later(stages: list[Any]) -> None:
-    """Raise if one of the stages after a loader may hold samples that the loader has given."""
+def check_can_be_saved(loader: DataPipeline, stages: list[Any]) -> None:
+    """Raise if one of the stages after a loader may hold samples that the loader has given, or if it repeats itself."""
+    check_one_pass(loader)
     for stage in stages:
         if not (isinstance(stage, Stage) and stage.filter.per_sample):
             raise StateError(
@@ -170,9 +171,8 @@ class Taken(PipelineStage):
         assert self.place is not None
         return self._items(iter(src), self.place)
 
-    def state_dict(self, later: list[Any]) -> dict[str, Any]:
-        """The state of a loader whose batches pass some later stages."""
-        check_later(later)
+    def state_dict(self) -> dict[str, Any]:
+        """The state of the loader."""
         return exact_state(self.dataset.program(), self.place or self.dataset.next_place())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
