@@ -1,0 +1,163 @@
+"""What do exact epochs cost? `python benchmarks/exact.py [--quick] [--save]`, after `./run servers` (it needs nginx).
+
+Batches of 64 undecoded samples, streamed through a shuffle buffer and as an exact epoch, in turns, each time in a fresh
+process; the best round of each counts. The data are read four times under four names, so that they do not fit into
+the memory that an exact epoch may hold. Also what the other promises come to: the time to restore a state at 90 % of an
+epoch, the memory of a plan over 100,000 shards, and the quality of the shuffle.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import data
+import network
+import sections
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+
+RUN = """
+import json, os, sys, time, webdataset as wds
+kind, urls = sys.argv[1], sys.argv[2:]
+if kind == "plain":
+    dataset = wds.WebDataset(urls, shardshuffle=100).shuffle(1000)
+else:
+    dataset = wds.WebDataset(urls, exact=True, seed=1, block_bytes=kind)
+dataset = dataset.batched(64, collation_fn=None)
+next(iter(dataset))  # what is imported or indexed at first use is so now
+wall, cpu = time.perf_counter(), sum(os.times()[:4])
+count = sum(len(batch) for batch in dataset)
+json.dump({"count": count, "wall": time.perf_counter() - wall, "cpu": sum(os.times()[:4]) - cpu}, sys.stdout)
+"""
+
+RESTORE = """
+import json, resource, sys, time
+import webdataset as wds
+from webdataset.catalogue import Catalogue, Shard
+from webdataset.exact import Place
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+wall = time.perf_counter()
+large = Catalogue([Shard(f"{i:06d}.tar", 10_000, 10**9) for i in range(100_000)])
+dataset = wds.WebDataset(large, exact=True).batched(32)
+length = len(dataset)
+made = time.perf_counter() - wall
+memory = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+urls = sys.argv[1:]
+dataset = wds.WebDataset(urls, exact=True).batched(32)
+steps = len(dataset)
+dataset.resume_at(Place(0, 0, int(0.9 * steps), base=int(0.9 * steps)))
+state = dataset.state_dict()
+fresh = wds.WebDataset(urls, exact=True).batched(32)
+wall = time.perf_counter()
+fresh.load_state_dict(state)
+loaded = time.perf_counter() - wall
+next(iter(fresh))
+json.dump({"made": made, "memory": memory, "loaded": loaded, "first": time.perf_counter() - wall, "length": length,
+           "state": len(json.dumps(state))}, sys.stdout)
+"""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the data, two rounds")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--save", action="store_true", help="write the figures into docs/benchmarks.md")
+    options = parser.parse_args()
+    if shutil.which("nginx") is None:
+        print("exact: nginx is needed; cure: ./run servers", file=sys.stderr)
+        return 2
+    sets = data.make(os.path.join(HERE, ".data"), 0.1 if options.quick else 1.0)
+    rounds = 2 if options.quick else options.rounds
+    rows: list[sections.Row] = []
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["XDG_CACHE_HOME"] = os.path.join(folder, "cache")
+        for name in ("A", "B"):
+            rows += judged(f"{name}, local files", in_turns(linked(folder, sets[name]), rounds))
+        with network.nginx(folder) as address:
+            urls = [f"{address}/{os.path.basename(path)}" for path in linked(folder, sets["A"])]
+            rows += judged("A, nginx", in_turns(urls, rounds, blocks="2MiB"))
+        rows += promises(linked(folder, sets["B"]))
+    print(sections.shown(rows))
+    if options.save:
+        words = "Batches of 64 undecoded samples, streamed with shuffle(1000), and as an exact epoch."
+        sections.save("exact", "Exact epochs", words, rows)
+    return 0 if options.quick or all(reached for *_, reached in rows) else 1
+
+
+def linked(folder: str, shards: list[str]) -> list[str]:
+    """Every shard under four names."""
+    paths = []
+    for turn in range(4):
+        for shard in shards:
+            path = os.path.join(folder, f"{turn}-{os.path.basename(shard)}")
+            if not os.path.exists(path):
+                os.symlink(os.path.abspath(shard), path)
+            paths.append(path)
+    return paths
+
+
+def in_turns(urls: list[str], rounds: int, blocks: str = "1MiB") -> dict[str, dict[str, float]]:
+    best: dict[str, dict[str, float]] = {}
+    for _ in range(rounds):
+        for name, kind in (("streamed", "plain"), ("exact", blocks)):
+            done = subprocess.run([sys.executable, "-c", RUN, kind, *urls], check=True, stdout=subprocess.PIPE)
+            figures = json.loads(done.stdout)
+            known = best.setdefault(name, figures)
+            best[name] = {what: min(figures[what], known[what]) for what in figures}
+    assert best["streamed"]["count"] == best["exact"]["count"]
+    return best
+
+
+def judged(what: str, best: dict[str, dict[str, float]]) -> list[sections.Row]:
+    count, (plain, exact) = best["exact"]["count"], (best["streamed"], best["exact"])
+    rates = "{:,.0f}/s streamed, {:,.0f}/s exact".format(count / plain["wall"], count / exact["wall"])
+    wall, cpu = exact["wall"] / plain["wall"], exact["cpu"] / plain["cpu"]
+    return [
+        (what, rates, "", True),
+        (f"{what}: time against streaming", f"{wall:.2f} times (CPU {cpu:.2f})", "<= 1.15 times", wall <= 1.15),
+    ]
+
+
+def promises(paths: list[str]) -> list[sections.Row]:
+    from webdataset.catalogue import Catalogue, Shard
+    from webdataset.plans import plan
+
+    done = subprocess.run([sys.executable, "-c", RESTORE, *paths], check=True, stdout=subprocess.PIPE)
+    told = json.loads(done.stdout)
+    integers = Catalogue([Shard(f"{i}.tar", 1000, 1_500_000) for i in range(100)])
+    photos = Catalogue([Shard(f"{i}.tar", 10_000, 1_500_000_000) for i in range(100)])
+    small = plan(integers, ranks=8, batch=32, shuffle_bytes="64MiB").shuffle_quality()
+    large = plan(photos, ranks=8, batch=32, shuffle_bytes="1GiB").shuffle_quality()
+    return [
+        (
+            "restoring at 90 %: state loaded, first batch there",
+            f"{told['loaded']:.3f} s, {told['first']:.2f} s",
+            "< 1 s",
+            told["first"] < 1,
+        ),
+        ("its state", f"{told['state']} bytes", "< 64 KB", told["state"] < 65536),
+        (
+            "length of 100,000 shards",
+            f"{told['made']:.2f} s, {told['memory'] / 1e6:.0f} MB",
+            "< 1 s, 200 MB",
+            told["made"] < 1 and told["memory"] < 2e8,
+        ),
+        quality("100 shards of sorted integers (150 MB), 64 MiB", small),
+        quality("100 shards of photos (150 GB), 1 GiB", large),
+    ]
+
+
+def quality(what: str, found: tuple[float, float]) -> sections.Row:
+    distance, same_shard = found
+    good = all(abs(figure - 1) <= 0.1 for figure in found)
+    return f"shuffle of {what}", f"{distance:.2f} distance, {same_shard:.2f} same-shard pairs", "within 10 %", good
+
+
+if __name__ == "__main__":
+    sys.exit(main())
