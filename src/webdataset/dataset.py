@@ -14,27 +14,25 @@ import os
 import random
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from . import shardlists, tariterators
-from .access import SampleReader
 from .cache import FileCache
-from .catalogue import Catalogue
-from .epochs.order import Settings
 from .errors import EmptyDatasetError
-from .exact import ExactShards
 from .filters import reraise_exception
 from .fluid import FluidInterface, FluidWrapper, Processor
 from .handlers import Handler, ignore_and_continue, ignore_and_stop, warn_and_continue, warn_and_stop
-from .indexing import catalogue_of
 from .loader import WebLoader
 from .pipeline import DataPipeline, add_length_method
 from .settings import settings
 from .stages import PipelineStage
 from .tariterators import SplitName, base_plus_ext, group_by_keys, tar_file_expander, tarfile_samples
-from .units import number_of_bytes
 from .version1 import Version1
 from .workers import pytorch_worker_info
+
+if TYPE_CHECKING:
+    from .access import SampleReader
+    from .catalogue import Catalogue
 
 __all__ = [
     "Composable",
@@ -72,6 +70,8 @@ class WebDataset(DataPipeline, FluidInterface):
     - `resampled=True`: an endless stream of shards drawn with replacement
     - `nodesplitter`, `workersplitter`: which shards are this node's and this worker's
     - `handler`: what to do with a shard that fails; `strict=True`: no skips, and warnings are errors
+    - `exact=True`: every sample once per epoch on any number of ranks and workers, a known length, samples by number;
+      with `seed`, `shuffle_bytes`, `block_bytes`, `lanes`, `remainder` ("pad", "drop", "uneven"), `rank`, `world_size`
     - `cache_dir`: keep shards on this machine; `proxy`: the web proxy to go through, if not the environment's
 
     >>> with_labels = WebDataset("tests/data/digits.tar").decode("l8").to_tuple("png", "cls")
@@ -113,19 +113,18 @@ class WebDataset(DataPipeline, FluidInterface):
         version1 = Version1.from_arguments(older)
         handler = version1.handler(handler)
         self.strict = strict
-        self._keys = keys
         self._reader: SampleReader | None = None
         if exact:
             if resampled:
                 raise ValueError("resampled=True draws shards with replacement: it does not go with exact=True")
+            from .exact import exact_shards
+
             # all ranks must agree on the seed, so it is not drawn at random
             self.seed = seed if seed is not None else settings.seed or 0
-            plan = Settings(self.seed, number_of_bytes(shuffle_bytes), number_of_bytes(block_bytes), lanes)
             copies = _cache(cache_dir, cache_size, url_to_name, verbose, handler, proxy)
-            local_copy = copies[0].get_file if copies else None
-            source = ExactShards(
-                catalogue_of(urls, keys=keys, local_copy=local_copy),
-                settings=plan,
+            source = exact_shards(
+                urls,
+                order=(self.seed, shuffle_bytes, block_bytes, lanes),
                 remainder=remainder,
                 rank=rank,
                 world_size=world_size,
@@ -134,7 +133,7 @@ class WebDataset(DataPipeline, FluidInterface):
                 select_files=select_files,
                 rename_files=rename_files,
                 proxy=proxy,
-                local_copy=local_copy,
+                local_copy=copies[0].get_file if copies else None,
             )
             self.pipeline = [source, *version1.stages()]
             version1.apply_lengths(self, repeat)
@@ -159,24 +158,24 @@ class WebDataset(DataPipeline, FluidInterface):
         version1.apply_lengths(self, repeat)
 
     def __getitem__(self, which: int | str | builtins.slice) -> Any:
-        """A sample by number or by key, or a list of samples for a slice: read by ranges, as the shards hold it.
+        """A sample of an exact dataset by number or by key, or a list of samples for a slice.
 
-        The stages of the pipeline are not applied. Shards that have no index get one in the cache folder.
+        Samples are read by ranges, and are as the shards hold them: the stages of the pipeline are not applied.
         """
         if self._reader is None:
+            from .access import SampleReader
+
             self._reader = SampleReader(self.catalogue)
         return self._reader[which]
 
     @functools.cached_property
     def catalogue(self) -> Catalogue:
-        """The shards, with the number of samples in each and their indices."""
-        source = self.pipeline[0] if self.pipeline else None
-        if isinstance(source, ExactShards):
-            found: Catalogue = source.catalogue
-            return found
-        if not isinstance(source, shardlists.SimpleShardList):
-            raise TypeError("samples can be read by number only from a list of shards")
-        return catalogue_of(source.urls, keys=self._keys)
+        """The shards of an exact dataset, with the number of samples in each and their indices."""
+        source: Any = self.pipeline[0] if self.pipeline else None
+        if not getattr(source, "exact", False):
+            name = type(self).__name__
+            raise TypeError(f"a streamed {name!r} object is not subscriptable: {name}(..., exact=True) is, by an index")
+        return source.catalogue  # type: ignore[no-any-return]
 
     def plan(self, **options: Any) -> Any:
         """What an epoch of this exact dataset will be, without reading data: see `webdataset.plan`."""

@@ -27,12 +27,14 @@ from .errors import EmptyDatasetError, SampleError
 from .filters import batched, bucketed, listed, rsample, shuffle, slice, unbatched, unlisted
 from .filters.seeds import seed_of
 from .handlers import Handler, close, reraise_exception
+from .indexing import catalogue_of
 from .mix import RandomMix, RoundRobin
 from .pool import ordered_map
 from .reports import Report, current_report
 from .stages import PipelineStage, Stage, start
 from .storage.urls import is_local
 from .tariterators import SplitName, base_plus_ext
+from .units import number_of_bytes
 from .workers import pytorch_worker_info
 
 READERS = 4
@@ -109,6 +111,21 @@ class ExactShards(PipelineStage):
     def __getstate__(self) -> dict[str, Any]:
         """For another process: with the rank of this one, which a process that is spawned could not tell."""
         return {**self.__dict__, "_given": self.rank_and_world()}
+
+
+def exact_shards(
+    urls: Any,
+    *,
+    order: tuple[Any, int | str, int | str, int],
+    keys: SplitName = base_plus_ext,
+    local_copy: Callable[[str], str] | None = None,
+    **options: Any,
+) -> ExactShards:
+    """The source for these urls, with the index of each shard; `order` is seed, shuffle_bytes, block_bytes, lanes."""
+    seed, shuffle_bytes, block_bytes, lanes = order
+    settings = Settings(seed, number_of_bytes(shuffle_bytes), number_of_bytes(block_bytes), lanes).checked()
+    catalogue = catalogue_of(urls, keys=keys, local_copy=local_copy)
+    return ExactShards(catalogue, settings=settings, keys=keys, local_copy=local_copy, **options)
 
 
 class Source(NamedTuple):

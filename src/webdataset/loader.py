@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from .errors import StateError
 from .fluid import FluidInterface
@@ -12,9 +12,11 @@ from .mailbox import Mailbox
 from .pipeline import DataPipeline, add_length_method
 from .processloader import process_loader
 from .reports import Report
-from .steps import Steps, StepWork, Taken, check_can_be_saved, end_workers, exact_steps
 from .threadloader import ThreadLoader
-from .workermarks import Placed, WorkerMarks, marked
+
+if TYPE_CHECKING:
+    from .steps import Taken
+    from .workermarks import WorkerMarks
 
 
 class WebLoader(LoaderFace, DataPipeline, FluidInterface):
@@ -36,13 +38,18 @@ class WebLoader(LoaderFace, DataPipeline, FluidInterface):
     def __init__(self, dataset: Any, *args: Any, workers: str = "process", **kw: Any) -> None:
         if workers not in ("process", "thread"):
             raise ValueError(f'workers must be "process" or "thread", got {workers!r}')
-        if getattr(dataset, "exact", False):
-            self._taken, dataset, args, kw = exact_steps(dataset, args, kw, threads=workers == "thread")
         in_processes = workers == "process"
-        if in_processes and self._taken is None and isinstance(dataset, DataPipeline):
+        pipeline = dataset
+        if getattr(dataset, "exact", False):
+            from .steps import exact_steps
+
+            self._taken, dataset, args, kw = exact_steps(dataset, args, kw, threads=not in_processes)
+            pipeline = dataset.dataset
+        elif in_processes and isinstance(dataset, DataPipeline):
+            from .workermarks import Placed, marked
+
             self._marks = marked(dataset, args, kw)
             dataset = dataset if self._marks is None else Placed(dataset)
-        pipeline = dataset.dataset if isinstance(dataset, (Steps, StepWork, Placed)) else dataset
         self._mailbox = Mailbox() if in_processes and isinstance(pipeline, DataPipeline) else None
         if self._mailbox is not None:
             pipeline._report_folder = self._mailbox.folder
@@ -72,6 +79,8 @@ class WebLoader(LoaderFace, DataPipeline, FluidInterface):
                 "the state of this loader cannot be saved",
                 hint="worker processes, WebLoader(dataset.batched(n), batch_size=None), or exact=True make it possible",
             )
+        from .steps import check_can_be_saved
+
         check_can_be_saved(self, self.pipeline[2:])
         return progress.state_dict()
 
@@ -81,6 +90,8 @@ class WebLoader(LoaderFace, DataPipeline, FluidInterface):
         progress = self._taken or self._marks
         if progress is None:
             raise StateError("a state cannot be loaded into this loader", hint="it cannot save one either")
+        from .steps import end_workers
+
         progress.load_state_dict(state)
         end_workers(self.pipeline[0])
 
@@ -96,7 +107,7 @@ class WebLoader(LoaderFace, DataPipeline, FluidInterface):
         if self._mailbox is not None and loader.num_workers > 0:
             for report in self._mailbox.reports():
                 total.add(report)
-        if self._mailbox is not None and (loader.num_workers == 0 or isinstance(loader.dataset, StepWork)):
+        if self._mailbox is not None and (loader.num_workers == 0 or getattr(loader.dataset, "read_by_loader", False)):
             total.add(loader.dataset.stats())
         return total.as_dict()
 

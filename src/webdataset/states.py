@@ -7,10 +7,12 @@ difference.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .errors import StateError
-from .exact import Place, Program
+
+if TYPE_CHECKING:
+    from .exact import Place, Program
 
 __all__ = [
     "StateError",
@@ -48,6 +50,8 @@ def exact_state(program: Program, place: Place, *, worker: int = 0, workers: int
 
 def exact_place(program: Program, state: dict[str, Any], *, workers: int = 1) -> Place:
     """The place at which to go on; a StateError if the state is another dataset's."""
+    from .exact import Place
+
     check_fits(state, "exact", program.described())
     world = program.sources[0].shards.rank_and_world()[1]
     saved = state["topology"]

@@ -54,6 +54,8 @@ class ReadSteps:
 class StepWork:
     """What the workers do then: `work[step]` makes the items of a step."""
 
+    read_by_loader = True
+
     def __init__(self, dataset: DataPipeline) -> None:
         self.dataset = dataset
         self.epoch = PassCounter()
