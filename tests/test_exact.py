@@ -584,6 +584,18 @@ def test_options_that_do_not_go_together(folder):
         exact(folder, shuffle_bytes="lots")
 
 
+def test_shards_are_named_in_all_the_usual_ways(folder, tmp_path):
+    for path in urls(folder):
+        (tmp_path / os.path.basename(path)).symlink_to(path)
+    ways = [str(tmp_path) + "/", tmp_path, f"{folder}/uneven-{{000000..000002}}.tar", f"{folder}/uneven-*.tar"]
+    ways += [Path(urls(folder)[0]), wds.SimpleShardList(urls(folder)), wds.index(urls(folder))]
+    assert [len(wds.WebDataset(way, exact=True)) for way in ways] == [20, 20, 20, 20, 7, 20, 20]
+    with pytest.raises(TypeError, match="need a list of shards"):
+        wds.WebDataset(wds.ResampledShards(urls(folder)), exact=True)
+    with pytest.raises(wds.MissingShardError):
+        wds.WebDataset(str(tmp_path / "nowhere.tar"), exact=True)
+
+
 def test_too_few_samples_for_whole_batches_is_said(folder):
     with pytest.raises(wds.EmptyDatasetError, match="too few for a batch of 30"):
         list(batched(exact(folder, remainder="drop"), 30, partial=False))

@@ -123,7 +123,7 @@ class WebDataset(DataPipeline, FluidInterface):
             self.seed = seed if seed is not None else settings.seed or 0
             copies = _cache(cache_dir, cache_size, url_to_name, verbose, handler, proxy)
             source = exact_shards(
-                urls,
+                _listed(urls),
                 order=(self.seed, shuffle_bytes, block_bytes, lanes),
                 remainder=remainder,
                 rank=rank,
@@ -330,6 +330,19 @@ def _source(urls: Any, *, resampled: bool, mode: str | None, seed: int | None) -
     if resampled:
         return shardlists.ResampledShards(urls, seed=seed or 0, deterministic=seed is not None)
     return shardlists.SimpleShardList(urls)
+
+
+def _listed(urls: Any) -> Any:
+    """The shards of an exact dataset as a string, a list or a catalogue."""
+    if isinstance(urls, os.PathLike):
+        urls = os.fspath(urls)
+    if isinstance(urls, str):
+        return shards_in(urls) if os.path.isdir(urls) else urls
+    if isinstance(urls, shardlists.SimpleShardList):
+        return list(urls.urls)
+    if isinstance(urls, dict) or (_lists_shards_itself(urls) and not hasattr(urls, "counts")):
+        raise TypeError(f"exact epochs need a list of shards, not a {type(urls).__name__}")
+    return urls
 
 
 def shards_in(folder: str) -> list[str]:
