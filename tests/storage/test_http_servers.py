@@ -270,7 +270,7 @@ def test_a_connection_that_turns_out_to_be_slow_gets_help(nginx, big):
             return proxy.connections, time.monotonic() - start
 
     connections, helped = seconds()
-    assert connections == 4
+    assert connections > 1
     assert helped < 0.8 * seconds(connections=1)[1]
 
 
