@@ -132,7 +132,7 @@ def promises(paths: list[str]) -> list[sections.Row]:
     told = json.loads(done.stdout)
     integers = Catalogue([Shard(f"{i}.tar", 1000, 1_500_000) for i in range(100)])
     photos = Catalogue([Shard(f"{i}.tar", 10_000, 1_500_000_000) for i in range(100)])
-    small = plan(integers, ranks=8, batch=32, shuffle_bytes="64MiB").shuffle_quality()
+    small = plan(integers, ranks=8, batch=32, shuffle_bytes="256MiB").shuffle_quality()
     large = plan(photos, ranks=8, batch=32, shuffle_bytes="1GiB").shuffle_quality()
     return [
         (
@@ -148,7 +148,7 @@ def promises(paths: list[str]) -> list[sections.Row]:
             "< 1 s, 200 MB",
             told["made"] < 1 and told["memory"] < 2e8,
         ),
-        quality("100 shards of sorted integers (150 MB), 64 MiB", small),
+        quality("100 shards of sorted integers (150 MB), 256 MiB", small),
         quality("100 shards of photos (150 GB), 1 GiB", large),
     ]
 

@@ -87,8 +87,9 @@ def test_a_hundred_sorted_shards_are_shuffled_as_well_as_by_a_permutation():
     from webdataset.plans import plan
 
     shards = Catalogue([Shard(f"{number}.tar", 1000, 1_500_000) for number in range(100)])
-    for budget in ("64MiB", "256MiB"):
-        quality = plan(shards, ranks=8, batch=32, shuffle_bytes=budget).shuffle_quality()
+    large = Catalogue([Shard(f"{number}.tar", 10_000, 1_500_000_000) for number in range(100)])
+    for data, budget in ((shards, "256MiB"), (large, "1GiB")):
+        quality = plan(data, ranks=8, batch=32, shuffle_bytes=budget).shuffle_quality()
         assert quality.distance == pytest.approx(1, abs=0.1)
         assert quality.same_shard == pytest.approx(1, abs=0.1)
     # and the figure tells a bad shuffle from a good one

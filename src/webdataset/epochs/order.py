@@ -21,8 +21,9 @@ BLOCK_BYTES = 1 << 20
 SHUFFLE_BYTES = 256 << 20
 MAX_BLOCKS = 1 << 20
 """Of a larger dataset the blocks become larger: their order is held in memory."""
-BLOCKS_PER_LANE = 32
-"""Of a smaller dataset the blocks become smaller, down to one sample, so that there is something to shuffle."""
+BLOCKS_PER_LANE, SMALL_BLOCKS_PER_LANE = 4, 32
+"""Of a smaller dataset the blocks become smaller, down to one sample, so that there is something to shuffle: much
+smaller where all fits into memory, since reading does not go by blocks then."""
 _FIRST_WINDOWS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
 """Where a lane's first windows end, in windows: small, so that the first batch need not wait for whole ones."""
 
@@ -193,7 +194,8 @@ class Order:
         bytes_in_all = int(self.sizes[self.counts > 0].sum())
         size = self.settings.block_bytes
         if self.shuffled:
-            size = min(size, bytes_in_all // (BLOCKS_PER_LANE * self.lanes))
+            each = SMALL_BLOCKS_PER_LANE if self.fits else BLOCKS_PER_LANE
+            size = min(size, bytes_in_all // (each * self.lanes))
         size = max(size, bytes_in_all // MAX_BLOCKS, 1)
         blocks = np.minimum(np.maximum((self.sizes + size // 2) // size, 1), self.counts)
         self._blocks = blocks
