@@ -511,7 +511,7 @@ def test_restoring_reads_no_more_than_a_window(tmp_path):
         paths.append(str(tmp_path / f"{shard}.tar"))
         with open(paths[-1], "wb") as file:
             file.write(tar_bytes([(f"{shard}-{i:05d}.bin", bytes(1000)) for i in range(2000)]))
-    options = {"exact": True, "shuffle_bytes": "1MiB", "block_bytes": "64KiB"}
+    options = {"exact": True, "shuffle_bytes": "1MiB", "block_bytes": "64KiB", "lanes": 8}
 
     def make():
         return wds.WebDataset(paths, **options).to_tuple("__key__").batched(100)
