@@ -169,7 +169,8 @@ def test_a_part_that_breaks_is_taken_up_where_it_broke(nginx, address, fault):
         with RangeReader(proxy.url("/broken.tar"), read_timeout=0.3, **QUICK) as reader:
             assert reader.read(500_000, 1_500_000) == DATA[500_000:1_500_000]
         assert proxy.connections == 3
-        assert proxy.passed < 1_010_000
+        # a reset may lose what had arrived and was not yet read
+        assert proxy.passed < 1_210_000
     assert report.as_dict()["bytes_read"] == 1_000_000
     assert report.as_dict()["shards_retried"] == 1
 
