@@ -142,7 +142,7 @@ def test_a_reader_can_be_pickled_and_forked(make_shards):
 
 
 def test_threads_share_a_reader(make_shards, monkeypatch):
-    monkeypatch.setattr("webdataset.access.OPEN_SHARDS", 2)
+    monkeypatch.setattr("webdataset.openshards.OPEN_SHARDS", 2)
     shards = make_shards(8, samples=10)
     wrong = []
     with SampleReader(wds.index(shards)) as samples:
@@ -164,7 +164,7 @@ def test_threads_share_a_reader(make_shards, monkeypatch):
 
 
 def test_open_files_are_bounded_and_closed(make_shards, monkeypatch):
-    monkeypatch.setattr("webdataset.access.OPEN_SHARDS", 3)
+    monkeypatch.setattr("webdataset.openshards.OPEN_SHARDS", 3)
     shards = make_shards(10, samples=2)
     before = len(os.listdir("/proc/self/fd"))
     with SampleReader(wds.index(shards)) as samples:

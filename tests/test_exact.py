@@ -279,6 +279,16 @@ def test_a_mixture_of_exact_datasets_is_exact(folder):
     assert keys(loader) == alone
 
 
+def test_the_stages_of_mixed_datasets_keep_to_the_plan(folder):
+    def mixture():
+        datasets = [exact(folder, name).shuffle(100).rsample(0.8, seed=2) for name in ("uneven", "equal")]
+        return [sample["__key__"] for sample in wds.RandomMix(datasets, longest=True, seed=1)]
+
+    assert mixture() == mixture()
+    with pytest.raises(ValueError, match="after the mixture"):
+        list(wds.RandomMix([exact(folder).batched(3), exact(folder).batched(3)]))
+
+
 def test_a_mixture_by_turns(folder):
     datasets = [exact(folder, name) for name in ("uneven", "equal")]
     found = [sample["__key__"][:2] for sample in wds.RoundRobin(datasets)]
@@ -569,6 +579,7 @@ def test_the_output_of_a_command_is_read_from_its_copy(tmp_path):
     path.write_bytes(tar_bytes([(f"{i}.cls", b"1") for i in range(10)]))
     dataset = wds.WebDataset(f"pipe:cat {path}", exact=True, cache_dir=str(tmp_path / "cache"))
     assert len(list(dataset)) == 10
+    assert dataset[3]["__key__"] == "3"
 
 
 def test_options_that_do_not_go_together(folder):

@@ -9,7 +9,6 @@ Programs written for older versions construct it their way: version 1's argument
 from __future__ import annotations
 
 import builtins
-import functools
 import os
 import random
 import warnings
@@ -117,27 +116,14 @@ class WebDataset(DataPipeline, FluidInterface):
         if exact:
             if resampled:
                 raise ValueError("resampled=True draws shards with replacement: it does not go with exact=True")
-            from .exact import exact_shards
-
             # all ranks must agree on the seed, so it is not drawn at random
             self.seed = seed if seed is not None else settings.seed or 0
+            plan = (self.seed, shuffle_bytes, block_bytes, lanes)
+            reading = {"keys": keys, "select_files": select_files, "rename_files": rename_files, "proxy": proxy}
+            share = {"remainder": remainder, "rank": rank, "world_size": world_size}
             copies = _cache(cache_dir, cache_size, url_to_name, verbose, handler, proxy)
-            source = exact_shards(
-                _listed(urls),
-                order=(self.seed, shuffle_bytes, block_bytes, lanes),
-                remainder=remainder,
-                rank=rank,
-                world_size=world_size,
-                handler=handler,
-                keys=keys,
-                select_files=select_files,
-                rename_files=rename_files,
-                proxy=proxy,
-                local_copy=copies[0].get_file if copies else None,
-            )
-            self.pipeline = [source, *version1.stages()]
-            version1.apply_lengths(self, repeat)
-            add_length_method(self)
+            self.pipeline = [_exact_source(urls, plan, copies, handler=handler, **reading, **share)]
+            self._add_version1(version1, repeat)
             return
         self.seed = _seed(seed, detshuffle)
         source = _source(urls, resampled=resampled, mode=mode, seed=seed)
@@ -154,8 +140,14 @@ class WebDataset(DataPipeline, FluidInterface):
         self.pipeline = [source, *filter(None, splitters), *order, *cache, reader]
         if empty_check:
             self.pipeline.append(_checked)
+        self._add_version1(version1, repeat)
+
+    def _add_version1(self, version1: Version1, repeat: bool) -> None:
+        """Add the stages and lengths that the first versions' arguments ask for."""
         self.pipeline.extend(version1.stages())
         version1.apply_lengths(self, repeat)
+        if self.exact:
+            add_length_method(self)
 
     def __getitem__(self, which: int | str | builtins.slice) -> Any:
         """A sample of an exact dataset by number or by key, or a list of samples for a slice.
@@ -163,19 +155,20 @@ class WebDataset(DataPipeline, FluidInterface):
         Samples are read by ranges, and are as the shards hold them: the stages of the pipeline are not applied.
         """
         if self._reader is None:
-            from .access import SampleReader
-
-            self._reader = SampleReader(self.catalogue)
+            self._reader = self._exact().by_number()
         return self._reader[which]
 
-    @functools.cached_property
+    @property
     def catalogue(self) -> Catalogue:
         """The shards of an exact dataset, with the number of samples in each and their indices."""
-        source: Any = self.pipeline[0] if self.pipeline else None
-        if not getattr(source, "exact", False):
-            name = type(self).__name__
-            raise TypeError(f"a streamed {name!r} object is not subscriptable: {name}(..., exact=True) is, by an index")
-        return source.catalogue  # type: ignore[no-any-return]
+        return self._exact().catalogue  # type: ignore[no-any-return]
+
+    def _exact(self) -> Any:
+        source = self.pipeline[0] if self.pipeline else None
+        if getattr(source, "exact", False):
+            return source
+        name = type(self).__name__
+        raise TypeError(f"a streamed {name!r} object is not subscriptable: {name}(..., exact=True) is, by an index")
 
     def plan(self, **options: Any) -> Any:
         """What an epoch of this exact dataset will be, without reading data: see `webdataset.plan`."""
@@ -330,6 +323,13 @@ def _source(urls: Any, *, resampled: bool, mode: str | None, seed: int | None) -
     if resampled:
         return shardlists.ResampledShards(urls, seed=seed or 0, deterministic=seed is not None)
     return shardlists.SimpleShardList(urls)
+
+
+def _exact_source(urls: Any, order: Any, copies: list[FileCache], **options: Any) -> Any:
+    """The source of exact epochs, which only datasets that have them import."""
+    from .exact import exact_shards
+
+    return exact_shards(_listed(urls), order=order, local_copy=copies[0].get_file if copies else None, **options)
 
 
 def _listed(urls: Any) -> Any:

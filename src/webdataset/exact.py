@@ -7,31 +7,28 @@ where a run stopped is said by a number.
 
 from __future__ import annotations
 
-import inspect
-import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
-from math import lcm
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from .epochs.buckets import Bucketing, BucketShare
+from .access import SampleReader
+from .epochs.buckets import BucketShare
 from .epochs.feed import MISSING, Drawn, Feed
 from .epochs.mixed import Mixed, Mixing, Part
 from .epochs.numbers import Array
 from .epochs.order import Order, Settings
-from .epochs.reading import Samples
+from .epochs.reading import Samples, open_shard
 from .epochs.share import Cut, Share
 from .errors import EmptyDatasetError, SampleError
-from .filters import batched, bucketed, listed, rsample, shuffle, slice, unbatched, unlisted
-from .filters.seeds import seed_of
+from .exactstages import Batches, batches_of, bucketing_of, described, kept_stages
 from .handlers import Handler, close, reraise_exception
 from .indexing import catalogue_of
 from .mix import RandomMix, RoundRobin
 from .pool import ordered_map
-from .reports import Report, current_report
-from .stages import PipelineStage, Stage, start
+from .reports import Report
+from .stages import PipelineStage, start
 from .storage.urls import is_local
 from .tariterators import SplitName, base_plus_ext
 from .units import number_of_bytes
@@ -95,6 +92,10 @@ class ExactShards(PipelineStage):
         """What reads the samples by their numbers."""
         return Samples(self.catalogue, report=report, **self._reading)
 
+    def by_number(self) -> SampleReader:
+        """What gives single samples by their numbers and keys."""
+        return SampleReader(self.catalogue, open_range=self._open)
+
     @property
     def is_near(self) -> bool:
         """Whether the shards are files of this machine."""
@@ -107,6 +108,10 @@ class ExactShards(PipelineStage):
     def _order(self, epoch: Any, lane_lengths: list[int] | None) -> Order:
         catalogue, settings = self.catalogue, self.settings
         return Order(catalogue.counts, catalogue.sizes, epoch=epoch, settings=settings, lane_lengths=lane_lengths)
+
+    def _open(self, url: str) -> Any:
+        local_copy = self._reading["local_copy"]
+        return open_shard(url if local_copy is None else local_copy(url), self._reading["proxy"])
 
     def __getstate__(self) -> dict[str, Any]:
         """For another process: with the rank of this one, which a process that is spawned could not tell."""
@@ -161,26 +166,24 @@ class Program:
     def __init__(
         self, sources: Sequence[Source], stages: Sequence[Any], mixing: Mixing | None = None, *, group: int = GROUP
     ) -> None:
-        self.sources = sources
-        self.mixing = mixing
         first = sources[0].shards
-        self.shuffles = first.settings.shuffle_bytes > 0
-        for source in sources:
-            sizes = _batches(self._kept(source.stages))
-            if sizes.size > 1 or sizes.batches:
-                raise ValueError("datasets are mixed sample by sample: put batched() after the mixture, not before")
-        self.stages = self._kept(stages)
-        self.bucketing, self.stages = _bucketing(self.stages)
-        self._batches = _batches(self.stages)
+        shuffled = first.settings.shuffle_bytes > 0
+        self.mixing = mixing
+        self.sources = [one._replace(stages=kept_stages(one.stages, shuffled=shuffled)) for one in sources]
+        if any(batches_of(source.stages).size > 1 for source in self.sources):
+            raise ValueError("datasets are mixed sample by sample: put batched() after the mixture, not before")
+        self.stages = kept_stages(stages, shuffled=shuffled)
+        self.bucketing, self.stages = bucketing_of(self.stages)
+        self.batches = batches_of(self.stages)
         if self.bucketing is not None:
             size = self.bucketing.batchsize
-            self._batches = _Batches(size, size, False, True)
-        whole = self._batches.whole
+            self.batches = Batches(size, size, False, True)
+        whole = self.batches.whole
         if whole and first.remainder == "uneven":
             raise ValueError('remainder="uneven" gives smaller batches at the end: it does not go with partial=False')
-        if not self._batches.batches and self._batches.size == 1:
-            self._batches = _Batches(group, 1, False, False)
-        self.cut = Cut(self._batches.size, whole, first.remainder, self._batches.batches)
+        if not self.batches.batches and self.batches.size == 1:
+            self.batches = Batches(group, 1, False, False)
+        self.cut = Cut(self.batches.size, whole, first.remainder, self.batches.batches)
 
     # -- how much --------------------------------------------------------------------------------
 
@@ -214,7 +217,7 @@ class Program:
     def length(self) -> int:
         """How many items an epoch has on this rank."""
         share = self.share(self.epoch(0))
-        each = self._batches
+        each = self.batches
         if each.per_step == 1:
             return share.steps
         if not share.steps:
@@ -254,7 +257,7 @@ class Program:
 
     def taken_apart(self, at: Place, items: list[Any], skipped: int) -> Iterator[tuple[Place, Any]]:
         """The items of a step from some number on, each with the place after it."""
-        even = len(items) == self._batches.per_step
+        even = len(items) == self.batches.per_step
         for number, item in enumerate(items[skipped:], skipped + 1):
             last = number == len(items)
             yield at._replace(step=at.step + last, skip=0 if last else number, even=last or even), item
@@ -265,7 +268,7 @@ class Program:
         share = self.share(epoch, place.start)
         turns = share.span(place.step)[0] if place.step < share.steps else share.count
         if place.even:
-            turns += place.skip * self._batches.item
+            turns += place.skip * self.batches.item
         return min(place.start + turns * share.world, epoch.total)
 
     def described(self) -> dict[str, Any]:
@@ -274,8 +277,8 @@ class Program:
             "sources": [source.shards.described() | {"repeats": source.repeats} for source in self.sources],
             "bucketing": None if self.bucketing is None else dict(self.bucketing._replace(batchsize=0)._asdict()),
             "mixing": None if self.mixing is None else dict(self.mixing._asdict()),
-            "stages": [_name(stage) for source in self.sources for stage in source.stages]
-            + [_name(stage) for stage in self.stages],
+            "stages": [described(stage) for source in self.sources for stage in source.stages]
+            + [described(stage) for stage in self.stages],
         }
 
     def _lengths(self, epoch: Mixed, field: str, positions: Array) -> Array:
@@ -294,36 +297,6 @@ class Program:
                 raise SampleError("a sample has no such field to be bucketed by", url=url, field=field)
             lengths[here] = found
         return lengths
-
-    def _kept(self, stages: Iterable[Any]) -> list[Any]:
-        """The stages that are run: the plan shuffles already; what needs the whole stream cannot be."""
-        kept = []
-        for stage in stages:
-            name = _name(stage)
-            if _is(stage, shuffle) or name == "detshuffle":
-                if not self.shuffles:
-                    raise ValueError("an exact epoch is shuffled by its plan: give shuffle_bytes= instead of shuffle()")
-            elif _is(stage, slice) or name in WHOLE_STREAM:
-                raise ValueError(f"{name} needs the whole stream of samples, which exact epochs give step by step")
-            elif _is(stage, rsample):
-                given = inspect.signature(rsample.function).bind(None, *stage.args, **stage.kw).arguments
-                kept.append(Sampled(given.get("p", 0.5), given.get("seed")))
-            else:
-                kept.append(stage)
-        return kept
-
-
-class Sampled(PipelineStage):
-    """What `rsample` is in exact epochs: by a random number of each sample, whatever came before it."""
-
-    def __init__(self, p: float, seed: Any = None) -> None:
-        list(rsample.function([], p))  # a wrong probability is an error at once
-        self.p = p
-        self.seed = 0 if seed is None else seed
-
-    def run(self, src: Iterable[Any]) -> Iterator[Any]:
-        epoch, below = current_report().epoch, int(self.p * (1 << 63))
-        return (sample for sample in src if seed_of(sample, epoch, self.seed) < below)
 
 
 class Run:
@@ -368,9 +341,6 @@ class Run:
         """Close the shards."""
         for one in self._samples:
             one.close()
-
-
-WHOLE_STREAM = ("Cached", "LMDBCached", "DBCache")
 
 
 def program_of(stages: Sequence[Any], *, group: int = GROUP) -> Program | None:
@@ -429,7 +399,7 @@ class _Work:
             ]
         with report.in_force():
             items = self._items(drawn)
-            if not items and self._program._batches.batches and any(sample is not MISSING for _, sample in drawn):
+            if not items and self._program.batches.batches and any(sample is not MISSING for _, sample in drawn):
                 items = self._refilled(step, report)
         return step, items, {**report.counts, "reasons": dict(report.reasons)}
 
@@ -460,76 +430,6 @@ class _Work:
                 report.count("samples_repeated")
                 return items
         raise EmptyDatasetError("the pipeline leaves no sample of the dataset", hint="look at what select() drops")
-
-
-class _Batches(NamedTuple):
-    """How a pipeline's batches follow from its samples."""
-
-    size: int
-    """Samples after which all stages come out even."""
-    item: int
-    """Samples in an item that the pipeline gives."""
-    whole: bool
-    """Whether some stage gives whole batches only."""
-    batches: bool
-
-    @property
-    def per_step(self) -> int:
-        return self.size // self.item
-
-
-def _batches(stages: Sequence[Any]) -> _Batches:
-    sizes, levels, whole = [1], [1], False
-    for stage in stages:
-        if _is(stage, batched) or _is(stage, listed):
-            given = inspect.signature(stage.filter.function).bind(None, *stage.args, **stage.kw)
-            given.apply_defaults()
-            levels.append(levels[-1] * int(given.arguments["batchsize"]))
-            sizes.append(levels[-1])
-            whole = whole or not given.arguments["partial"]
-        elif (_is(stage, unbatched) or _is(stage, unlisted)) and len(levels) > 1:
-            levels.pop()
-    return _Batches(lcm(*sizes), levels[-1], whole, len(levels) > 1)
-
-
-def _bucketing(stages: list[Any]) -> tuple[Bucketing | None, list[Any]]:
-    """How batches are made by length, if they are; the stage itself is left to collate what it is given."""
-    places = [place for place, stage in enumerate(stages) if _is(stage, bucketed)]
-    if not places:
-        return None, stages
-    if len(places) > 1 or _batches(stages).size > 1 or any(_is(stage, unbatched) for stage in stages):
-        raise ValueError("bucketed() makes the batches: in exact epochs no other stage does, nor takes them apart")
-    given = inspect.signature(bucketed.function).bind(None, *stages[places[0]].args, **stages[places[0]].kw)
-    given.apply_defaults()
-    options = given.arguments
-    if not isinstance(options["key"], str):
-        raise ValueError("in exact epochs samples are bucketed by the size of a field: give its name as key")
-    borders = options["boundaries"]
-    if borders is None and options["max_tokens"] is None:
-        raise ValueError("bucketed() needs boundaries= of lengths, or max_tokens=")
-    bucketing = Bucketing(
-        options["key"],
-        None if borders is None else tuple(borders),
-        options["batchsize"],
-        options["max_tokens"],
-        options["scale"],
-        options["among"],
-    ).checked()
-    together = batched(sys.maxsize, options["collation_fn"], True, handler=options["handler"])
-    return bucketing, [together if place == places[0] else stage for place, stage in enumerate(stages)]
-
-
-def _is(stage: Any, filter: Any) -> bool:
-    return isinstance(stage, Stage) and stage.filter is filter
-
-
-def _name(stage: Any) -> str:
-    """The stage, as far as it can be told from others by a name; functions by theirs."""
-    if not isinstance(stage, Stage):
-        return getattr(stage, "__name__", type(stage).__name__)
-    functions = [value for value in (*stage.args, *stage.kw.values()) if callable(value)]
-    names = [getattr(function, "__qualname__", type(function).__name__) for function in functions]
-    return f"{stage.filter.__name__}({', '.join(names)})"
 
 
 def _read_ahead(wanted: Iterator[Any], load: Callable[[Any], Any]) -> Iterator[Any]:

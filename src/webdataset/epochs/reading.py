@@ -5,21 +5,20 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from webdataset.errors import ShardError
-from webdataset.gopen import rewrite_url
+from webdataset.gopen import open_ranges, takes_proxy
 from webdataset.handlers import reraise_exception
 from webdataset.indexfiles import check_fits
+from webdataset.openshards import OpenShards
 from webdataset.reports import Report
 from webdataset.storage.ranges import RangeReader
-from webdataset.storage.urls import local_path, scheme_of
+from webdataset.storage.urls import local_path
 from webdataset.tar.index import ShardIndex
 from webdataset.tar.reader import Limits, PlainMembers, read_piece
 from webdataset.tariterators import Grouping, Member, Sample, SplitName, base_plus_ext
 
-MAX_OPEN = 64
 NEAR_GAP = 16 << 10
 """Bytes in between that are read along in a file of this machine, rather than asked for anew."""
 SMALL, MANY = 32 << 10, 48
@@ -64,7 +63,7 @@ class Samples:
         self._rename = rename_files
         self._proxy = proxy
         self._local_copy = local_copy
-        self._open: OrderedDict[int, _Opened] = OrderedDict()
+        self._open = OpenShards(self._opened)
         self._places: OrderedDict[int, Places] = OrderedDict()
         self._held = 0
         self._lock = threading.Lock()
@@ -75,7 +74,7 @@ class Samples:
         found: dict[int, Sample | None] = {}
         report = Report(strict=self._report.strict)
         try:
-            with self._lease(shard) as opened:
+            with self._open.lease(shard) as opened:
                 for first, last in _runs(index.starts, numbers, NEAR_GAP if opened.is_near else FAR_GAP):
                     samples = self._run(opened, index, first, last, report)
                     found.update(zip(range(first, last + 1), samples, strict=True))
@@ -103,10 +102,7 @@ class Samples:
 
     def close(self) -> None:
         """Close the shards that are open."""
-        with self._lock:
-            for opened in self._open.values():
-                opened.reader.close()
-            self._open.clear()
+        self._open.close()
 
     def _run(self, opened: _Opened, index: Places, first: int, last: int, report: Report) -> list[Sample | None]:
         """All samples from one number to another, which lie together."""
@@ -145,40 +141,20 @@ class Samples:
             samples.append(next(grouping.samples([mine], places), None))
         return samples
 
-    @contextmanager
-    def _lease(self, shard: int) -> Iterator[_Opened]:
-        """The shard, open for as long as it is needed; the least recently used of many are closed."""
-        with self._lock:
-            opened = self._open.get(shard)
-        if opened is None:
-            made = self._opened(shard)
-            with self._lock:
-                opened = self._open.setdefault(shard, made)
-            if opened is not made:
-                made.reader.close()
-        with self._lock:
-            self._open.move_to_end(shard)
-            opened.users += 1
-            idle = [number for number, other in self._open.items() if not other.users]
-            closing = [self._open.pop(number) for number in idle[: max(0, len(self._open) - MAX_OPEN)]]
-        for other in closing:
-            other.reader.close()
-        try:
-            yield opened
-        finally:
-            with self._lock:
-                opened.users -= 1
-
     def _opened(self, shard: int) -> _Opened:
         url = self._catalogue.urls[shard]
         read_from = url if self._local_copy is None else self._local_copy(url)
         with self._report.in_force():
-            proxied = self._proxy is not None and scheme_of(read_from) in ("http", "https")
-            reader = RangeReader(rewrite_url(read_from), proxy=self._proxy if proxied else None)
+            reader = open_shard(read_from, self._proxy)
         path = local_path(read_from)
         return _Opened(
             url, reader, {"__url__": url} | ({} if path is None else {"__local_path__": path}), is_copy=read_from != url
         )
+
+
+def open_shard(url: str, proxy: str | None) -> RangeReader:
+    """A shard, to read parts of it; the proxy is for those that are read over the web."""
+    return open_ranges(url, proxy=proxy) if proxy is not None and takes_proxy(url) else open_ranges(url)
 
 
 class _Opened:
@@ -189,13 +165,16 @@ class _Opened:
         self.is_copy = is_copy
         self.reader = reader
         self.places = places
-        self.users = 0
         self._checked = False
 
     @property
     def is_near(self) -> bool:
         """Whether it is a file of this machine."""
         return "__local_path__" in self.places
+
+    def close(self) -> None:
+        """Close the shard."""
+        self.reader.close()
 
     def check(self, index: Any) -> None:
         """Make sure, once, that this is the shard that was indexed: after a read, when its version is known."""
