@@ -30,6 +30,7 @@ FLAGS = {
     "tar2tsv": "-f -c --nokey --noheader",
     "tarfirst": "-S -v -f",
     "tarcreate": "-f -k -C -o",
+    "tarmix": "-v -c -o --output --output-mode --skip --shuffle --eof",
     "tarp cat": "-v -f --field -o --outputs -s --shuffle -E --noeof -L --logging -m --mix -l --load --maxerr "
     "--shardslice --slice -R --rekey",
     "tarp create": "-v -o --output --count",
@@ -355,3 +356,18 @@ def test_tarp_keeps_the_names_of_fields(wl: Any, shard: str, names: Any) -> None
     )
     assert ended.code == 0
     assert Path("posted").read_text() == "s-0.tar\ns-1.tar\n"
+
+
+def test_tarmix_mixes_what_a_file_names(wl: Any, shard: str, make_shard: Any, names: Any) -> None:
+    make_shard("b.tar", 7, start=100)
+    Path("mix.yaml").write_text(
+        "sources:\n- shards: a.tar\n  weight: 3\n- shards: ['b.tar', gone.tar]\n  allow_missing: on\n"
+    )
+    ended = wl.old("tarmix", "mix.yaml", "-o", "out.tar", "--shuffle", 10, "-v")
+    assert ended.code == 0
+    assert sorted(names("out.tar")) == sorted(names("a.tar") + names("b.tar"))
+    assert "12 samples" in ended.err
+    assert len(keys(wl.old("tarmix", "mix.yaml", "--skip", 1, "-c", 4, "--seed", 1).out, names)) == 3
+    assert wl.old("tarmix").code == 2
+    Path("mix.yaml").write_text("sources: [")
+    assert "this is not YAML" in wl.old("tarmix", "mix.yaml").err

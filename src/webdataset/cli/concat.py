@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 
 from . import grammar
+from .tarmix import add_channels, configure_tarmix, count_without_skipped, run_tarmix
 
 EXAMPLES = (
     ("wl concat -c 10 train-{000000..000009}.tar -o small.tar", "the first ten samples"),
@@ -136,8 +137,7 @@ def configure_tarcat(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-v", "--verbose", action="store_true")
     add_braceexpand(parser)
     parser.add_argument("--nodata", action="store_true", help="the members' names without their contents")
-    parser.add_argument("--output-mode", choices=("random",), help="several channels: a sample goes to one of them")
-    parser.add_argument("--eof", action="store_true", help="channels: say at the end that this was all")
+    add_channels(parser)
 
 
 def add_braceexpand(parser: argparse.ArgumentParser) -> None:
@@ -154,8 +154,7 @@ def check_braceexpand(options: argparse.Namespace) -> None:
 def run_tarcat(options: argparse.Namespace) -> int:
     """Their count includes the skipped."""
     check_braceexpand(options)
-    if options.count is not None:
-        options.count = max(options.count - options.skip, 0)
+    count_without_skipped(options)
     return run(options)
 
 
@@ -197,6 +196,13 @@ OLD = {
     "tarcat": configure_tarcat,
     "tarcats": configure_tarcat,
     "tarscat": configure_tarcat,
+    "tarmix": configure_tarmix,
     "tarp cat": configure_tarp_cat,
 }
-OLD_RUN = {"tarcat": run_tarcat, "tarcats": run_tarcat, "tarscat": run_tarcat, "tarp cat": run_tarp_cat}
+OLD_RUN = {
+    "tarcat": run_tarcat,
+    "tarcats": run_tarcat,
+    "tarscat": run_tarcat,
+    "tarmix": run_tarmix,
+    "tarp cat": run_tarp_cat,
+}

@@ -14,7 +14,7 @@ import signal
 import sys
 import threading
 from argparse import Namespace
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from types import TracebackType
@@ -24,11 +24,10 @@ from webdataset.dataset import WebDataset, shards_in
 from webdataset.filters import select, shuffle
 from webdataset.filters import slice as sliced
 from webdataset.handlers import Handler, close, ignore_and_continue, ignore_and_stop, reraise_exception
-from webdataset.mix import round_robin_longest
 from webdataset.pipeline import DataPipeline
 from webdataset.reports import current_report
 from webdataset.shardlists import SimpleShardList, expand_urls
-from webdataset.tariterators import tarfile_samples
+from webdataset.tools.mixtures import in_turn
 from webdataset.writer import ShardWriter, TarWriter, shard_name
 
 from .expressions import predicate
@@ -84,7 +83,7 @@ def reading(
     if any(map(is_special, options.urls)):
         return chosen(DataPipeline(partial(special_samples, options.urls, handler)), options)
     if mix > 1:
-        mixed = partial(_mixed, streams=mix, handler=handler)
+        mixed = partial(in_turn, streams=mix, handler=handler)
         return chosen(DataPipeline(SimpleShardList(options.urls), mixed), options)
     dataset = WebDataset(
         options.urls, handler=handler, nodesplitter=None, workersplitter=None, empty_check=False, **more
@@ -232,9 +231,3 @@ def refuse_terminal(output: str) -> None:
     """Bytes on a terminal help nobody."""
     if output == "-" and sys.stdout.isatty():
         raise UsageError("not writing bytes to a terminal: give -o FILE, or pipe the output on")
-
-
-def _mixed(shards: Iterable[Sample], streams: int, handler: Handler) -> Iterator[Sample]:
-    """A sample of each stream in turn; each stream has its part of the shards."""
-    urls = list(shards)
-    return round_robin_longest(*(tarfile_samples(urls[n::streams], handler) for n in range(min(streams, len(urls)))))

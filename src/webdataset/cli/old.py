@@ -33,6 +33,7 @@ PROGRAMS = {
     "tarcat": "concat",
     "tarcats": "concat",
     "tarscat": "concat",
+    "tarmix": "concat",
     "tarcreate": "create",
     "tarfirst": "cat",
     "tarpcat": "shuffle",

@@ -55,7 +55,7 @@ class MultiShardSample(TorchIterable):
     def parse_spec(self, fname: Any) -> None:
         """Read the sources from a dict or from a YAML file."""
         origin = "" if isinstance(fname, dict) else as_url(fname)
-        spec = fname if isinstance(fname, dict) else _read_yaml(origin)
+        spec = fname if isinstance(fname, dict) else read_yaml(origin)
         if not isinstance(spec, dict) or not isinstance(spec.get("datasets"), list):
             raise SampleError("a list of datasets needs the key 'datasets'", url=origin or None)
         unknown = set(spec) - {"prefix", "buckets", "datasets"}
@@ -90,7 +90,8 @@ class MultiShardSample(TorchIterable):
         return list(source.urls)
 
 
-def _read_yaml(url: str) -> Any:
+def read_yaml(url: str) -> Any:
+    """What a YAML file holds: plain values only."""
     try:
         import yaml
     except ImportError:
@@ -105,6 +106,13 @@ def _read_yaml(url: str) -> Any:
         raise SampleError(f"this is not YAML: {exn}", url=url) from None
 
 
+def shards_of_pattern(pattern: str, origin: str) -> list[str]:
+    """The urls of a pattern; one that came from elsewhere names no command, no file and no variable of ours."""
+    if not origin or is_local(origin):
+        return expanded(shell_expanded(pattern))
+    return [check_url_from_data(url, origin) for url in braceexpand(pattern)]
+
+
 def _source(entry: Any, spec: dict[str, Any], origin: str) -> MSSource:
     if not isinstance(entry, dict) or not set(entry) <= KEYS or "shards" not in entry:
         raise SampleError(f"a dataset has 'shards' and some of {sorted(KEYS)}, got {entry!r}", url=origin or None)
@@ -112,17 +120,10 @@ def _source(entry: Any, spec: dict[str, Any], origin: str) -> MSSource:
     if len(buckets) != 1:
         raise SampleError(f"a dataset needs one bucket, got {buckets}", url=origin or None)
     start = str(spec.get("prefix") or "") + (f"{buckets[0]}/" if buckets[0] else "")
-    urls = [url for shard in _words(entry["shards"]) for url in _expanded(start + shard, origin)]
+    urls = [url for shard in _words(entry["shards"]) for url in shards_of_pattern(start + shard, origin)]
     name = entry.get("name", f"@{buckets[0]}")
     perepoch = entry.get("choose", entry.get("perepoch", -1))
     return MSSource(str(name), int(perepoch or -1), int(entry.get("resample") or -1), urls)
-
-
-def _expanded(pattern: str, origin: str) -> list[str]:
-    """The urls of a pattern; one that came from elsewhere names no command, no file and no variable of ours."""
-    if not origin or is_local(origin):
-        return expanded(shell_expanded(pattern))
-    return [check_url_from_data(url, origin) for url in braceexpand(pattern)]
 
 
 def _words(value: Any) -> list[str]:
