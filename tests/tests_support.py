@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import tarfile
 from collections.abc import Iterable
+from pathlib import Path
 
 
 def tar_bytes(files: Iterable[tuple[str, bytes]], *, end: bool = True) -> bytes:
@@ -27,3 +28,16 @@ def numbered(samples: int, start: int = 0) -> list[tuple[str, bytes]]:
         for i in numbers
         for ext in ("cls", "txt")
     ]
+
+
+def sparse_tar(path: str | Path, members: Iterable[tuple[str, bytes | int]]) -> None:
+    """An archive on a few blocks of the disk: a member with a number as its content is so many zeros."""
+    with open(path, "wb") as file:
+        for name, content in members:
+            member = tarfile.TarInfo(name)
+            member.size = content if isinstance(content, int) else len(content)
+            file.write(member.tobuf(tarfile.GNU_FORMAT))
+            file.write(b"" if isinstance(content, int) else content)
+            file.truncate(file.tell() + (member.size if isinstance(content, int) else 0) + -member.size % 512)
+            file.seek(0, 2)
+        file.truncate(file.tell() + 1024)

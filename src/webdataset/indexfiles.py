@@ -22,6 +22,7 @@ from .storage.cachenames import unique_cache_name, without_signature
 from .storage.jumping import JumpingStream, NotWorthItError
 from .storage.local import allowed_path, open_local
 from .storage.publish import AtomicFile
+from .storage.stores import WHOLE_ONLY
 from .storage.streams import arriving
 from .storage.urls import is_local, local_path, scheme_of
 from .tar.foreign import dali_path, parse_dali
@@ -59,7 +60,7 @@ def make_index(url: str, *, keys: SplitName = base_plus_ext, copy: str | None = 
     """
     check_can_be_indexed(copy or url)
     path = copy or local_path(rewrite_url(url))
-    ways = [_opened_file(url, path)] if path is not None else [_opened_parts(url), _opened_stream(url)]
+    ways = [_opened_file(url, path)] if path is not None else [opened_parts(url), _opened_stream(url)]
     for way in ways:
         with contextlib.suppress(NotWorthItError):
             return _scanned(url, way, keys, versioned=copy is None)
@@ -271,13 +272,18 @@ def _opened_file(url: str, path: str) -> Iterator[tuple[Any, State]]:
 
 
 @contextlib.contextmanager
-def _opened_parts(url: str) -> Iterator[tuple[Any, State]]:
-    """An object as a stream that jumps over large members; it gives up where they are small."""
-    with open_ranges(url) as reader:
-        size = reader.size
-        if size is None or size < LARGE_SHARD:
-            raise NotWorthItError
-        yield JumpingStream(reader, size), lambda: (size, reader.version)
+def opened_parts(url: str) -> Iterator[tuple[Any, State]]:
+    """An object as a stream that jumps over large members; NotWorthItError where they are small, or it has no parts."""
+    try:
+        with open_ranges(url) as reader:
+            size = reader.size
+            if size is None or size < LARGE_SHARD:
+                raise NotWorthItError
+            yield JumpingStream(reader, size), lambda: (size, reader.version)
+    except StorageError as error:
+        if error.hint == WHOLE_ONLY:
+            raise NotWorthItError from error
+        raise
 
 
 @contextlib.contextmanager

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 import subprocess
+import urllib.error
+import urllib.request
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,6 +77,16 @@ class Nginx:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(data)
         return self.url(f"/{name}")
+
+    def sent(self, name: str) -> int:
+        """How many bytes of this file were sent so far, by the server's own log."""
+        marker = f"/end-of-{uuid.uuid4().hex}"
+        with contextlib.suppress(urllib.error.HTTPError):
+            urllib.request.urlopen(self.url(marker))
+        log = self.folder / "access.log"
+        while marker not in (text := log.read_text()):
+            """What was asked for last is not written down yet."""
+        return sum(int(size) for size in re.findall(rf'"GET /{re.escape(name)} HTTP/1.1" \d+ (\d+)', text))
 
 
 @pytest.fixture(scope="session")

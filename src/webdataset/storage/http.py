@@ -316,7 +316,8 @@ class HttpStream(io.BufferedIOBase):
         if reply.status == 200 and version is None:
             raise StorageError("the server gives no parts of this object", url=self.url, hint=WHOLE_ONLY)
         if reply.status == 200:
-            raise self._early("the server cannot continue in the middle")
+            nothing_yet = self.position == self._start
+            raise self._early("the server cannot continue in the middle", WHOLE_ONLY if nothing_yet else "")
         start, total = reply.range_start_and_total
         if start != self.position or (None not in (total, self.length) and total != self.length):
             raise self._early(f"the server continues at byte {start} of {total} instead")

@@ -15,13 +15,18 @@ import re
 import stat
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import closing, suppress
+from itertools import islice
 from typing import Any, NamedTuple
 
-from webdataset.codecs.compression import decompressed
+from webdataset.codecs.compression import decompressed, kind_of_content
 from webdataset.errors import StorageError
 from webdataset.gopen import gopen
-from webdataset.indexfiles import find_index
-from webdataset.storage.urls import is_local
+from webdataset.indexfiles import find_index, opened_parts, remote_state
+from webdataset.storage.jumping import NotWorthItError
+from webdataset.storage.urls import is_local, scheme_of
+from webdataset.tar.header import BLOCK
+from webdataset.tar.index import ShardIndex
 from webdataset.tar.scan import Entry, scan_members
 from webdataset.tariterators import base_plus_ext
 
@@ -50,20 +55,36 @@ class SampleEntry(NamedTuple):
 
 
 def members(source: Any, *, url: str | None = None) -> Iterator[Entry]:
-    """Every member of an archive, given by its url or as a stream; data are jumped over where that is possible."""
-    stream, where = (gopen(source), source) if isinstance(source, str) else (source, url)
-    try:
-        plain = decompressed(stream, url=where)
-        yield from scan_members(plain, url=where)
-    finally:
-        if stream is not source:
-            stream.close()
+    """Every member of an archive, given by its url or as a stream; data are jumped over where that is possible.
+
+    Of a large object headers alone are fetched, unless they are too near to each other for that.
+    """
+    if not isinstance(source, str):
+        yield from scan_members(decompressed(source, url=url), url=url)
+        return
+    given = 0
+    if source != "-" and not is_local(source):
+        with suppress(NotWorthItError):
+            for entry in _by_parts(source):
+                given += 1
+                yield entry
+            return
+    with closing(gopen(source)) as stream:
+        yield from islice(scan_members(decompressed(stream, url=source), url=source), given, None)
+
+
+def _by_parts(url: str) -> Iterator[Entry]:
+    with opened_parts(url) as (stream, _):
+        if kind_of_content(stream.read(BLOCK)) is not None:
+            raise NotWorthItError
+        stream.seek(0)
+        yield from scan_members(stream, url=url)
 
 
 def samples(url: str) -> Iterator[SampleEntry]:
     """The samples of a shard, from its index if there is one that fits, else from its headers."""
     try:
-        index = find_index(url) if is_local(url) else None
+        index = _index_of(url)
     except StorageError:
         index = None  # reading the shard says what is wrong
     if index is None:
@@ -71,6 +92,16 @@ def samples(url: str) -> Iterator[SampleEntry]:
         return
     for i, start in enumerate(index.starts[:-1].tolist()):
         yield SampleEntry(index.key(i), {member.field: member.size for member in index.members(i)}, start)
+
+
+def _index_of(url: str) -> ShardIndex | None:
+    if is_local(url):
+        return find_index(url)
+    if url == "-" or scheme_of(url) == "pipe":
+        return None
+    size, version = remote_state(url)
+    index = find_index(url, version=version)
+    return index if index is not None and size in (None, index.size) else None
 
 
 def grouped(entries: Iterable[Entry]) -> Iterator[SampleEntry]:
