@@ -43,12 +43,6 @@ def read_at_once(np: Any, cursor: Cursor, out: list[MemberTuple], limit: int) ->
         out.extend(zip(row.names, (row.firsts + cursor.base).tolist(), data, strict=True))
 
 
-def names_at_once(np: Any, cursor: Cursor, limit: int) -> list[str]:
-    """Pass over the members that `read_at_once` would read, and return their names."""
-    row = _row(np, cursor, limit)
-    return [] if row is None else row.names
-
-
 class _Row(NamedTuple):
     """Members that follow each other."""
 

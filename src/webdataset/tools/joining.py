@@ -11,8 +11,6 @@ import os
 import re
 import threading
 from collections.abc import Iterable, Iterator
-from itertools import groupby
-from operator import itemgetter
 from queue import Queue
 from typing import BinaryIO, NamedTuple
 
@@ -31,8 +29,10 @@ OPEN = 4
 """How many shards wait to be copied, at most."""
 MAX_KEYS = 1 << 20
 
-# key, dot and field of each name; a name that does not match makes the names too few
-_NAMES = re.compile(r"((?:[^\0]*/)?[^\0/.]+)(\.)([^\0/]*)(?:\0|\Z)")
+# The key of each run of names that differ in their fields only; nothing where a name has no key or no field.
+_RUNS = rb"(%s)\.[^\0/]*+\0(?:\1\.[^\0/]*+\0)*+|[^\0]*\0"
+_PLAIN_RUNS = re.compile(_RUNS % rb"[^\0/.]+")
+_DEEP_RUNS = re.compile(_RUNS % rb"(?:[^\0]*/)?[^\0/.]+")
 
 
 class Joined(NamedTuple):
@@ -61,7 +61,7 @@ def join_shards(urls: Iterable[str], output: str) -> Iterator[Joined]:
     if not shards:
         raise NotPlain
     copying = _Copying(AtomicFile(target))
-    last = ""
+    last = b""
     try:
         for path, end in shards:
             with _opened(path) as stream:
@@ -100,48 +100,53 @@ class _Check:
     Names are looked at many at a time, by what needs no step per name.
     """
 
-    def __init__(self, stream: BinaryIO, end: int, before: str) -> None:
+    def __init__(self, stream: BinaryIO, end: int, before: bytes) -> None:
         self.samples = 0
         self.last = before
         """The last sample's key."""
         self._seen = {before}
         archive = PlainArchive(stream, os.fstat(stream.fileno()).st_size)
-        held: list[str] = []
+        held: list[bytes] = []
         for names in archive.names():
             held = self._take(held + names)
         self._take(held, to_the_end=True)
         if archive.end != end:
             raise NotPlain
 
-    def _take(self, names: list[str], *, to_the_end: bool = False) -> list[str]:
+    def _take(self, names: list[bytes], *, to_the_end: bool = False) -> list[bytes]:
         """Check the names of whole samples, and give back those of the last one, which may go on."""
-        parts = _parts(names)
-        keys = [key for key, _, _ in parts]
-        whole = len(keys) if to_the_end else keys.index(keys[-1])
-        runs = [key for key, _ in groupby(keys[:whole])]
-        fields = {field for _, _, field in parts}
+        runs = _runs(names)
+        last = runs[-1] + b"."
+        whole = len(names)
+        if not to_the_end:
+            runs.pop()
+            while whole and names[whole - 1].startswith(last):
+                whole -= 1
         if len(set(names)) < len(names) or len(set(runs)) < len(runs) or not self._seen.isdisjoint(runs):
             raise NotPlain  # a field or a key comes twice
-        if any(field != field.lower() or field[:2] == "__" for field in fields):
-            raise NotPlain  # other names in the end, or none
         self.samples += len(runs)
-        self.last = keys[-1]
+        self.last = last[:-1]
         if len(self._seen) > MAX_KEYS:
             self._seen.clear()
         self._seen.update(runs)
         return names[whole:]
 
 
-def _parts(names: list[str]) -> list[tuple[str, str, str]]:
-    """Key, dot and field of each name."""
-    text = "\0".join(names)
-    parts: list[tuple[str, str, str]]
-    parts = _NAMES.findall(text) if "/" in text else [name.partition(".") for name in names]
-    if len(parts) != len(names) or text[:2] == "__" or "\0__" in text:
+def _runs(names: list[bytes]) -> list[bytes]:
+    """The keys of samples whose members follow each other, if nothing is to be said about any of the names."""
+    joined = b"\0".join(names) + b"\0"
+    runs: list[bytes] = (_DEEP_RUNS if b"/" in joined else _PLAIN_RUNS).findall(joined)
+    if b"" in runs or joined[:2] == b"__" or b"\0__" in joined or b".__" in joined:
         raise NotPlain
-    if not all(map(itemgetter(0), parts)) or not all(map(itemgetter(1), parts)):
-        raise NotPlain
-    return parts
+    text = joined.decode("utf-8", "surrogateescape")
+    if text != text.lower() and not all(map(_is_lower, text.split("\0"))):
+        raise NotPlain  # other names in the end
+    return runs
+
+
+def _is_lower(name: str) -> bool:
+    field = name[name.rfind("/") + 1 :].partition(".")[2]
+    return field == field.lower()
 
 
 class _Copying:
