@@ -484,16 +484,6 @@ def test_a_state_of_another_pipeline_is_refused(folder):
         batched(exact(folder), 3).load_state_dict({**state, "version": 99})
 
 
-def test_epochs_of_another_length_have_no_state(folder):
-    dataset = batched(exact(folder), 3).with_epoch(4)
-    assert len(dataset) == len(list(dataset)) == 4
-    with pytest.raises(wds.StateError, match="with_epoch"):
-        dataset.state_dict()
-    loader = wds.WebLoader(batched(exact(folder), 3), batch_size=None).with_epoch(4)
-    with pytest.raises(wds.StateError, match="with_epoch"):
-        loader.state_dict()
-
-
 def test_stages_after_a_loader_that_hold_samples_have_no_state(folder):
     loader = wds.WebLoader(batched(exact(folder), 3), batch_size=None)
     assert loader.map(list).state_dict()["position"] == 0

@@ -116,8 +116,12 @@ def exact(urls: list[str]) -> Any:
     return wds.WebDataset(urls, exact=True, seed=1).map(key).listed(2)
 
 
+def exact_of_fixed_size(urls: list[str]) -> Any:
+    return exact(urls).with_epoch(6)
+
+
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # of torch, in torchdata
-@pytest.mark.parametrize("make", [seeded, seeded_of_fixed_size, exact])
+@pytest.mark.parametrize("make", [seeded, seeded_of_fixed_size, exact, exact_of_fixed_size])
 @pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, False), (2, True)])
 def test_torchdatas_loader_goes_on_at_every_batch(
     urls: list[str], make: Callable[[list[str]], Any], workers: int, persistent: bool

@@ -40,6 +40,8 @@ GROUP = 16
 """Samples that are one step in a pipeline without batches."""
 AHEAD = 8
 """Windows that are read before they are wanted."""
+MOST_REPEATS = 1 << 20
+"""How often a mixture reads a dataset in an epoch, at most."""
 
 
 class ExactShards(PipelineStage):
@@ -154,6 +156,17 @@ class Place(NamedTuple):
     """... and whether each was made of as many samples, so that these are known."""
     base: int = 0
     """The step from which on steps are dealt to the workers in turn."""
+    given: int = 0
+    """Items that were given in this round (see `rounds`), ..."""
+    turn: int = 0
+    """... epochs that were complete in it, ..."""
+    round: int = 0
+    """... and its number."""
+
+    @property
+    def is_beginning(self) -> bool:
+        """Whether nothing of the epoch was given before."""
+        return not (self.start or self.step or self.skip)
 
 
 Worked = tuple[int, list[Any], dict[str, Any]]
@@ -214,9 +227,14 @@ class Program:
             )
         return Share(epoch.total, epoch.places, rank=rank, world=world, start=start, cut=self.cut)
 
-    def length(self) -> int:
+    @property
+    def varies(self) -> bool:
+        """Whether epochs have different numbers of items."""
+        return self.bucketing is not None
+
+    def length(self, epoch: int = 0) -> int:
         """How many items an epoch has on this rank."""
-        share = self.share(self.epoch(0))
+        share = self.share(self.epoch(epoch))
         each = self.batches
         if each.per_step == 1:
             return share.steps
@@ -354,7 +372,9 @@ def program_of(stages: Sequence[Any], *, group: int = GROUP) -> Program | None:
     if isinstance(source, ExactShards):
         return Program([Source(source, [])], stages[1:], group=group)
     inner = getattr(source, "pipeline", None)
-    if inner is not None and getattr(source, "nsamples", 0) <= 0 and source.repetitions == 1:
+    if inner is not None:
+        if source.nsamples > 0 or source.repetitions != 1:
+            raise ValueError("with_epoch() and repeat() of an exact dataset come after its last stage, not before")
         return program_of([*inner, *stages[1:]], group=group)
     if isinstance(source, (RandomMix, RoundRobin)):
         return _mixture(source, stages[1:], group)
@@ -368,6 +388,10 @@ def _mixture(mix: RandomMix | RoundRobin, stages: Sequence[Any], group: int) -> 
         inner = getattr(dataset, "pipeline", None) or [None]
         if not isinstance(inner[0], ExactShards):
             raise ValueError("exact epochs mix datasets, not mixtures: give all of them to one RandomMix")
+        if dataset.nsamples > 0 or dataset.repetitions > MOST_REPEATS:
+            raise ValueError(
+                "a mixture reads its datasets once or repeat(n) times: give it samples= for another length"
+            )
         sources.append(Source(inner[0], list(inner[1:]), dataset.repetitions))
     weights = None
     if isinstance(mix, RandomMix):

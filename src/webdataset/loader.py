@@ -41,8 +41,9 @@ class WebLoader(LoaderFace, DataPipeline, FluidInterface):
         in_processes = workers == "process"
         pipeline = dataset
         if getattr(dataset, "exact", False):
-            from .steps import exact_steps
+            from .steps import exact_steps, repeated_in_batches
 
+            repeated = repeated_in_batches(dataset, args, kw)
             self._taken, dataset, args, kw = exact_steps(dataset, args, kw, threads=not in_processes)
             pipeline = dataset.dataset
         elif in_processes and isinstance(dataset, DataPipeline):
@@ -59,6 +60,7 @@ class WebLoader(LoaderFace, DataPipeline, FluidInterface):
             super().__init__(ThreadLoader(dataset, *args, **kw))
         if self._taken is not None:
             self.append(self._taken)
+            self.repetitions, self.nsamples = repeated
             add_length_method(self)
         elif self._marks is not None:
             self.append(self._marks.items)
@@ -67,7 +69,20 @@ class WebLoader(LoaderFace, DataPipeline, FluidInterface):
         progress = self._taken or self._marks
         if progress is not None:
             progress.begin()
+        if self._taken is not None and not self._taken.at_the_beginning:
+            from .steps import end_workers
+
+            end_workers(self.pipeline[0])
         return super().iterator1()
+
+    def rounds(self) -> Any:
+        if self._taken is None or (self.repetitions == 1 and self.nsamples <= 0):
+            return None
+        from .rounds import Rounds
+        from .steps import may_hold
+
+        # where a stage after the loader holds samples, every round begins with an epoch: they would be lost
+        return None if may_hold(self.pipeline[2:]) is not None else Rounds(self._taken, self.limits())
 
     def state_dict(self) -> dict[str, Any]:
         """Where the loader is, after the latest batch that it gave: small, and fit for JSON."""
@@ -81,8 +96,8 @@ class WebLoader(LoaderFace, DataPipeline, FluidInterface):
             )
         from .steps import check_can_be_saved
 
-        check_can_be_saved(self, self.pipeline[2:])
-        return progress.state_dict()
+        check_can_be_saved(self.pipeline[2:])
+        return progress.state_dict(self.limits())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next pass go on where the state was saved."""
@@ -92,12 +107,11 @@ class WebLoader(LoaderFace, DataPipeline, FluidInterface):
             raise StateError("a state cannot be loaded into this loader", hint="it cannot save one either")
         from .steps import end_workers
 
-        progress.load_state_dict(state)
+        progress.load_state_dict(state, self.limits())
         end_workers(self.pipeline[0])
 
-    def items_in_a_pass(self) -> int:
-        """How many items a pass over an exact dataset has, on this rank."""
-        return super().items_in_a_pass() if self._taken is None else self._taken.length(self.pipeline[2:])
+    def items_in_passes(self, count: int) -> int:
+        return super().items_in_passes(count) if self._taken is None else self._taken.length(self.pipeline[2:], count)
 
     def stats(self) -> dict[str, Any]:
         """What the latest pass read, skipped and dropped, over all workers, and why."""
@@ -114,6 +128,6 @@ class WebLoader(LoaderFace, DataPipeline, FluidInterface):
     def set_epoch(self, epoch: int) -> Self:
         """Make this the epoch of the next pass, in the dataset and all its workers."""
         inner = getattr(self._taken or self.pipeline[0].dataset, "set_epoch", None)
-        if callable(inner):
+        if callable(inner) and self.rounds() is None:
             inner(epoch)
         return super().set_epoch(epoch)

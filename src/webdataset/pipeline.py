@@ -15,14 +15,13 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any, Self
 
-from .errors import StateError
 from .iterables import TorchIterable, real_class
 from .mailbox import leave
 from .marks import Marked, drawn_chance
 from .passes import PassCounter
 from .reports import Report
 from .stages import PipelineStage, start
-from .workers import pytorch_worker_info
+from .workers import is_loader_worker, pytorch_worker_info
 
 ENDLESS = sys.maxsize
 _NOTHING: Any = object()
@@ -64,6 +63,9 @@ class DataPipeline(Marked, TorchIterable, PipelineStage):
     # -- reading ---------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Any]:
+        rounds = self.rounds()
+        if rounds is not None:
+            return rounds.items(self.iterator1)  # type: ignore[no-any-return]
         if self._has_ended():
             return iter(())
         return self._limited(self.iterator()) if self.nsamples > 0 else self.iterator()
@@ -140,9 +142,45 @@ class DataPipeline(Marked, TorchIterable, PipelineStage):
         in_turn = pytorch_worker_info()[3] > 1 and not self._in_steps
         return program_of(self.pipeline, group=1 if in_turn else GROUP)
 
-    def items_in_a_pass(self) -> int:
-        """How many items a pass over an exact pipeline has, on this rank."""
-        return int(self.program().length())
+    @property
+    def place(self) -> Any:
+        """Where an exact pipeline is, after the latest item that it gave; None before there was one."""
+        return self._place
+
+    @place.setter
+    def place(self, place: Any) -> None:
+        self._place = place
+
+    def rounds(self) -> Any:
+        """How epochs are repeated or cut, as `webdataset.rounds.Rounds`; None if they are not, or are not exact."""
+        if not self.exact or (self.repetitions == 1 and self.nsamples <= 0):
+            return None
+        from .rounds import Rounds
+
+        return Rounds(self, self.limits())
+
+    def limits(self) -> Any:
+        """How long its rounds are, as `webdataset.rounds.Limits`."""
+        from .rounds import Limits
+
+        return Limits(None if self.repetitions == ENDLESS else self.repetitions, max(self.nsamples, 0))
+
+    def of_one_pass(self) -> Self:
+        """This pipeline, or a copy that counts its passes in common with it and neither repeats nor cuts them."""
+        if self.repetitions == 1 and self.nsamples <= 0:
+            return self
+        result = copy.copy(self)
+        result.repetitions, result.nsamples = 1, -1
+        return result
+
+    def items_in_passes(self, count: int) -> int:
+        """How many items the next passes over an exact pipeline have, on this rank; or that which is under way."""
+        program, epoch = self.program(), self.next_epoch()
+        if not program.varies:
+            return int(program.length()) * count
+        under_way = self.place is not None and self.place.epoch + 1 == epoch
+        first = epoch - under_way
+        return sum(program.length(number) for number in range(first, first + count))
 
     def state_dict(self) -> dict[str, Any]:
         """Where the pipeline is, after the latest item that it gave: small, and fit for JSON."""
@@ -158,9 +196,9 @@ class DataPipeline(Marked, TorchIterable, PipelineStage):
 
         if not self.exact:
             return stream_state(self, mark)
-        check_one_pass(self)
         _, _, worker, workers = pytorch_worker_info()
-        return exact_state(self.program(), type(self.next_place())(*mark), worker=worker, workers=workers)
+        place = type(self.next_place())(*mark)
+        return exact_state(self.program(), place, self.limits(), worker=worker, workers=workers)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next pass go on where the state was saved."""
@@ -170,12 +208,15 @@ class DataPipeline(Marked, TorchIterable, PipelineStage):
             self.load_mark(stream_mark(self, state))
             return
         _, _, _, workers = pytorch_worker_info()
-        self.resume_at(exact_place(self.program(), state, workers=workers))
+        self.resume_at(exact_place(self.program(), state, self.limits(), workers=workers))
 
     def resume_at(self, place: Any) -> None:
         """Make the next pass begin at a place of an epoch."""
         self._place = self._resume = place
-        self._passes.set(place.epoch)
+        if is_loader_worker():
+            self._passes.go_on(place.epoch)
+        else:
+            self._passes.set(place.epoch)
 
     def steps(self, threads: int = 0, epoch: int | None = None) -> Iterator[Any]:
         """One pass over an exact pipeline for this worker, by steps: `(place, items)`; of the next epoch, or this."""
@@ -213,9 +254,15 @@ class DataPipeline(Marked, TorchIterable, PipelineStage):
         """Where the next pass over an exact pipeline begins."""
         from .exact import Place
 
-        in_worker = pytorch_worker_info()[3] > 1
-        epoch = self._passes.next() if in_worker else self._passes.latest()
-        return self._resume if self._resume is not None and self._resume.epoch == epoch else Place(epoch)
+        return self.resume_place() or Place(self.next_epoch())
+
+    def next_epoch(self) -> int:
+        """The epoch of the next pass over an exact pipeline."""
+        return self._passes.next() if pytorch_worker_info()[3] > 1 else self._passes.latest()
+
+    def resume_place(self) -> Any:
+        """Where the next pass is to begin, if a state was loaded that is of its epoch; else None."""
+        return self._resume if self._resume is not None and self._resume.epoch == self.next_epoch() else None
 
     def resumed(self) -> None:
         """The pass that was to go on from a loaded state has begun."""
@@ -259,7 +306,7 @@ class DataPipeline(Marked, TorchIterable, PipelineStage):
     def with_epoch(self, nsamples: int = -1, nbatches: int = -1) -> Self:
         """Make an epoch of exactly this many items, repeating or cutting the stream; changes the pipeline.
 
-        Each worker of a DataLoader gives that many.
+        Each worker of a DataLoader gives that many; of an exact dataset, all together do, on each rank.
         """
         self.repetitions = ENDLESS
         self.nsamples = max(nsamples, nbatches)
@@ -287,8 +334,15 @@ class DataPipeline(Marked, TorchIterable, PipelineStage):
         return self
 
     def set_epoch(self, epoch: int) -> Self:
-        """Make this the epoch of the next pass, in all workers: shard order depends on it."""
-        self._passes.set(epoch)
+        """Make this the epoch of the next pass, in all workers: shard order depends on it.
+
+        Of an exact dataset with `with_epoch` or `repeat`, it is the number of the epoch in that sense.
+        """
+        rounds = self.rounds()
+        if rounds is None:
+            self._passes.set(epoch)
+        else:
+            rounds.set_epoch(epoch)
         return self
 
     def close(self) -> None:
@@ -323,22 +377,13 @@ class DataPipeline(Marked, TorchIterable, PipelineStage):
             self.publish(self._report)
 
 
-def check_one_pass(pipeline: Any) -> None:
-    """Raise if a pipeline repeats or cuts its passes: a place of an exact epoch does not say how often it did."""
-    if pipeline.repetitions != 1 or pipeline.nsamples > 0:
-        raise StateError(
-            "the state cannot be saved: with_epoch() and repeat() change how many items there are",
-            hint="leave them out: an exact epoch has a length of its own, and a mixture one with samples=",
-        )
-
-
 def exact_length(pipeline: Any) -> int:
     """How many items an exact pipeline gives."""
     if pipeline.repetitions == ENDLESS:
         if pipeline.nsamples > 0:
             return int(pipeline.nsamples)
         raise TypeError("the pipeline repeats without end: with_epoch(n) gives it a length")
-    length = int(pipeline.items_in_a_pass()) * int(pipeline.repetitions)
+    length = int(pipeline.items_in_passes(pipeline.repetitions))
     return min(length, pipeline.nsamples) if pipeline.nsamples > 0 else length
 
 

@@ -13,6 +13,7 @@ from .errors import StateError
 
 if TYPE_CHECKING:
     from .exact import Place, Program
+    from .rounds import Limits
 
 __all__ = [
     "StateError",
@@ -29,8 +30,10 @@ __all__ = [
 VERSION = 1
 
 
-def exact_state(program: Program, place: Place, *, worker: int = 0, workers: int = 1) -> dict[str, Any]:
+def exact_state(program: Program, place: Place, limits: Limits, *, worker: int = 0, workers: int = 1) -> dict[str, Any]:
     """The state of an exact dataset that has given everything before a place."""
+    from .rounds import saved_round
+
     rank, world = program.sources[0].shards.rank_and_world()
     return {
         "version": VERSION,
@@ -45,14 +48,21 @@ def exact_state(program: Program, place: Place, *, worker: int = 0, workers: int
         "start": place.start,
         "step": place.step,
         "base": place.base,
+        "round": saved_round(program, place, limits),
     }
 
 
-def exact_place(program: Program, state: dict[str, Any], *, workers: int = 1) -> Place:
+def exact_place(program: Program, state: dict[str, Any], limits: Limits, *, workers: int = 1) -> Place:
     """The place at which to go on; a StateError if the state is another dataset's."""
-    from .exact import Place
+    from .rounds import taken_up
 
     check_fits(state, "exact", program.described())
+    return taken_up(program, _place(program, state, workers), state.get("round"), limits)
+
+
+def _place(program: Program, state: dict[str, Any], workers: int) -> Place:
+    from .exact import Place
+
     world = program.sources[0].shards.rank_and_world()[1]
     saved = state["topology"]
     same = saved["world"] == world and saved["workers"] == workers and state["cut"] == list(program.cut)
@@ -155,11 +165,11 @@ def merge_states(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if ranks != list(range(first["topology"]["world"])):
         raise StateError(f"states of the ranks {ranks} are not those of all {first['topology']['world']} ranks")
     for state in states[1:]:
-        for name in ("version", "kind", "of", "epoch", "position", "skip", "even", "cut"):
-            if state[name] != first[name]:
+        for name in ("version", "kind", "of", "epoch", "position", "skip", "even", "cut", "round"):
+            if state.get(name) != first.get(name):
                 raise StateError(
                     f"rank {state['topology']['rank']} differs from rank {first['topology']['rank']} in {name}: "
-                    f"{state[name]!r} and {first[name]!r}",
+                    f"{state.get(name)!r} and {first.get(name)!r}",
                     hint="save all ranks after the same batch",
                 )
     return {**first, "topology": {**first["topology"], "rank": 0}}

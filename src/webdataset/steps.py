@@ -6,15 +6,18 @@ of them; the items of a step are taken apart where they arrive.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from .exact import Place, Run, program_of
+from .epochs.feed import Drawn
+from .exact import Place, Program, Run
 from .filters import batched
 from .iterables import TorchIterable
 from .passes import PassCounter
-from .pipeline import DataPipeline, check_one_pass
+from .pipeline import DataPipeline
 from .reports import Report
+from .rounds import Limits
 from .stages import PipelineStage, Stage
 from .states import StateError, exact_place, exact_state
 from .threadloader import collated_as_torch, converted_as_torch
@@ -65,7 +68,7 @@ class StepWork:
         """What the dataset counts."""
         return self.dataset.stats()
 
-    def __getitem__(self, read: tuple[Place, tuple[int, list[Any]]]) -> tuple[Place, list[Any], dict[str, Any]]:
+    def __getitem__(self, read: tuple[Place, tuple[int, Drawn]]) -> tuple[Place, list[Any], dict[str, Any]]:
         place, step = read
         if self._run is None or self._run.place != place:
             self._run = Run(self.dataset.program(), place, Report(strict=self.dataset.strict, epoch=place.epoch))
@@ -107,6 +110,7 @@ def exact_steps(
     if size is not None:
         pipeline = pipeline.compose(batched(size, collate or collated_as_torch, not whole))
         collate = None
+    pipeline = pipeline.of_one_pass()
     workers = options.get("num_workers", 0)
     if threads:
         options["num_workers"] = 0
@@ -118,6 +122,15 @@ def exact_steps(
     return Taken(steps), steps, (), options
 
 
+def repeated_in_batches(dataset: Any, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[int, int]:
+    """How often a dataset is repeated, and to how many items it is cut: in batches, if the loader makes them."""
+    passes, items = getattr(dataset, "repetitions", 1), getattr(dataset, "nsamples", -1)
+    size = args[0] if args else options.get("batch_size", 1)
+    if items <= 0 or size is None:
+        return passes, items
+    return passes, max(1, items // size) if options.get("drop_last") else -(-items // size)
+
+
 def end_workers(loader: Any) -> None:
     """End the worker processes that a DataLoader keeps from pass to pass: they know nothing of a loaded state."""
     kept = getattr(loader, "_iterator", None)
@@ -126,15 +139,19 @@ def end_workers(loader: Any) -> None:
         loader._iterator = None
 
 
-def check_can_be_saved(loader: DataPipeline, stages: list[Any]) -> None:
-    """Raise if one of the stages after a loader may hold samples that the loader has given, or if it repeats itself."""
-    check_one_pass(loader)
-    for stage in stages:
-        if not (isinstance(stage, Stage) and stage.filter.per_sample):
-            raise StateError(
-                f"the state cannot be saved: the stage {stage!r} after the loader may hold samples",
-                hint="put it into the dataset, before the loader",
-            )
+def may_hold(stages: list[Any]) -> Any:
+    """The first of the stages after a loader that may hold samples which the loader has given; None without one."""
+    return next((stage for stage in stages if not (isinstance(stage, Stage) and stage.filter.per_sample)), None)
+
+
+def check_can_be_saved(stages: list[Any]) -> None:
+    """Raise if one of the stages after a loader may hold samples that the loader has given."""
+    stage = may_hold(stages)
+    if stage is not None:
+        raise StateError(
+            f"the state cannot be saved: the stage {stage!r} after the loader may hold samples",
+            hint="put it into the dataset, before the loader",
+        )
 
 
 class EachItem:
@@ -173,21 +190,44 @@ class Taken(PipelineStage):
         assert self.place is not None
         return self._items(iter(src), self.place)
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self, limits: Limits) -> dict[str, Any]:
         """The state of the loader."""
-        return exact_state(self.dataset.program(), self.place or self.dataset.next_place())
+        return exact_state(self.dataset.program(), self.place or self.dataset.next_place(), limits)
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any], limits: Limits) -> None:
         """Make the next pass go on where the state was saved."""
-        place = exact_place(self.dataset.program(), state)
-        self.dataset.resume_at(place)
-        self.place = place
+        self.resume_at(exact_place(self.dataset.program(), state, limits))
 
-    def length(self, later: list[Any]) -> int:
-        """How many items a pass gives after some later stages."""
-        program = program_of([*self.dataset.pipeline, *later])
-        assert program is not None
-        return program.length()
+    # -- for rounds ------------------------------------------------------------------------------
+
+    def program(self) -> Program:
+        """What the dataset does."""
+        return self.dataset.program()  # type: ignore[no-any-return]
+
+    def next_epoch(self) -> int:
+        """The epoch of the next pass."""
+        return self.dataset.next_epoch()
+
+    def resume_place(self) -> Place | None:
+        """Where the next pass is to begin, if a state was loaded."""
+        return self.dataset.resume_place()  # type: ignore[no-any-return]
+
+    def resume_at(self, place: Place) -> None:
+        """Make the next pass begin at a place; its steps are dealt to the workers anew."""
+        self.place = place._replace(base=place.step)
+        self.dataset.resume_at(self.place)
+
+    @property
+    def at_the_beginning(self) -> bool:
+        """Whether nothing of the epoch was given before."""
+        return self.place is None or self.place.is_beginning
+
+    def length(self, later: list[Any], passes: int) -> int:
+        """How many items the next passes give after some later stages, or that which is under way."""
+        whole = copy.copy(self.dataset)
+        whole.pipeline = [*self.dataset.pipeline, *later]
+        whole.place = self.place
+        return whole.items_in_passes(passes)
 
     def _items(self, steps: Iterator[Any], start: Place) -> Iterator[Any]:
         program = self.dataset.program()

@@ -87,13 +87,15 @@ class WorkerMarks:
         self.dataset.resumed()
         self._marks, self._next = None, 0
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self, limits: tuple[int | None, int] = (1, 0)) -> dict[str, Any]:
         """The state after the latest item that was taken."""
+        _check_one_pass(limits)
         marks = self._first_marks() if self._marks is None else self._marks
         return loader_state([self.dataset.state_from_mark(mark) for mark in marks], self._next)
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
+    def load_state_dict(self, state: dict[str, Any], limits: tuple[int | None, int] = (1, 0)) -> None:
         """Make the workers that are started next go on where the state was saved."""
+        _check_one_pass(limits)
         states, self._next = loader_places(self.dataset, state, self.workers)
         self._marks = [each["mark"] for each in states]
         for worker, mark in enumerate(self._marks):
@@ -105,6 +107,14 @@ class WorkerMarks:
 
     def _first_marks(self) -> list[Any]:
         return [self.dataset.next_mark(worker, self.workers) for worker in range(self.workers)]
+
+
+def _check_one_pass(limits: tuple[int | None, int]) -> None:
+    if limits != (1, 0):
+        raise StateError(
+            "the state cannot be saved: with_epoch() and repeat() of a loader cut and repeat what its workers give",
+            hint="call them on the dataset, where they count the items of each worker, or use exact=True",
+        )
 
 
 def _turned(pairs: Iterable[tuple[Any, Any]], first: int) -> Iterator[tuple[Any, Any]]:
