@@ -5,9 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tests_support import numbered, tar_bytes
+
+# how long an example takes says more about the machine than about the code
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 # Real servers on loopback, each started when a test asks for it.
 pytest_plugins = [

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterator, Sequence
-from itertools import repeat
+from itertools import pairwise, repeat
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -17,36 +17,35 @@ from webdataset.reports import Report
 
 from .mixed import Mixed
 from .numbers import Array
-from .order import Window
+from .order import Window, samples_of
 from .reading import Samples
 from .share import Share
 
 TOGETHER = 512
 """Samples of a shard that are read at the same time, where order does not matter."""
+STRETCH = 2048
+"""Samples of a lane that are looked up at the same time."""
 MISSING: Any = None
 """Stands for a sample that could not be read, where the handler said to go on."""
 
-Drawn = tuple[int, Any]
-"""The number of the dataset, and a sample of it, or MISSING."""
+
+class Drawn(NamedTuple):
+    """The samples of a step, and the number of the dataset that each is of."""
+
+    samples: list[Any]
+    """Each a sample, or MISSING."""
+    parts: list[int]
 
 
 class Wanted(NamedTuple):
-    """Samples that are read at the same time: those of a window at some places in it, or some of one shard."""
+    """Samples of one dataset that are read at the same time, those of one shard side by side, as they lie there."""
 
     part: int
     positions: Array
     """Where in the epoch they come."""
-    window: Window | None = None
-    places: Array = None
-    shards: Array = None
-    numbers: Array = None
-
-    def samples(self) -> tuple[Array, Array]:
-        """The shard of each, and its number there."""
-        if self.window is None:
-            return self.shards, self.numbers
-        runs, numbers = self.window.samples()
-        return self.window.shards[runs[self.places]], numbers[self.places]
+    shards: Array
+    numbers: Array
+    """Which samples of their shards they are."""
 
 
 class Feed:
@@ -75,31 +74,49 @@ class Feed:
         self._base = base
         self._ahead = _when_wanted if ahead is None else ahead
 
-    def steps(self, first: int = 0) -> Iterator[tuple[int, list[Drawn]]]:
+    def steps(self, first: int = 0) -> Iterator[tuple[int, Drawn]]:
         """The steps of this worker from the first one on: their numbers and samples."""
-        waiting: dict[int, Drawn] = {}
+        waiting: dict[int, Any] = {}
+        parts: dict[int, int] = {}
+        mixed = len(self._epoch.passes) > 1
         loaded = iter(self._ahead(self._wanted(first), self._load))
-        total = self._epoch.total
         try:
             for step in range(first, self._share.steps):
                 if not self._is_mine(step):
                     continue
-                found: list[Drawn] = []
-                for position in self._share.positions(step).tolist():
-                    if position >= total:
-                        found.append(self._again(position))
-                        continue
-                    while position not in waiting:
-                        waiting.update(next(loaded))
-                    found.append(waiting.pop(position))
-                yield step, found
+                positions: list[int] = self._share.positions(step).tolist()
+                own, again = self._apart(positions)
+                while not waiting.keys() >= own:
+                    part, places, samples = next(loaded)
+                    waiting.update(zip(places, samples, strict=True))
+                    if mixed:
+                        parts.update(zip(places, repeat(part)))
+                for position in again:
+                    self._report.count("samples_repeated")
+                    waiting[position], parts[position] = self._at(position)
+                drawn_from = list(map(parts.pop, positions)) if mixed else [0] * len(positions)
+                yield step, Drawn(list(map(waiting.pop, positions)), drawn_from)
         finally:
             close(loaded)
 
-    def at(self, positions: Array) -> list[Drawn]:
-        """The samples at some positions, read one by one; positions count on from the beginning after the end."""
-        places = zip(*(column.tolist() for column in self._epoch.locate(positions % self._epoch.total)), strict=True)
-        return [(part, self._read(part, shard, [number])[0]) for part, shard, number in places]
+    def at(self, position: int) -> Drawn:
+        """The sample at a position; they count on from the beginning after the end."""
+        sample, part = self._at(position)
+        return Drawn([sample], [part])
+
+    def _at(self, position: int) -> tuple[Any, int]:
+        import numpy as np
+
+        found = self._epoch.locate(np.array([position % self._epoch.total]))
+        part, shard, number = (int(column[0]) for column in found)
+        return self._read(part, shard, [number])[0], part
+
+    def _apart(self, positions: list[int]) -> tuple[set[int], list[int]]:
+        """The positions of the epoch, and those beyond its end: samples given again, so that all ranks have as many."""
+        total = self._epoch.total
+        if max(positions, default=0) < total:
+            return set(positions), []
+        return {place for place in positions if place < total}, [place for place in positions if place >= total]
 
     def _is_mine(self, step: Any) -> Any:
         """Whether this worker gives a step: the steps from the base on go to the workers in turn."""
@@ -125,50 +142,59 @@ class Feed:
         for wanted in windows:
             by_part.setdefault(wanted.part, []).append(wanted)
         for part, group in by_part.items():
-            columns = zip(*((*wanted.samples(), wanted.positions) for wanted in group), strict=True)
-            shards, numbers, positions = (np.concatenate(column) for column in columns)
+            columns = zip(*(wanted[1:] for wanted in group), strict=True)
+            positions, shards, numbers = (np.concatenate(column) for column in columns)
             order = np.lexsort((numbers, shards))
             for here in np.split(order, np.flatnonzero(np.diff(shards[order])) + 1):
                 for few in np.split(here, range(TOGETHER, len(here), TOGETHER)):
-                    yield Wanted(part, positions[few], shards=shards[few], numbers=numbers[few])
+                    yield Wanted(part, positions[few], shards[few], numbers[few])
 
     def _wanted_of(self, part: int, lane: int, first_step: int) -> Iterator[tuple[Any, Wanted]]:
-        import numpy as np
-
+        """The windows of a lane with when they are wanted: the first step and position."""
         epoch = self._epoch
         turns = epoch.turns_of(part, lane)
         done = 0
         for one in epoch.passes[part]:
-            used = one.lengths[lane]
-            for window in one.order.windows(lane):
-                if window.first >= used:
-                    break
-                count = min(window.size, used - window.first)
-                positions = turns[done + window.first : done + window.first + count] * epoch.lanes + lane
-                if positions[-1] < self._share.start:
-                    continue
-                steps = self._share.steps_of(positions)
-                places = np.flatnonzero((steps >= first_step) & self._is_mine(steps))
-                if len(places):
-                    positions, first = positions[places], int(steps[places].min())
-                    yield (first, int(positions[0]), part), Wanted(part, positions, window, places)
-            done += used
+            for windows in _stretches(one.order.windows(lane), one.lengths[lane]):
+                last = min(windows[-1].first + windows[-1].size, one.lengths[lane])
+                positions = turns[done + windows[0].first : done + last] * epoch.lanes + lane
+                if positions[-1] >= self._share.start:
+                    yield from self._wanted_in(part, windows, positions, first_step)
+            done += one.lengths[lane]
+
+    def _wanted_in(
+        self, part: int, windows: list[Window], positions: Array, first_step: int
+    ) -> Iterator[tuple[Any, Wanted]]:
+        """The samples of some windows that this worker gives, by windows; `positions` are those of all samples."""
+        import numpy as np
+
+        steps = self._share.steps_of(positions)
+        mine = np.flatnonzero((steps >= first_step) & self._is_mine(steps))
+        if not len(mine):
+            return
+        shards, numbers = (column[mine] for column in samples_of(windows))
+        of_window = np.repeat(np.arange(len(windows)), [window.size for window in windows])[mine]
+        order = np.lexsort((numbers, shards, of_window))
+        columns = [column[order] for column in (positions[mine], shards, numbers)]
+        borders = np.flatnonzero(np.diff(of_window, prepend=-1))
+        first_steps = np.minimum.reduceat(steps[mine], borders).tolist()
+        first_places = positions[mine][borders].tolist()
+        edges = pairwise([*borders.tolist(), len(mine)])
+        for step, place, (low, high) in zip(first_steps, first_places, edges, strict=True):
+            yield (step, place, part), Wanted(part, *(column[low:high] for column in columns))
 
     # -- reading ---------------------------------------------------------------------------------
 
-    def _load(self, wanted: Wanted) -> Iterator[tuple[int, Drawn]]:
-        """The wanted samples of a window, with their positions."""
+    def _load(self, wanted: Wanted) -> tuple[int, list[int], list[Any]]:
+        """The wanted samples: the dataset, their positions, and themselves."""
         import numpy as np
 
-        shards, numbers = wanted.samples()
-        order = np.lexsort((numbers, shards))
-        borders = np.flatnonzero(np.diff(shards[order])) + 1
-        result: list[Any] = [MISSING] * len(order)
-        for here in np.split(order, borders):
-            found = self._read(wanted.part, int(shards[here[0]]), numbers[here].tolist())
-            for place, sample in zip(here.tolist(), found, strict=True):
-                result[place] = sample
-        return zip(wanted.positions.tolist(), zip(repeat(wanted.part), result), strict=False)
+        numbers = wanted.numbers.tolist()
+        borders = [0, *(np.flatnonzero(np.diff(wanted.shards)) + 1).tolist(), len(numbers)]
+        found: list[Any] = []
+        for low, high in pairwise(borders):
+            found += self._read(wanted.part, int(wanted.shards[low]), numbers[low:high])
+        return wanted.part, wanted.positions.tolist(), found
 
     def _read(self, part: int, shard: int, numbers: list[int]) -> list[Any]:
         try:
@@ -179,12 +205,21 @@ class Feed:
             self._report.count("samples_dropped", len(numbers))
             return [MISSING] * len(numbers)
 
-    def _again(self, position: int) -> Drawn:
-        """A sample that is given a second time, so that all ranks have as many."""
-        import numpy as np
 
-        self._report.count("samples_repeated")
-        return self.at(np.array([position]))[0]
+def _stretches(windows: Iterator[Window], length: int) -> Iterator[list[Window]]:
+    """The windows of a lane of which so many samples are used, several together; few at first, to begin soon."""
+    together: list[Window] = []
+    count, enough = 0, 1
+    for window in windows:
+        if window.first >= length:
+            break
+        together.append(window)
+        count += window.size
+        if count >= enough:
+            yield together
+            together, count, enough = [], 0, STRETCH
+    if together:
+        yield together
 
 
 def _when_wanted(wanted: Iterator[Wanted], load: Callable[[Wanted], Any]) -> Iterator[Any]:

@@ -33,12 +33,12 @@ def random_bits(stream: int, counters: Array) -> Array:
     """
     import numpy as np
 
-    with np.errstate(over="ignore"):
-        x = counters.astype(np.uint64) * np.uint64(_GOLDEN) + np.uint64(stream)
-        for _ in range(2):
-            x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-            x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-            x = x ^ (x >> np.uint64(31))
+    # numpy lets arrays overflow without a word
+    x = counters.astype(np.uint64) * np.uint64(_GOLDEN) + np.uint64(stream)
+    for _ in range(2):
+        x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+        x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+        x = x ^ (x >> np.uint64(31))
     return x
 
 

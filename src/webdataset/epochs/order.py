@@ -11,7 +11,7 @@ follows from a shard's size and number of samples alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from .numbers import Array, permutation, random_bits, spread, stream
@@ -70,21 +70,33 @@ class Window(NamedTuple):
         return int(self.counts.sum())
 
     def samples(self) -> tuple[Array, Array]:
-        """The samples in their order: the run each is of, and its number in its shard."""
-        import numpy as np
+        """The samples in their order: the shard each is of, and its number there."""
+        return samples_of([self])
 
-        runs = np.repeat(np.arange(len(self.counts)), self.counts)
-        before = np.cumsum(self.counts) - self.counts
-        numbers = np.arange(len(runs)) - before[runs] + self.firsts[runs]
-        if self.random is None:
-            return runs, numbers
-        bits = random_bits(self.random, np.arange(self.line, self.line + len(runs)))
-        # Each run's samples, in random order, are spread evenly over the window: neighbours are of different runs.
-        drawn = np.lexsort((bits, runs))
-        turn = np.arange(len(runs)) - before[runs]
-        when = (turn + (bits & np.uint64(0xFFFFFFFF)) * 2.0**-32) / self.counts[runs]
-        chosen = drawn[np.argsort(when, kind="stable")]
-        return runs[chosen], numbers[chosen]
+
+def samples_of(windows: Sequence[Window]) -> tuple[Array, Array]:
+    """The samples of some windows of an order, one window after the other: the shard of each, and its number there.
+
+    What comes out does not depend on how many windows are looked at together: more are cheaper.
+    """
+    import numpy as np
+
+    counts = np.concatenate([window.counts for window in windows])
+    firsts = np.concatenate([window.firsts for window in windows])
+    shards = np.concatenate([window.shards for window in windows])
+    runs = np.repeat(np.arange(len(counts)), counts)
+    turn = np.arange(len(runs)) - (np.cumsum(counts) - counts)[runs]
+    numbers = turn + firsts[runs]
+    random, line = windows[0].random, windows[0].line
+    if random is None:
+        return shards[runs], numbers
+    bits = random_bits(random, np.arange(line, line + len(runs)))
+    # Each run's samples, in random order, are spread evenly over the window: neighbours are of different runs.
+    drawn = np.lexsort((bits, runs))
+    when = (turn + (bits & np.uint64(0xFFFFFFFF)) * 2.0**-32) / counts[runs]
+    sizes = [window.size for window in windows]
+    chosen = drawn[np.lexsort((when, np.repeat(np.arange(len(sizes)), sizes)))]
+    return shards[runs[chosen]], numbers[chosen]
 
 
 def even_lanes(total: int, lanes: int) -> list[int]:
@@ -176,9 +188,8 @@ class Order:
         for window in self.windows(lane):
             inside = (turns >= window.first) & (turns < window.first + window.size)
             if inside.any():
-                runs, found = window.samples()
                 at = turns[inside] - window.first
-                shards[inside], numbers[inside] = window.shards[runs[at]], found[at]
+                shards[inside], numbers[inside] = (column[at] for column in window.samples())
         return shards, numbers
 
     @property
