@@ -341,7 +341,7 @@ class Run:
             ahead=_read_ahead if ahead else None,
         )
 
-    def steps(self) -> Iterator[tuple[int, list[Drawn]]]:
+    def steps(self) -> Iterator[tuple[int, Drawn]]:
         """The numbers of the steps, and their samples as they are read."""
         if not self._share.steps and not self.place.start:
             raise EmptyDatasetError(
@@ -351,7 +351,7 @@ class Run:
             )
         return self._feed.steps(self.place.step)
 
-    def work(self, invoke: Callable[..., Any]) -> Callable[[tuple[int, list[Drawn]]], Worked]:
+    def work(self, invoke: Callable[..., Any]) -> Callable[[tuple[int, Drawn]], Worked]:
         """What makes the items of a step of its samples."""
         return _Work(self.program, self._feed, self._share, self.report, invoke)
 
@@ -412,30 +412,30 @@ class _Work:
         self._marks = program.cut.remainder == "uneven"
         self._plain = len(program.sources) == 1 and not program.sources[0].stages
 
-    def __call__(self, step_and_samples: tuple[int, list[Drawn]]) -> Worked:
+    def __call__(self, step_and_samples: tuple[int, Drawn]) -> Worked:
         step, drawn = step_and_samples
         report = Report(strict=self._report.strict, epoch=self._report.epoch)
         if self._marks:
             real = (self._share.positions(step) < self._share.total).tolist()
-            drawn = [
-                (part, sample if sample is MISSING else {**sample, "__real__": is_real})
-                for (part, sample), is_real in zip(drawn, real, strict=True)
+            marked = [
+                sample if sample is MISSING else {**sample, "__real__": is_real}
+                for sample, is_real in zip(drawn.samples, real, strict=True)
             ]
+            drawn = drawn._replace(samples=marked)
         with report.in_force():
             items = self._items(drawn)
-            if not items and self._program.batches.batches and any(sample is not MISSING for _, sample in drawn):
+            if not items and self._program.batches.batches and any(sample is not MISSING for sample in drawn.samples):
                 items = self._refilled(step, report)
         return step, items, {**report.counts, "reasons": dict(report.reasons)}
 
-    def _items(self, drawn: list[Drawn]) -> list[Any]:
-        samples: Any
+    def _items(self, drawn: Drawn) -> list[Any]:
         if self._plain:
-            samples = [sample for _, sample in drawn if sample is not MISSING]
+            samples = [sample for sample in drawn.samples if sample is not MISSING]
         else:
             samples = []
-            for part, run in groupby((pair for pair in drawn if pair[1] is not MISSING), key=itemgetter(0)):
-                own = self._program.sources[part].stages
-                samples += self._applied(own, [sample for _, sample in run])
+            pairs = (pair for pair in zip(drawn.parts, drawn.samples, strict=True) if pair[1] is not MISSING)
+            for part, run in groupby(pairs, key=itemgetter(0)):
+                samples += self._applied(self._program.sources[part].stages, [sample for _, sample in run])
         return self._applied(self._program.stages, samples)
 
     def _applied(self, stages: Sequence[Any], samples: list[Any]) -> list[Any]:
@@ -446,11 +446,9 @@ class _Work:
 
     def _refilled(self, step: int, report: Report) -> list[Any]:
         """A batch of which the pipeline left nothing would make ranks unequal: it gets the next sample that is left."""
-        import numpy as np
-
         last = int(self._share.positions(step)[-1])
         for position in range(last + 1, last + 1 + self._share.total):  # on from here, and around
-            if items := self._items(self._feed.at(np.array([position]))):
+            if items := self._items(self._feed.at(position)):
                 report.count("samples_repeated")
                 return items
         raise EmptyDatasetError("the pipeline leaves no sample of the dataset", hint="look at what select() drops")
