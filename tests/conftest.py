@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -13,6 +14,9 @@ from tests_support import numbered, tar_bytes
 # how long an example takes says more about the machine than about the code
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
+
+# A shell lets what it runs in the background ignore interrupts; programs that tests interrupt must not inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Real servers on loopback, each started when a test asks for it.
 pytest_plugins = [
