@@ -25,6 +25,7 @@ from .loader import WebLoader
 from .pipeline import DataPipeline, add_length_method
 from .settings import settings
 from .stages import PipelineStage
+from .tar.large import LargeMembers
 from .tariterators import SplitName, base_plus_ext, group_by_keys, tar_file_expander, tarfile_samples
 from .version1 import Version1
 from .workers import pytorch_worker_info
@@ -71,6 +72,7 @@ class WebDataset(DataPipeline, FluidInterface):
     - `handler`: what to do with a shard that fails; `strict=True`: no skips, and warnings are errors
     - `exact=True`: every sample once per epoch on any number of ranks and workers, a known length, samples by number;
       with `seed`, `shuffle_bytes`, `block_bytes`, `lanes`, `remainder` ("pad", "drop", "uneven"), `rank`, `world_size`
+    - `large=`webdataset.tar.large.LargeMembers(): members too large for memory are objects that give their bytes in pieces
     - `cache_dir`: keep shards on this machine; `proxy`: the web proxy to go through, if not the environment's
 
     >>> with_labels = WebDataset("tests/data/digits.tar").decode("l8").to_tuple("png", "cls")
@@ -99,6 +101,7 @@ class WebDataset(DataPipeline, FluidInterface):
         strict: bool | None = None,
         keys: SplitName = base_plus_ext,
         proxy: str | None = None,
+        large: LargeMembers | None = None,
         exact: bool = False,
         shuffle_bytes: int | str = "256MiB",
         block_bytes: int | str = "1MiB",
@@ -114,6 +117,8 @@ class WebDataset(DataPipeline, FluidInterface):
         self.strict = strict
         self._reader: SampleReader | None = None
         if exact:
+            if large is not None:
+                raise ValueError("large= is for streamed datasets: it does not go with exact=True")
             if resampled:
                 raise ValueError("resampled=True draws shards with replacement: it does not go with exact=True")
             # all ranks must agree on the seed, so it is not drawn at random
@@ -136,7 +141,7 @@ class WebDataset(DataPipeline, FluidInterface):
         order = [] if endless or buffer < 1 else [shardlists.ShardShuffle(self.seed, bufsize=buffer, drawn=drawn)]
         cache = _cache(cache_dir, cache_size, url_to_name, verbose, handler, proxy)
         opener = version1.opener(_already_open if cache else None)
-        reader = _Reader(handler, select_files, rename_files, keys, opener, proxy=None if cache else proxy)
+        reader = _Reader(handler, select_files, rename_files, keys, opener, proxy=None if cache else proxy, large=large)
         self.pipeline = [source, *filter(None, splitters), *order, *cache, reader]
         if empty_check:
             self.pipeline.append(_checked)
@@ -230,7 +235,9 @@ class _Reader(PipelineStage):
         opener: Callable[..., Iterator[Any]] | None,
         *,
         proxy: str | None,
+        large: LargeMembers | None,
     ) -> None:
+        self.large = large
         self.handler = handler
         self.select_files = select_files
         self.rename_files = rename_files
@@ -249,6 +256,7 @@ class _Reader(PipelineStage):
             keys=self.keys,
             opener=self.opener,
             proxy=self.proxy,
+            large=self.large,
         )
 
     @property

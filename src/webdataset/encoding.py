@@ -9,6 +9,7 @@ from typing import Any
 from .codecs import encode, encoders
 from .errors import EncodingError
 from .reports import current_report
+from .tar.large import LargeMember
 from .tar.writer import Members, name_bytes
 
 Sample = Mapping[str, Any]
@@ -108,7 +109,9 @@ class SampleEncoder:
                 members.append((stem + suffix, data))
         return members
 
-    def _encoded(self, field: str, value: Any) -> bytes:
+    def _encoded(self, field: str, value: Any) -> Any:
+        if isinstance(value, LargeMember):
+            return value
         if self._table is None or field[0] == "_":
             return _as_bytes(field, value)
         return encode(field, value, self._table)

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any
 
-from .codecs.compression import decompressed
+from .codecs.compression import decompressed, is_expanded
 from .errors import SampleError, WebDatasetError
 from .gopen import gopen, takes_proxy
 from .handlers import Handler, ask, close, reraise_exception
@@ -22,6 +22,7 @@ from .opening import OpenedShards
 from .reports import Report, current_report
 from .stages import pipelinefilter
 from .storage.streams import arriving
+from .tar.large import LargeMembers
 from .tar.reader import read_members
 
 Sample = dict[str, Any]
@@ -29,6 +30,7 @@ Member = tuple[str, int, bytes]
 SplitName = Callable[[str], tuple[str | None, str | None]]
 SelectFile = Callable[[str], Any]
 RenameFile = Callable[[str], str]
+Reading = tuple[SelectFile | None, RenameFile | None, LargeMembers | None]
 
 trace = False
 meta_prefix = "__"
@@ -80,7 +82,7 @@ def tar_file_iterator(
 ) -> Iterator[Sample]:
     """The regular members of one tar stream, compressed or not, as `{"fname": name, "data": bytes}`."""
     report = current_report()
-    members = _members({"stream": fileobj}, report, select_files, rename_files)
+    members = _members({"stream": fileobj}, report, (select_files, rename_files, None))
     return _files(members, skip_meta, handler, report)
 
 
@@ -97,7 +99,7 @@ def tar_file_expander(
     after each shard only if you ask for one.
     """
     items = partial(_file_items, eof_value=eof_value)
-    return _each_shard(data, (select_files, rename_files), items, handler, current_report())
+    return _each_shard(data, (select_files, rename_files, None), items, handler, current_report())
 
 
 def group_by_keys(
@@ -126,12 +128,17 @@ def tarfile_samples(
     keys: SplitName = base_plus_ext,
     opener: Callable[..., Iterator[Sample]] | None = None,
     proxy: str | None = None,
+    large: LargeMembers | None = None,
 ) -> Iterator[Sample]:
-    """Open shards and give their samples: dicts of `__key__`, `__url__` and one bytes value per field."""
+    """Open shards and give their samples: dicts of `__key__`, `__url__` and one bytes value per field.
+
+    A member that is too large for memory is an error; with `large`, a LargeMember is its field's value.
+    """
     streams = (opener or url_opener)(src, handler=handler, **({} if proxy is None else {"proxy": proxy}))
     if reads_in_one_step():
         grouping = Grouping(keys, True, None, handler, current_report())
-        return _each_shard(streams, (select_files, rename_files), grouping.of_shard, handler, grouping.report)
+        reading = (select_files, rename_files, large)
+        return _each_shard(streams, reading, grouping.of_shard, handler, grouping.report)
     # a replacement need not know the options that nobody uses
     chosen = {"select_files": select_files, "rename_files": rename_files}
     files = tar_file_expander(streams, handler=handler, **{name: f for name, f in chosen.items() if f is not None})
@@ -288,7 +295,7 @@ def _open(options: dict[str, Any], url: str) -> Any:
 
 def _each_shard(
     streams: Iterable[Sample],
-    reading: tuple[SelectFile | None, RenameFile | None],
+    reading: Reading,
     items: Callable[[Iterator[list[Member]], Sample], Iterator[Sample]],
     handler: Handler,
     report: Report,
@@ -298,7 +305,7 @@ def _each_shard(
     try:
         for source in streams:
             stream = source["stream"]
-            windows = _members(source, report, *reading, look_ahead)
+            windows = _members(source, report, reading, look_ahead)
             try:
                 yield from items(windows, source)
                 stream.close()
@@ -397,13 +404,14 @@ def _files(
 def _members(
     source: Sample,
     report: Report,
-    select: SelectFile | None,
-    rename: RenameFile | None,
+    reading: Reading,
     look_ahead: Callable[[], None] | None = None,
 ) -> Iterator[list[Member]]:
     stream, url = source["stream"], source.get("url")
+    select, rename, large = reading
     plain = decompressed(arriving(stream), url=url)
-    windows = read_members(plain, url=url, report=report)
+    limits = None if large is None else large.limits(None if is_expanded(plain) else stream)
+    windows = read_members(plain, url=url, limits=limits, report=report)
     try:
         for window in windows:
             kept = window

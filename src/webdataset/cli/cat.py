@@ -31,13 +31,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from webdataset.handlers import close
+    from webdataset.tar.large import LargeMember
     from webdataset.tools.alternatives import field_named
+    from webdataset.tools.choosing import in_pieces
 
     from .flow import reading
     from .outputs import writing
 
     options.inputs, options.skip, options.count = [options.url], options.number, 1
-    samples = iter(reading(options, **_by_key(options)))
+    large = in_pieces(None if options.select else options.field, options.key)
+    samples = iter(reading(options, large=large, **_by_key(options)))
     try:
         sample = next(samples, None)
     finally:
@@ -47,9 +50,13 @@ def run(options: argparse.Namespace) -> int:
     name = field_named(sample, options.field.split(";"))
     if options.verbose:
         sys.stderr.write(f"{sample['__key__']}.{name}\n")
-    _check_terminal(options.output, sample[name])
+    pieces = sample[name].pieces() if isinstance(sample[name], LargeMember) else iter([sample[name]])
+    first = next(pieces, b"")
+    _check_terminal(options.output, first)
     with writing(options.output) as stream:
-        stream.write(sample[name])
+        stream.write(first)
+        for piece in pieces:
+            stream.write(piece)
     return 0
 
 

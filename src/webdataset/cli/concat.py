@@ -69,11 +69,14 @@ def repacked(options: argparse.Namespace) -> int:
     """Read all samples and write those that are asked for."""
     from webdataset.filters import shuffle
     from webdataset.filters import slice as sliced
-    from webdataset.tools.choosing import emptied, fields, parsed_slice, rekey
+    from webdataset.tools.choosing import NOT_IN_MEMORY, emptied, fields, in_pieces, parsed_slice, rekey
 
     from .flow import drain, handler_of, reading
 
-    samples = reading(options, mix=options.mix, shuffled=bool(options.shuffle), seed=options.seed)
+    large = in_pieces(None if options.select else options.fields)
+    if getattr(options, "nodata", False):
+        large = NOT_IN_MEMORY
+    samples = reading(options, mix=options.mix, shuffled=bool(options.shuffle), seed=options.seed, large=large)
     if options.slice:
         cut = parsed_slice(options.slice)
         samples = samples.compose(sliced(cut.start, cut.stop, cut.step))

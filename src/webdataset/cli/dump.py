@@ -31,13 +31,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from webdataset.reports import Report
+    from webdataset.tools.choosing import in_pieces
     from webdataset.tools.dumping import dump
     from webdataset.tools.listing import shown
 
     from .flow import finished, handler_of, reading
     from .progress import Progress
 
-    dataset = reading(options)
+    dataset = reading(options, large=in_pieces(None if options.select else options.fields))
     progress = Progress(options, options.urls, options.count)
     report = Report()
     try:

@@ -32,6 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from webdataset.reports import Report
+    from webdataset.tools.choosing import NOT_IN_MEMORY
     from webdataset.tools.lazy import LazySample, field_decoder
     from webdataset.tools.tables import write_table
 
@@ -40,7 +41,7 @@ def run(options: argparse.Namespace) -> int:
     from .progress import Progress
 
     format = options.format or _by_name(options.output)
-    dataset = reading(options)
+    dataset = reading(options, large=NOT_IN_MEMORY)
     if getattr(options, "code", None):
         dataset = dataset.compose(_changed_by(options.code, options.decode, handler_of(options)))
     progress = Progress(options, options.urls, options.count)

@@ -32,6 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from webdataset.reports import Report
+    from webdataset.tools.choosing import NOT_IN_MEMORY
     from webdataset.tools.describing import describe
     from webdataset.tools.histograms import drawing_package, lines, plot
 
@@ -43,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
         _picture_format(options.plot)
         drawing_package()
     options.count = options.count or None
-    dataset = reading(options)
+    dataset = reading(options, large=NOT_IN_MEMORY)
     as_json, options.json = options.json, False  # here it is the result, not the progress
     progress = Progress(options, options.urls, options.count)
     decode = None if options.decode in ("raw", "none") else options.decode

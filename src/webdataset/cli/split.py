@@ -41,6 +41,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Split."""
     from webdataset.handlers import close
+    from webdataset.tools.choosing import in_pieces
     from webdataset.tools.splitting import split_samples
     from webdataset.writer import ShardWriter
 
@@ -50,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     if not is_pattern(options.output):
         hint = "write for example train-%06d.tar or train-{shard:06d}.tar"
         raise grammar.UsageError(f"the name {options.output!r} has no number for the shards; {hint}")
-    dataset = reading(options)
+    dataset = reading(options, large=in_pieces())
     with Sink(options, _post(options)) as sink:
         assert isinstance(sink.writer, ShardWriter)
         progress = Progress(options, options.urls, options.count)

@@ -54,6 +54,11 @@ def decompressed(stream: Readable, *, url: str | None = None, max_ratio: int | N
     return _Peeked(stream, head) if consumed else stream
 
 
+def is_expanded(stream: Any) -> bool:
+    """Whether `decompressed` gave the content of something compressed."""
+    return isinstance(stream, _Expanded)
+
+
 def kind_of_content(head: bytes) -> str | None:
     """The compression that data beginning with these bytes has: "gz", "bz2", "xz", "zst", "lz4" or None.
 

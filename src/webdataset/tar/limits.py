@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 from webdataset.settings import settings
 
@@ -20,6 +21,8 @@ class Limits(NamedTuple):
     max_header_bytes: int = MIB
     max_name_bytes: int = 64 * 1024
     max_chain: int = 16
+    large: Callable[..., Any] | None = None
+    """Who takes the data of a member that is too large, and gives what stands for it; None refuses it."""
 
     @classmethod
     def default(cls) -> Limits:

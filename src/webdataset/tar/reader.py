@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from types import ModuleType
 
-from webdataset.errors import LimitError, WebDatasetError
+from webdataset.errors import WebDatasetError
 from webdataset.reports import Report, current_report
 
 from .archive import Archive, Member, ends_early
 from .cursor import Cursor, Readable
 from .header import BLOCK, padding
+from .large import too_large
 from .limits import Limits
 from .plain import MemberTuple, PlainMembers
 from .scan import Entry, scan_members
@@ -196,13 +197,13 @@ class _Reader:
             self._pass_over(member)
             return
         most = max(member.stored, member.size)
-        if most > self._limits.max_member_bytes:
-            raise LimitError(
-                f"a member of {most} bytes, more than the {self._limits.max_member_bytes} allowed",
-                offset=member.offset,
-                member=member.name,
-                hint="to read it, set WDS_MAX_MEMBER_BYTES or max_member_bytes=",
-            )
+        limit = self._limits.max_member_bytes
+        if most > limit:
+            if self._limits.large is None:
+                raise too_large(member.name, most, limit, member.offset)
+            out.append((member.name, member.offset, self._limits.large(member, self.cursor)))
+            self._pass_over_padding(padding(member.stored))
+            return
         self._take(member.name, member.offset, member.stored, out)
         if member.pieces is not None:
             name, offset, data = out.pop()

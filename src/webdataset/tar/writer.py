@@ -21,6 +21,8 @@ from zlib import adler32
 
 from webdataset.errors import EncodingError, StorageError
 
+from .large import LargeMember
+
 BLOCK = 512
 END = b"\0" * (2 * BLOCK)
 FLUSH_BYTES = 1 << 20
@@ -42,7 +44,7 @@ _USTAR = b"ustar\x0000"
 _GNU = b"ustar  \0"
 _PADDINGS = [b"\0" * (-n % BLOCK) for n in range(BLOCK)]
 
-Members = list[tuple[bytes, bytes]]  # names and data
+Members = list[tuple[bytes, bytes]]  # names and data; a LargeMember is written in pieces
 WriteFunction = Callable[[bytes], object]
 WriteParts = Callable[[Sequence[bytes]], object]
 
@@ -243,10 +245,24 @@ class ArchiveWriter:
         self._failed = True
         if self._writev is not None and pending >= JOIN_BELOW * len(parts):
             for begin in range(0, len(parts), MAX_PARTS):
-                self._writev(parts[begin : begin + MAX_PARTS])
+                self._hand_over(self._writev, parts[begin : begin + MAX_PARTS])
         elif parts:
-            self._write(b"".join(parts))
+            self._hand_over(self._join, parts)
         self._failed = False
+
+    def _join(self, parts: Sequence[bytes]) -> None:
+        self._write(b"".join(parts))
+
+    def _hand_over(self, write: WriteParts, parts: Sequence[Any]) -> None:
+        """Write all at once. What has no bytes at hand is refused before anything was written, and comes in pieces."""
+        try:
+            write(parts)
+        except TypeError:
+            if not any(isinstance(part, LargeMember) for part in parts):
+                raise
+            for part in parts:
+                for piece in part.pieces() if isinstance(part, LargeMember) else (part,):
+                    self._write(piece)
 
     def finish(self) -> None:
         """Write the end marker."""

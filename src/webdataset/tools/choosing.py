@@ -14,10 +14,15 @@ from typing import Any
 
 from webdataset.handlers import Handler, handled, reraise_exception
 from webdataset.stages import pipelinefilter
+from webdataset.tar.large import LargeMembers
+from webdataset.tariterators import base_plus_ext
 
 from .lazy import missing_field
 
 Sample = dict[str, Any]
+
+LARGE_BYTES = 256 << 20
+"""What only moves members does not take more than this of one into memory."""
 
 
 @pipelinefilter
@@ -52,6 +57,21 @@ def last_of_equal(data: Iterable[Sample], value_of: Callable[[Sample], Any]) -> 
 def emptied(data: Iterable[Sample]) -> Iterator[Sample]:
     """The samples' fields by name only, without their bytes."""
     return ({name: value if name[:2] == "__" else b"" for name, value in sample.items()} for sample in data)
+
+
+def in_pieces(spec: str | None = None, key: str | None = None) -> LargeMembers:
+    """Large members are not read into memory but passed on in pieces, those of other fields or keys not at all."""
+    names = None if not spec else {name for _, names in parsed_fields(spec) for name in names}
+
+    def wanted(member: str) -> bool:
+        prefix, field = base_plus_ext(member)
+        return (key is None or prefix == key) and (names is None or (field or "").lower() in names)
+
+    return LargeMembers(wanted, limit=LARGE_BYTES)
+
+
+NOT_IN_MEMORY = LargeMembers(lambda _: False)
+"""Members that are too large for memory are passed over; who looks at one is told so."""
 
 
 def field_chooser(spec: str, *, missing_ok: bool = False) -> Callable[[Sample], Sample]:

@@ -20,6 +20,7 @@ from webdataset.autodecode import IMAGE_EXTENSIONS, Decoder, gzfilter
 from webdataset.codecs.packages import is_array, is_tensor
 from webdataset.errors import MissingPackageError
 from webdataset.handlers import Handler, handled, reraise_exception
+from webdataset.tar.large import LargeMember
 
 Sample = Mapping[str, Any]
 
@@ -77,7 +78,7 @@ class FieldDescription:
     def add(self, stored: Any, value: Any) -> int:
         """Take one value into account; the result is its size in bytes."""
         self.count += 1
-        size = len(stored) if isinstance(stored, (bytes, str)) else 0
+        size = len(stored) if isinstance(stored, (bytes, str, LargeMember)) else 0
         self.sizes.add(size)
         if isinstance(value, _Failure):
             _count(self.errors, value.text)
@@ -273,7 +274,9 @@ def _text_or_bytes(value: Any) -> Any:
 
 
 def _type_name(value: Any) -> str:
-    return {"ndarray": "array", "str": "text"}.get(type(value).__name__, type(value).__name__)
+    return {"ndarray": "array", "str": "text", "LargeMember": "too large to look at"}.get(
+        type(value).__name__, type(value).__name__
+    )
 
 
 def _span(column: tuple[int, ...]) -> str:

@@ -19,6 +19,7 @@ from webdataset.filters.fields import parse_field_spec
 from webdataset.handlers import Handler, handled, reraise_exception
 from webdataset.storage.local import allowed_path
 from webdataset.storage.publish import translated
+from webdataset.tar.large import LargeMember
 
 from .alternatives import field_named
 
@@ -97,11 +98,11 @@ class _Target:
     def write(self, name: str, data: Any) -> str:
         parts = safe_parts(name)
         path = os.path.join("" if self.shown == "." else self.shown, *parts)
-        if not isinstance(data, (bytes, bytearray, memoryview)):
+        if not isinstance(data, (bytes, bytearray, memoryview, LargeMember)):
             raise StorageError(f"bytes are needed to write a file, got {type(data).__name__}", url=path)
         try:
             with self._opened(parts[:-1]) as folder:
-                self._place(folder, parts[-1], bytes(data), path)
+                self._place(folder, parts[-1], data.pieces() if isinstance(data, LargeMember) else (data,), path)
         except OSError as error:
             if isinstance(error, StorageError):
                 raise
@@ -126,13 +127,14 @@ class _Target:
         finally:
             os.close(folder)
 
-    def _place(self, folder: int, name: str, data: bytes, path: str) -> None:
+    def _place(self, folder: int, name: str, pieces: Iterable[Any], path: str) -> None:
         if not self.force and _exists(folder, name):
             raise _taken(path)
         temporary = f".{secrets.token_hex(8)}.tmp"
         try:
             with open(os.open(temporary, _NEW, 0o666, dir_fd=folder), "wb") as file:
-                file.write(data)
+                for piece in pieces:
+                    file.write(piece)
             if self.force:
                 os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
             else:

@@ -14,6 +14,7 @@ from typing import Any
 
 from webdataset.codecs import decoders, encode
 from webdataset.errors import DecodingError, EncodingError, MissingPackageError, SampleError, WebDatasetError
+from webdataset.tar.large import LargeMember
 
 DecodeField = Callable[[str, bytes], Any]
 
@@ -63,6 +64,8 @@ class LazySample(dict[str, Any]):
         value = dict.get(self, name, _NOTHING)
         if value is _NOTHING:
             raise missing_field(name, self)
+        if type(value) is LargeMember:
+            value = value.whole()
         if type(value) is bytes and name not in self._seen and name[:2] != "__":
             value = self._seen[name] = self._decoded(name, value)
             super().__setitem__(name, value)

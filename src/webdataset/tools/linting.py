@@ -13,10 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from webdataset.autodecode import IMAGE_EXTENSIONS
-from webdataset.codecs.compression import decompressed
+from webdataset.codecs.compression import decompressed, is_expanded
 from webdataset.errors import WebDatasetError
 from webdataset.gopen import gopen
 from webdataset.reports import Report
+from webdataset.tar.large import LargeMember, LargeMembers
 from webdataset.tar.reader import read_members
 from webdataset.tariterators import base_plus_ext
 
@@ -38,6 +39,7 @@ PROBLEMS = {
     "key-collision": "the key comes again, in this or another shard",
     "case-collision": "two keys differ in upper and lower case only",
     "empty-field": "the field has no bytes",
+    "too-large": "the member is larger than readers take into memory (WDS_MAX_MEMBER_BYTES)",
     "wrong-image": "the image cannot be decoded",
     "other-format": "the image is in another format than its name says",
     "half-sample": "samples lack fields that most samples have",
@@ -45,6 +47,7 @@ PROBLEMS = {
     "size-imbalance": "a shard is less than half, or more than twice, as large as usual",
 }
 
+_PASSED_OVER = LargeMembers(lambda _: False)
 _FORMATS = {"jpg": "JPEG", "jpeg": "JPEG", "png": "PNG", "gif": "GIF", "webp": "WEBP", "bmp": "BMP", "tif": "TIFF",
             "tiff": "TIFF", "ppm": "PPM", "pgm": "PPM", "pbm": "PPM"}  # fmt: skip
 
@@ -99,7 +102,9 @@ class _Shard:
         report = _Collected()
         try:
             with gopen(self.url) as stream:
-                for window in read_members(decompressed(stream, url=self.url), url=self.url, report=report):
+                plain = decompressed(stream, url=self.url)
+                limits = _PASSED_OVER.limits(None if is_expanded(plain) else stream)
+                for window in read_members(plain, url=self.url, limits=limits, report=report):
                     for name, offset, data in window:
                         yield from self._member(name, offset, data)
             yield from self._end_of_sample()
@@ -114,7 +119,7 @@ class _Shard:
             yield Finding("empty", self.url)
         self.whole.shards[self.url] = self.bytes
 
-    def _member(self, name: str, offset: int, data: bytes) -> Iterator[Finding]:
+    def _member(self, name: str, offset: int, data: bytes | LargeMember) -> Iterator[Finding]:
         self.bytes += len(data)
         place: dict[str, Any] = {"offset": offset, "member": name}
         if any("\udc80" <= char <= "\udcff" for char in name):
@@ -135,6 +140,8 @@ class _Shard:
         self.fields.setdefault(field, name)
         if not data:
             yield Finding("empty-field", self.url, key=key, **place)
+        elif isinstance(data, LargeMember):
+            yield Finding("too-large", self.url, f"{data.size} bytes", key=key, **place)
         elif self.images:
             yield from self._image(field, data, place | {"key": key})
 

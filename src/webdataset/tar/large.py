@@ -1,0 +1,178 @@
+"""Members that are too large for memory: read in pieces, out of the archive or of a temporary file.
+
+>>> import io
+>>> content = LargeMember("a.bin", 6, lambda: io.BytesIO(b"abcdef"))
+>>> len(content), list(content.pieces(4))
+(6, [b'abcd', b'ef'])
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO
+
+from webdataset.errors import LimitError, ShardError, StorageError
+from webdataset.settings import settings
+
+from .archive import Member, ends_early
+from .cursor import Cursor
+from .limits import Limits
+
+PIECE = 1 << 20
+
+Opened = Callable[[], BinaryIO]
+
+
+class LargeMember:
+    """What stands in a sample for such a member: its name and size, and its bytes for who wants them."""
+
+    __slots__ = ("_open", "name", "size")
+
+    def __init__(self, name: str, size: int, opened: Opened | None = None) -> None:
+        self.name = name
+        self.size = size
+        self._open = opened
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __repr__(self) -> str:
+        return f"LargeMember({self.name!r}, {self.size})"
+
+    def pieces(self, size: int = PIECE) -> Iterator[bytes]:
+        """All its bytes, so many at a time; an error if they were passed over."""
+        if self._open is None:
+            raise too_large(self.name, self.size, settings.max_member_bytes)
+        left = self.size
+        with self._open() as file:
+            while left and (data := file.read(min(size, left))):
+                left -= len(data)
+                yield data
+        if left:
+            raise ends_early("the member", self.size - left, self.size).at(member=self.name)
+
+    def whole(self) -> bytes:
+        """All its bytes at once, if that many are allowed."""
+        if self.size > settings.max_member_bytes:
+            raise too_large(self.name, self.size, settings.max_member_bytes)
+        return b"".join(self.pieces())
+
+
+class LargeMembers:
+    """What to do with members that are too large for memory: keep those that are wanted, pass over the others.
+
+    `wanted(name)` says which they are; without it all are. A wanted member of a plain local file stays where it is;
+    one of a stream or a compressed archive goes into a temporary file, for as long as somebody has it. `limit` is how
+    large a member may be, if that is less than what is allowed anyway.
+    """
+
+    def __init__(self, wanted: Callable[[str], bool] | None = None, *, limit: int | None = None) -> None:
+        self._wanted = wanted
+        self._limit = limit
+
+    def limits(self, stream: Any) -> Limits:
+        """The limits for one archive; `stream` is where it lies, if that is a plain file."""
+        limits = Limits.default()
+        most = limits.max_member_bytes if self._limit is None else min(self._limit, limits.max_member_bytes)
+        return limits._replace(max_member_bytes=most, large=self._of_shard(stream))
+
+    def _of_shard(self, stream: Any) -> Callable[[Member, Cursor], LargeMember]:
+        path = getattr(stream, "name", None) if isinstance(stream, (io.BufferedReader, io.FileIO)) else None
+        file = stream if isinstance(path, (str, bytes)) and os.path.isfile(path) else None
+
+        def made(member: Member, cursor: Cursor) -> LargeMember:
+            wanted = self._wanted is None or self._wanted(member.name)
+            opened = None
+            if file is not None and member.pieces is None:
+                opened = _place(str(file.name), cursor.offset)
+                _seek(file, member, cursor)
+            elif wanted:
+                opened = _spilled(member, cursor)
+            else:
+                _pass(member, cursor.skip(member.stored))
+            return LargeMember(member.name, member.size, opened if wanted else None)
+
+        return made
+
+
+def too_large(name: str, size: int, limit: int, offset: int | None = None) -> LimitError:
+    """The error for a member that does not fit into memory."""
+    return LimitError(
+        f"a member of {size} bytes, more than the {limit} allowed",
+        offset=offset,
+        member=name,
+        hint=f"to read it, set WDS_MAX_MEMBER_BYTES={size} or max_member_bytes=",
+    )
+
+
+def _place(path: str, offset: int) -> Opened:
+    def opened() -> BinaryIO:
+        file = open(path, "rb", buffering=0)  # noqa: SIM115 - whoever reads it closes it
+        file.seek(offset)
+        return file
+
+    return opened
+
+
+def _seek(file: Any, member: Member, cursor: Cursor) -> None:
+    if member.stored <= cursor.left:
+        cursor.skip(member.stored)
+        return
+    end = cursor.offset + member.stored
+    there = os.fstat(file.fileno()).st_size
+    if there < end:
+        _pass(member, there - cursor.offset)
+    file.seek(end)
+    cursor.moved(end)
+
+
+def _pass(member: Member, passed: int) -> None:
+    if passed < member.stored:
+        raise ends_early("the member", passed, member.stored).at(offset=member.offset, member=member.name)
+
+
+def _spilled(member: Member, cursor: Cursor) -> Opened:
+    """The member in a file that has no name and goes with the last who knows of it."""
+    from tempfile import TemporaryFile
+
+    pieces = member.pieces or [(0, member.stored)]
+    try:
+        with TemporaryFile(buffering=0) as file:
+            for offset, length in pieces:
+                file.seek(offset)
+                left = length
+                while left and (data := cursor.take(min(left, PIECE))):
+                    _write(file, data)
+                    left -= len(data)
+                _pass(member, member.stored - left)
+            cursor.skip(member.stored - sum(length for _, length in pieces))
+            file.truncate(member.size)
+            return _Kept(os.dup(file.fileno()))
+    except OSError as error:
+        if isinstance(error, (ShardError, StorageError)):
+            raise
+        hint = "TMPDIR names another folder for temporary files"
+        raise StorageError(f"a large member cannot be kept: {error.strerror}", member=member.name, hint=hint) from error
+
+
+def _write(file: Any, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[file.write(view) :]
+
+
+class _Kept:
+    """A temporary file that can be read again and again."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def __call__(self) -> BinaryIO:
+        file = os.fdopen(os.dup(self._number), "rb", buffering=0)
+        file.seek(0)
+        return file
+
+    def __del__(self) -> None:
+        os.close(self._number)
