@@ -318,3 +318,43 @@ def test_a_copy_holds_the_same_samples_as_packing_anew(
     other = wl("concat", "-c", 1000, *paths, "-o", packed)
     assert (one.code, one.err) == (other.code, other.err)
     assert one.code != 0 or members(copied) == members(packed)
+
+
+# -- several processes check ---------------------------------------------------------------------------
+
+
+def large_shards(folder: Path, last: dict[str, bytes]) -> list[Path]:
+    """Four shards that are worth more than one process, the last one with these files too."""
+    files = [{f"{shard}-{n}.bin": bytes(4 << 20), f"{shard}-{n}.txt": b"x"} for shard in range(4) for n in range(5)]
+    merged = [{name: data for part in files[5 * n : 5 * n + 5] for name, data in part.items()} for n in range(4)]
+    return [gnu_tar(folder, f"large{n}", {**shard, **last} if n == 3 else shard) for n, shard in enumerate(merged)]
+
+
+def test_several_processes_check_what_is_copied(wl_process: Any, tmp_path: Path) -> None:
+    shards = large_shards(tmp_path, {"z.txt": b"z"})
+    ended = wl_process("concat", "-v", *shards, "-o", tmp_path / "out.tar")
+    assert (ended.returncode, ended.stderr[:14]) == (0, b"21 samples in ")
+    assert listing(tmp_path / "out.tar") == "".join(map(listing, shards))
+
+
+def test_what_another_process_finds_is_looked_at_closely(wl_process: Any, tmp_path: Path, names: Any) -> None:
+    shards = large_shards(tmp_path, {"README": b"z", "z.TXT": b"z"})
+    ended = wl_process("concat", *shards, "-o", tmp_path / "out.tar")
+    assert ended.returncode == 0
+    assert b"left out: 1 members" in ended.stderr
+    assert names(tmp_path / "out.tar")[-1] == "z.txt"
+
+
+def test_damage_that_another_process_finds_is_an_error(wl_process: Any, tmp_path: Path) -> None:
+    shards = large_shards(tmp_path, {})
+    shards[3].write_bytes(changed(shards[3].read_bytes(), 4))
+    ended = wl_process("concat", *shards, "-o", tmp_path / "out.tar")
+    assert ended.returncode == 1
+    assert str(shards[3]).encode() in ended.stderr
+    assert not (tmp_path / "out.tar").exists()
+
+
+def test_equal_keys_where_the_shards_of_two_processes_meet(wl_process: Any, tmp_path: Path) -> None:
+    shards = large_shards(tmp_path, {"0-0.txt": b"z"})
+    ended = wl_process("concat", *shards, shards[0], "-o", tmp_path / "out.tar")
+    assert b"samples with equal keys follow each other" in ended.stderr
