@@ -138,6 +138,55 @@ def test_an_interrupt_ends_the_children_and_leaves_nothing(shard: str, tmp_path:
     assert os.listdir(work) == []
 
 
+def test_no_command_sees_the_files_of_another(wl: Any, shard: str, names: Any) -> None:
+    command = "ls -a > sample.ls; mkdir d; touch .hidden d/x sample.more; ln -s /nowhere sample.link; rm sample.link"
+    ended = wl("xargs", "-q", "--exclude", "more", "-c", command, shard, "--subfolders", "--add")
+    assert ended.code == 0
+    assert names(ended.out) == [f"{n:03d}.{field}" for n in range(10) for field in ("cls", "ls", "txt")]
+    told = subprocess.run(["tar", "-xOf", "-", "--wildcards", "*.ls"], input=ended.out, capture_output=True, check=True)
+    assert set(told.stdout.split()) == {b".", b"..", b"sample.__key__", b"sample.cls", b"sample.ls", b"sample.txt"}
+
+
+def test_what_runs_on_after_its_command_does_not_write_into_another_sample(wl: Any, shard: str, tmp_path: Path) -> None:
+    fifo = tmp_path / "go"
+    os.mkfifo(fifo)
+    later = f"(read line < {fifo}; touch sample.late; echo done > {fifo}) > /dev/null 2>&1 &"
+    command = (
+        f"if grep -q txt0 sample.txt; then {later} elif grep -q txt9 sample.txt; then echo > {fifo}; cat {fifo}; fi"
+    )
+    ended = wl("xargs", "-c", command, shard)
+    assert (ended.code, ended.err) == (0, "done\n")
+    assert b"late" not in ended.out
+
+
+def test_folders_of_failed_commands_do_not_stay(wl: Any, shard: str, tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    count = f"ls {tmp_path}/work/* | wc -l > sample.n; [ $(cat sample.n) -lt 3 ] && grep -q 9 sample.txt"
+    ended = wl("xargs", "--on-error", "skip", "--tmpdir", tmp_path / "work", "-c", count, shard)
+    assert "left out: 9 samples" in ended.err
+    assert os.listdir(tmp_path / "work") == []
+
+
+def test_kept_folders_are_one_for_each_sample(wl: Any, shard: str, tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    assert wl("xargs", "--keep", "--tmpdir", tmp_path / "work", "-c", "! grep -q 5 sample.txt", shard).code == 1
+    found = sorted(path.read_text() for path in tmp_path.glob("work/*/*/sample.txt"))
+    assert found[:6] == [f"txt{n}" for n in range(6)]
+
+
+def test_a_shell_that_does_not_exist(wl: Any, shard: str) -> None:
+    ended = wl("xargs", "--shell", "no-such-shell", "-c", "true", shard)
+    assert ended.code == 1
+    assert "cannot start: No such file or directory: no-such-shell" in ended.err
+
+
+def test_commands_are_refused_in_secure_mode(wl: Any, shard: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WDS_ALLOW_PIPE", "0")
+    ended = wl("xargs", "-c", "true", shard)
+    assert ended.code == 1
+    assert "commands are refused" in ended.err
+
+
 def test_two_files_for_one_field_are_an_error(wl: Any, shard: str) -> None:
     ended = wl("xargs", "-c", "cp sample.txt sample.TXT", shard)
     assert ended.code == 1

@@ -271,7 +271,7 @@ class CommandStream(io.BufferedIOBase):
         """End the whole group: a moment to clean up, then for good."""
         proc = cast("subprocess.Popen[bytes]", self.proc)
         if proc.returncode is None:
-            _end_group(proc.pid)
+            end_group(proc.pid)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.status = proc.wait(REAP_SECONDS)
 
@@ -305,8 +305,8 @@ def run_argv(argv: Sequence[str], mode: str = "rb", *, url: str, hint: str = "",
     return CommandStream(list(argv), mode, url=url, **options)
 
 
-def _end_group(pid: int) -> None:
-    """Ask the group to end, give it a moment, then end it; the leader is left to be waited for.
+def end_group(pid: int) -> None:
+    """Ask a group of processes to end, give it a moment, then end it; the leader is left to be waited for.
 
     The leader is not reaped before the last signal: until then its group number cannot be given to strangers.
     """

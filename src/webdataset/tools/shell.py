@@ -18,11 +18,12 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from webdataset.errors import CommandError, SampleError
+from webdataset.errors import CommandError, SampleError, SecurityError
 from webdataset.handlers import Handler, ask, close, placed, reraise_exception
 from webdataset.reports import Report, current_report
+from webdataset.settings import settings
 from webdataset.stages import pipelinefilter
-from webdataset.storage.commands import CommandStream
+from webdataset.storage.commands import end_group
 
 from .parallel import submitted
 from .spilling import temporary_folder
@@ -31,6 +32,8 @@ Sample = dict[str, Any]
 Tell = Callable[[bytes], object]
 
 LAST_WORDS = 300
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
 
 @pipelinefilter
@@ -89,6 +92,8 @@ class Commander:
         if not base or "/" in base or "." in base:
             raise ValueError(f"the base must be a plain word such as sample, got {base!r}")
         self.argv = [*shell.split(), "-c", command]
+        # looked for once: Popen would look through all folders of PATH for every sample
+        self.program = shutil.which(self.argv[0])
         self.base, self.separator, self.add, self.subfolders = base, separator, add, subfolders
         self.ignore_status, self.only, self.workdir, self.keep = ignore_status, only, workdir, keep
         self.include = re.compile(include)
@@ -97,7 +102,8 @@ class Commander:
         self.tell = tell
         self.report = report or Report()
         self.folder = ""
-        self._running: set[CommandStream] = set()
+        self._left: list[str] = []
+        self._running: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
         self._stopped = False
         self._told = False
@@ -106,64 +112,109 @@ class Commander:
     def __call__(self, job: tuple[int, Sample]) -> list[Sample]:
         """The samples that the command makes of one."""
         number, sample = job
-        folder = os.path.join(self.folder, f"{number:09d}")
-        os.mkdir(folder, 0o700)
+        folder = self._folder(number)
         try:
             self._unpack(folder, sample)
-            said = self._run(folder)
+            pid, said = self._run(folder)
             made = self._collected(folder, sample)
-            return made if self.log is None else [{**result, self.log: said} for result in made]
-        finally:
+            if not self.keep:
+                self._leave(folder, pid)
+        except BaseException:
             if not self.keep:
                 shutil.rmtree(folder, ignore_errors=True)
+            raise
+        return made if self.log is None else [{**result, self.log: said} for result in made]
 
     def stop(self) -> None:
         """End all commands that are running, and everything they started."""
-        with self._lock:
+        with self._lock:  # so that none is reaped meanwhile, and its number another's
             self._stopped = True
-            running = list(self._running)
-        for stream in running:
-            stream.abort()
+            for process in self._running:
+                end_group(process.pid)
 
     # -- one sample ------------------------------------------------------------------------------
+
+    def _folder(self, number: int) -> str:
+        """An empty folder: one that was left, since making and removing folders costs as much as all of their files."""
+        try:
+            return self._left.pop()
+        except IndexError:
+            folder = f"{self.folder}/{number:09d}"
+            os.mkdir(folder, 0o700)
+            return folder
+
+    def _leave(self, folder: str, pid: int) -> None:
+        """Empty the folder for another sample, unless something that the command started is still running in it."""
+        try:
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    os.unlink(entry.path)
+            os.killpg(pid, 0)
+        except ProcessLookupError:
+            self._left.append(folder)
+        except OSError:  # a folder in the folder, for example
+            shutil.rmtree(folder, ignore_errors=True)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _unpack(self, folder: str, sample: Sample) -> None:
         chosen = self.only(sample) if self.only is not None else sample
         for field, data in chosen.items():
             if field[:2] != "__":
-                with open(os.path.join(folder, f"{self.base}.{field}"), "xb") as file:
-                    file.write(data)
-        with open(os.path.join(folder, f"{self.base}.__key__"), "xb") as file:
-            file.write(os.fsencode(sample["__key__"]))
+                _write(f"{folder}/{self.base}.{field}", data)
+        _write(f"{folder}/{self.base}.__key__", os.fsencode(sample["__key__"]))
 
-    def _run(self, folder: str) -> bytes:
+    def _run(self, folder: str) -> tuple[int, bytes]:
+        """The number of the process, which has ended, and what it said."""
+        output, writing = os.pipe()
+        try:
+            try:
+                process = self._start(folder, writing)
+            finally:
+                os.close(writing)
+            words = self._listen(output)
+        finally:
+            os.close(output)
+        status = self._ended(process)
+        if status and not self.ignore_status:
+            said = " ".join(words[-LAST_WORDS:].decode("utf-8", "replace").split())
+            raise CommandError(f"the command ended with status {status}" + (f": {said}" if said else ""))
+        return process.pid, words
+
+    def _start(self, folder: str, output: int) -> subprocess.Popen[bytes]:
+        """Start the command in a session of its own, a group that can be ended together."""
+        if not settings.allow_pipe:
+            hint = "run it elsewhere"
+            raise SecurityError("commands are refused (WDS_SECURE or WDS_ALLOW_PIPE=0)", hint=hint)
         with self._lock:
             if self._stopped:
                 raise CommandError("the command was stopped")
-            stream = CommandStream(
-                self.argv,
-                "rb",
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stderr=subprocess.STDOUT,
-                ignore_errors=True,
-                timeout=None,  # type: ignore[arg-type]  # a wait with a limit looks again and again: 0.6 ms a command
-            )
-            self._running.add(stream)
-        try:
-            words = self._listen(stream)
-        finally:
-            with self._lock:
-                self._running.discard(stream)
-            stream.close()
-        if stream.status and not self.ignore_status:
-            said = " ".join(words[-LAST_WORDS:].decode("utf-8", "replace").split())
-            raise CommandError(f"the command ended with status {stream.status}" + (f": {said}" if said else ""))
-        return words
+            try:
+                process = subprocess.Popen(  # noqa: S603 - running it is what was asked for
+                    self.argv,
+                    executable=self.program,
+                    cwd=folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise CommandError(f"cannot start: {error.strerror}: {self.argv[0]}") from error
+            self._running.add(process)
+        return process
 
-    def _listen(self, stream: CommandStream) -> bytes:
+    def _ended(self, process: subprocess.Popen[bytes]) -> int:
+        """The command's status, when it has one; until then it can be stopped."""
+        # not reaped before it is out of the set: its number might be another's by the time that it is stopped
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        with self._lock:
+            self._running.discard(process)
+        return process.wait()
+
+    def _listen(self, output: int) -> bytes:
         last = b""
-        while data := stream.read1(1 << 16):
+        while data := os.read(output, 1 << 16):
             last = last + data if self.log is not None else (last + data)[-LAST_WORDS:]
             if self.tell is not None:
                 self.tell(data)
@@ -272,5 +323,16 @@ def _content(entry: os.DirEntry[str]) -> bytes:
     """A file's bytes; what is neither a file nor a link to one cannot be a field."""
     if not entry.is_file():
         raise SampleError(f"the command left something that is no file: {entry.name}")
-    with open(entry.path, "rb") as file:
-        return file.read()
+    with open(entry.path, "rb", buffering=0) as file:
+        return file.readall()
+
+
+def _write(path: str, data: bytes) -> None:
+    """Write a new file, with as little ado as possible: there are several for each command."""
+    file = os.open(path, _NEW, 0o666)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(file, view) :]
+    finally:
+        os.close(file)
