@@ -72,7 +72,7 @@ class WebDataset(DataPipeline, FluidInterface):
     - `handler`: what to do with a shard that fails; `strict=True`: no skips, and warnings are errors
     - `exact=True`: every sample once per epoch on any number of ranks and workers, a known length, samples by number;
       with `seed`, `shuffle_bytes`, `block_bytes`, `lanes`, `remainder` ("pad", "drop", "uneven"), `rank`, `world_size`
-    - `large=`webdataset.tar.large.LargeMembers(): members too large for memory are objects that give their bytes in pieces
+    - `large`: a `webdataset.tar.large.LargeMembers`; members that are too large for memory then come in pieces
     - `cache_dir`: keep shards on this machine; `proxy`: the web proxy to go through, if not the environment's
 
     >>> with_labels = WebDataset("tests/data/digits.tar").decode("l8").to_tuple("png", "cls")

@@ -76,7 +76,7 @@ class Settings:
 
     @property
     def max_member_bytes(self) -> int:
-        """The largest member that is read into memory (`WDS_MAX_MEMBER_BYTES`)."""
+        """The largest member that is read into memory (`WDS_MAX_MEMBER_BYTES`, such as 20G)."""
         return _size("WDS_MAX_MEMBER_BYTES") or min(DEFAULT_MEMBER_BYTES, _memory() // 2)
 
     @property
@@ -260,8 +260,16 @@ def _int(name: str, value: str) -> int:
 
 
 def _size(name: str) -> int:
-    value = os.environ.get(name)
-    return _int(name, value) if value else 0
+    """A number of bytes, or another one: -1 is fine, too."""
+    value = os.environ.get(name) or "0"
+    if value[-1].isdigit():
+        return _int(name, value)
+    from .units import number_of_bytes  # most programs need none
+
+    try:
+        return number_of_bytes(value)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from None
 
 
 def _seconds(name: str, default: float) -> float:

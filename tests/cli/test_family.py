@@ -89,7 +89,7 @@ def test_help_imports_only_what_describes_the_commands(name: str) -> None:
     )
     words = [sys.executable, "-c", program, name, "--help"]
     told = subprocess.run(words, capture_output=True, text=True, check=True).stderr
-    assert set(told.split()) <= {"cli", "names", "settings", "redact"}
+    assert set(told.split()) <= {"cli", "names", "settings", "redact", "units"}
 
 
 def test_an_interrupt_is_exit_130(tmp_path: Path) -> None:

@@ -81,8 +81,10 @@ def _nothing(options: argparse.Namespace) -> Exception:
         return SampleError(
             "no sample has this key", url=options.url, key=options.key, hint="`wl ls` shows what there is"
         )
-    asked = " for which the condition is true" if options.select else ""
-    return SampleError(f"there is no sample number {options.number}{asked}; they count from 0", url=options.url)
+    if not options.select:
+        return SampleError(f"there is no sample number {options.number}; they count from 0", url=options.url)
+    many = f"more than {options.number} samples" if options.number else "any sample"
+    return SampleError(f"the condition is not true for {many}", url=options.url)
 
 
 def _check_terminal(output: str, data: bytes) -> None:

@@ -182,7 +182,8 @@ def _with_caret(error: SyntaxError, code: str) -> str:
          ^
     """
     line = (error.text or code).rstrip("\n")
-    return f"  {line}\n  {' ' * max((error.offset or 1) - 1, 0)}^"
+    column = error.offset - 1 if error.offset else len(line)  # without a place it is the end
+    return f"  {line}\n  {' ' * column}^"
 
 
 def _explained(error: Exception) -> Exception:

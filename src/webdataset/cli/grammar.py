@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterable
 from typing import Any, NoReturn
 
-UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+from webdataset.units import number_of_bytes
 
 
 class UsageError(Exception):
@@ -187,15 +187,28 @@ def size(text: str) -> int:
     >>> size("1e9"), size("2k"), size("1.5KiB")
     (1000000000, 2000, 1536)
     """
-    unit = text.lower().removesuffix("b").lstrip("0123456789.e+-")
-    number = text[: len(text.lower().removesuffix("b")) - len(unit)]
     try:
-        value = float(number) * UNITS[unit]
-    except (KeyError, ValueError):
+        value = number_of_bytes(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    if not value:
+        raise argparse.ArgumentTypeError(f"a size of at least 1 is needed, got {text!r}")
+    return value
+
+
+def seconds(text: str) -> float:
+    """A time above 0.
+
+    >>> seconds("0.5")
+    0.5
+    """
+    try:
+        value = float(text)
+    except ValueError:
         value = math.nan
     if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"a size such as 1e9, 500M or 1Gi is needed, got {text!r}")
-    return max(1, int(value))
+        raise argparse.ArgumentTypeError(f"a number of seconds above 0 is needed, got {text!r}")
+    return value
 
 
 def _whole(text: str) -> int:

@@ -65,7 +65,9 @@ def run_parser(
             sys.stdout.flush()
             return code or 0
     except SystemExit as ending:  # --help, and SIGTERM
-        return ending.code if isinstance(ending.code, int) else 0
+        if not vars(options) or ending.code == TERMINATED:
+            return ending.code if isinstance(ending.code, int) else 0
+        return say_error(parser.prog, RuntimeError(f"the code ended the program: SystemExit({ending.code})"))
     except KeyboardInterrupt:
         return say_interrupted(parser.prog)
     except BaseException as error:
@@ -85,11 +87,24 @@ def say_error(program: str, error: BaseException, *, verbose: bool = False) -> i
         import traceback
 
         sys.stderr.write(redacted("".join(traceback.format_exception(error))))
-    known = isinstance(error, (UsageError, WebDatasetError, OSError))
+    wrong_use = isinstance(error, UsageError) or is_about_an_argument(error)
+    known = wrong_use or isinstance(error, (WebDatasetError, OSError))
     text = str(error) if known else f"{type(error).__name__}: {error}"
     lines = text if isinstance(error, UsageError) else " ".join(text.split("\n"))
     sys.stderr.write(f"{program}: {redacted(lines)}\n")
-    return USAGE_ERROR if isinstance(error, UsageError) else DATA_ERROR
+    return USAGE_ERROR if wrong_use else DATA_ERROR
+
+
+def is_about_an_argument(error: BaseException) -> bool:
+    """Whether our own code refused a value that it was given: that came from the command line."""
+    from webdataset.errors import WebDatasetError
+
+    if not isinstance(error, ValueError) or isinstance(error, (WebDatasetError, UnicodeError)):
+        return False
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith("webdataset.")
 
 
 def say_interrupted(program: str) -> int:
@@ -128,9 +143,12 @@ def _meant(name: str) -> str:
 @contextlib.contextmanager
 def _warnings_as_lines(program: str, options: Namespace) -> Iterator[None]:
     quiet = getattr(options, "quiet", False)
+    said: set[str] = set()
 
     def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-        if not quiet and not issubclass(category, FOR_PROGRAMMERS):
+        text = str(message)
+        if not quiet and not issubclass(category, FOR_PROGRAMMERS) and text not in said:
+            said.add(text)
             sys.stderr.write(f"{program}: warning: {message}\n")
 
     with warnings.catch_warnings():

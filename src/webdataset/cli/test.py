@@ -19,7 +19,9 @@ EXAMPLES = (
 def configure(parser: argparse.ArgumentParser) -> None:
     grammar.add_inputs(parser)
     parser.add_argument("-c", "--count", metavar="N", type=grammar.count, default=0, help="stop after N samples")
-    parser.add_argument("-t", "--seconds", metavar="S", type=float, default=10.0, help="stop after S seconds (10)")
+    parser.add_argument(
+        "-t", "--seconds", metavar="S", type=grammar.seconds, default=10.0, help="stop after S seconds (10)"
+    )
     parser.add_argument(
         "--decode",
         metavar="SPEC",

@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+from webdataset.codecs.compression import kind_of_content
 from webdataset.errors import MissingShardError, StorageError, WebDatasetError
 from webdataset.gopen import gopen, rewrite_url
 from webdataset.handlers import Handler, ask, reraise_exception
@@ -19,6 +20,7 @@ from webdataset.outputs import local_target
 from webdataset.reports import current_report
 from webdataset.storage.publish import AtomicFile
 from webdataset.storage.urls import is_local, local_path, scheme_of
+from webdataset.tar.header import BLOCK
 
 CHUNK_BYTES = 1 << 20
 END_BYTES = 1024
@@ -210,7 +212,7 @@ def _is_readable(target: str) -> bool:
 
 def _check_end(stream: Any, target: str, size: int) -> None:
     """An archive that ends without its marker may have been cut before we saw it."""
-    if not is_local(target) or size < END_BYTES:
+    if not is_local(target) or size < END_BYTES or kind_of_content(stream.read(BLOCK)) is not None:
         return
     stream.seek(size - END_BYTES)
     if stream.read(END_BYTES).strip(b"\0"):

@@ -121,7 +121,7 @@ class LazySample(dict[str, Any]):
         except Exception as error:
             key = dict.get(self, "__key__")
             text = error.message if isinstance(error, WebDatasetError) else f"{type(error).__name__}: {error}"
-            raise DecodingError(text, key=key, field=name) from error
+            raise DecodingError(text, url=dict.get(self, "__url__"), key=key, field=name) from error
 
     def _bytes(self, name: str, value: Any) -> Any:
         if name[:2] == "__":

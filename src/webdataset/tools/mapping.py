@@ -77,7 +77,12 @@ def applied(function: Function, decode: str) -> Callable[[Sample], Sample | list
 
     def apply(sample: Sample) -> Sample | list[Sample] | None:
         lazy = LazySample(sample, decode_field)
-        result = function(lazy)
+        try:
+            result = function(lazy)
+        except WebDatasetError:
+            raise
+        except Exception as error:
+            raise SampleError(f"{type(error).__name__}: {error}") from error
         if result is None:
             return None
         encoded: Sample | list[Sample] = lazy.encoded() if result is lazy else _results(lazy, result)
@@ -95,7 +100,10 @@ def _results(lazy: LazySample, result: Any) -> Sample | list[Sample]:
             f"the result is {type(result).__name__}, not a sample",
             hint="give a dict, a list of dicts or None; statements such as _[...] = ... change the sample itself",
         )
-    results = [_keyed(lazy.encoded(item), f"{key}/{n:06d}") for n, item in enumerate(result) if item is not None]
+    items = list(result)
+    if wrong := [item for item in items if item is not None and not isinstance(item, Mapping)]:
+        raise SampleError(f"the result holds {type(wrong[0]).__name__}, not only samples", hint="give a list of dicts")
+    results = [_keyed(lazy.encoded(item), f"{key}/{n:06d}") for n, item in enumerate(items) if item is not None]
     keys = [sample["__key__"] for sample in results]
     if len(set(keys)) < len(keys):
         raise SampleError("several samples of one result have the same key", hint='give each its own "__key__"')

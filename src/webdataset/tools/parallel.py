@@ -8,7 +8,10 @@ import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from typing import Any
+
+from webdataset.errors import WorkerError
 
 AHEAD = 2
 """Tasks that wait for each worker, so that none has to wait for us."""
@@ -53,10 +56,13 @@ def process_pool(workers: int, initializer: Callable[..., None], *arguments: Any
     try:
         yield pool
         pool.shutdown()
-    except BaseException:
+    except BaseException as error:
         for child in set(multiprocessing.active_children()) - others:
             child.kill()
         pool.shutdown(cancel_futures=True)  # without its processes it ends at once, and leaves no thread for the exit
+        if isinstance(error, BrokenProcessPool):
+            hint = "without -P the error shows itself; with fewer processes less memory is needed"
+            raise WorkerError("a worker process died: it crashed, ended itself or was killed", hint=hint) from None
         raise
 
 

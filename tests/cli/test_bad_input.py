@@ -1,0 +1,155 @@
+"""What a stranger types and what lies on strange disks: one line that names place and cure, and the right exit code."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests_support import tar_bytes
+
+FILES = [(f"{i:03d}.{field}", b"%d" % i if field == "cls" else b"text") for i in range(100) for field in ("cls", "txt")]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with good and bad shards."""
+    monkeypatch.chdir(tmp_path)
+    whole = tar_bytes(FILES)
+    shards = {
+        "a.tar": whole,
+        "a.tar.gz": gzip.compress(whole),
+        "cut.tar": whole[:50_300],
+        "zero.tar": b"",
+        "empty.tar": bytes(10240),
+        "picture.tar": b"\xff\xd8\xff\xe0\x00\x10JFIF" + bytes(1000),
+        "strange.tar": tar_bytes([("a.cls", b"one"), ("a.txt", b""), ("b.txt", b"2")]),
+    }
+    for name, data in shards.items():
+        Path(name).write_bytes(data)
+    Path("folder").mkdir()
+    Path("fails.py").write_text("def transform(sample):\n    raise ValueError('of my own')\n")
+    return tmp_path
+
+
+READING = {
+    "ls": "ls {}",
+    "info": "info {}",
+    "show": "show -c 1000 {}",
+    "cat": "cat {} cls 99999",
+    "extract": "extract -f cls {}",
+    "dump": "dump -o folder/{{key}} {}",
+    "test": "test -t 0.1 {}",
+    "lint": "lint {}",
+    "concat": "concat {} -o out.tar",
+    "shuffle": "shuffle {} -o out.tar",
+    "sort": "sort {} -o out.tar",
+    "split": "split {} -o out-%d.tar",
+    "map": "map -c pass {} -o out.tar",
+    "xargs": "xargs -c true {} -o out.tar",
+    "index": "index {}",
+}
+BAD = {
+    "missing.tar": "no such file",
+    "cut.tar": "the archive ends early",
+    "zero.tar": "the shard is empty: it has 0 bytes",
+    "picture.tar": "not a tar archive: it looks like a JPEG image",
+    "folder": "this is a directory, not a shard",
+}
+
+
+@pytest.mark.parametrize("shard", BAD)
+@pytest.mark.parametrize("command", READING)
+def test_a_bad_shard_is_named_in_one_line(wl: Any, command: str, shard: str) -> None:
+    ended = wl(*READING[command].format(shard).split())
+    assert ended.code == 1
+    told = ended.out.decode() if command == "lint" else ended.err
+    (line,) = [line for line in told.splitlines() if BAD[shard] in line]
+    assert shard in line
+    assert not [name for name in os.listdir() if name.startswith("out")]
+
+
+LINES = [
+    # what was asked for cannot be done: 2
+    ("concat --slice x a.tar -o o.tar", 2, "a slice is lo:hi:step with numbers of at least 0, got 'x'"),
+    ("concat --rekey abc a.tar -o o.tar", 2, "the pattern 'abc' makes no keys"),
+    ("concat -f : a.tar -o o.tar", 2, "':' names no field; write jpg"),
+    ("concat a.tar -o o-%d-%d.tar", 2, "write it once as %06d"),
+    ("concat a.tar -o nosuch://x/y.tar", 2, "no gopen handler defined for the scheme 'nosuch'"),
+    ("concat a{.tar -o o.tar", 2, "has a '{' without its partner"),
+    ("split --maxcount 0 a.tar -o o-%d.tar", 2, "maxcount must be at least 1"),
+    ("split --maxshards 0 a.tar -o o-%d.tar", 2, "maxshards must be at least 1"),
+    ("split --maxsize 5X a.tar -o o-%d.tar", 2, "a size such as 1e9, 500M"),
+    ("split --maxsize 0 a.tar -o o-%d.tar", 2, "a size of at least 1"),
+    ("info -d nosuch a.tar", 2, "unknown imagespec 'nosuch'; there are l8 rgb8"),
+    ("index --format nosuch a.tar", 2, "--format must be of wdx, dali, energon, got nosuch"),
+    ("test -t 0 a.tar", 2, "a number of seconds above 0 is needed, got '0'"),
+    ("test -t soon a.tar", 2, "a number of seconds above 0 is needed, got 'soon'"),
+    # the data, or code over them: 1
+    ("concat a.tar -o missing/o.tar", 1, "make the folder first: mkdir -p"),
+    ("concat a.tar -o folder", 1, "this is a folder, not a file"),
+    ("map -e [_,5] a.tar -o o.tar", 1, "the result holds int, not only samples"),
+    ("map -l fails.py a.tar -o o.tar", 1, "ValueError: of my own [url a.tar, key 000]"),
+    ("map -P 2 -l fails.py a.tar -o o.tar", 1, "ValueError: of my own [url a.tar, key 000]"),
+    ("map -c raise(SystemExit) a.tar -o o.tar", 1, "the code ended the program: SystemExit(None)"),
+    ("map -P 2 -c raise(SystemExit(0)) a.tar -o o.tar", 1, "the code ended the program: SystemExit(0)"),
+    ("map -P 2 -c os._exit(0) a.tar -o o.tar", 1, "a worker process died"),
+    ("cat -S cls==1000 a.tar cls", 1, "the condition is not true for any sample"),
+    ("cat -S cls>97 a.tar cls 2", 1, "the condition is not true for more than 2 samples"),
+    ("extract -f cls strange.tar", 1, "[url strange.tar, key a, field cls]"),
+    ("extract -f clss a.tar", 1, "there is no field 'clss', did you mean 'cls'?; the fields here are cls txt"),
+]
+
+
+@pytest.mark.parametrize(("line", "code", "told"), LINES, ids=[line for line, _, _ in LINES])
+def test_what_cannot_be_done_is_said_in_one_line(wl: Any, line: str, code: int, told: str) -> None:
+    ended = wl(*line.split(" "))
+    assert (ended.code, len(ended.err.splitlines())) == (code, 1), ended.err
+    assert told in ended.err
+    assert "ValueError" not in ended.err or "of my own" in ended.err or "strange" in ended.err
+    assert not Path("o.tar").exists()
+
+
+@pytest.mark.parametrize(("code", "column"), [("cls >", 5), ("cls +* 1", 5), ("(cls", 0), ("cls\n  >", None)])
+def test_a_syntax_error_is_shown_with_its_place(wl: Any, code: str, column: int | None) -> None:
+    for words in (("concat", "-S", code), ("map", "-e", code), ("test", "-m", code)):
+        ended = wl(*words, "a.tar")
+        assert ended.code == 2
+        assert "syntax error" in ended.err
+        lines = ended.err.splitlines()
+        assert lines[-1].strip() == "^"
+        if column is not None:
+            assert lines[-2:] == [f"  {code}", " " * (2 + column) + "^"]
+
+
+def test_a_warning_is_given_once(wl: Any, capsysbinary: Any) -> None:
+    from argparse import Namespace
+    from warnings import warn
+
+    from webdataset.cli.grammar import command_parser
+    from webdataset.cli.running import run_parser
+
+    def run(_: Namespace) -> None:
+        for text in ("twice", "once", "twice"):
+            warn(text, stacklevel=1)
+
+    assert run_parser(command_parser("x", "", []), [], run) == 0
+    assert capsysbinary.readouterr().err == b"wl x: warning: twice\nwl x: warning: once\n"
+
+
+def test_a_compressed_archive_is_not_missed_its_end_marker(wl: Any) -> None:
+    Path("noise").write_bytes(os.urandom(5000))
+    subprocess.run(["tar", "-czf", "noise.tar.gz", "noise"], check=True)
+    ended = wl("cp", "noise.tar.gz", "copy.tar")
+    assert (ended.code, ended.err) == (0, "copy.tar: 5.2 kB\n")
+
+
+def test_a_limit_takes_a_unit(wl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WDS_MAX_MEMBER_BYTES", "1k")
+    assert wl("concat", "a.tar", "-o", os.devnull).code == 0
+    monkeypatch.setenv("WDS_MAX_MEMBER_BYTES", "lots")
+    assert "WDS_MAX_MEMBER_BYTES: a size such as" in wl("concat", "-c", 1, "a.tar").err
