@@ -19,6 +19,7 @@ from itertools import cycle
 from typing import Any
 
 from .filters import BatchError, default_collation_fn
+from .reports import current_report
 
 Column = list[Any]
 
@@ -68,6 +69,25 @@ class Buffered:
             numpy = sys.modules["numpy"]
             return numpy.stack(values, out=slot.memory(path, values, numpy.empty))
         return self._rest(values)
+
+
+class BufferedSteps:
+    """Does so for the steps of an exact epoch, which threads make at the same time: `count` of them have buffers.
+
+    `made` gives the collation of one of these. `stands_for` is the function whose place it takes.
+    """
+
+    def __init__(self, count: int, made: Callable[[], Buffered], stands_for: Callable[..., Any] | None) -> None:
+        self._count = count
+        self._made = made
+        self.stands_for = stands_for
+
+    def __call__(self, samples: list[Any]) -> Any:
+        kept, step = current_report().step or ({}, 0)
+        number = step % self._count
+        if number not in kept:
+            kept[number] = self._made()
+        return kept[number](samples)
 
 
 class _Slot:

@@ -409,12 +409,14 @@ class _Work:
         self._share = share
         self._report = report
         self._invoke = invoke
+        self._kept: dict[Any, Any] = {}
         self._marks = program.cut.remainder == "uneven"
         self._plain = len(program.sources) == 1 and not program.sources[0].stages
 
     def __call__(self, step_and_samples: tuple[int, Drawn]) -> Worked:
         step, drawn = step_and_samples
         report = Report(strict=self._report.strict, epoch=self._report.epoch)
+        report.step = self._kept, step
         if self._marks:
             real = (self._share.positions(step) < self._share.total).tolist()
             marked = [

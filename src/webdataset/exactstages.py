@@ -102,7 +102,8 @@ def described(stage: Any) -> str:
     """The stage, as far as it can be told from others by a name; functions by theirs."""
     if not isinstance(stage, Stage):
         return getattr(stage, "__name__", type(stage).__name__)
-    functions = [value for value in (*stage.args, *stage.kw.values()) if callable(value)]
+    values = [getattr(value, "stands_for", value) for value in (*stage.args, *stage.kw.values())]
+    functions = [value for value in values if callable(value)]
     names = [getattr(function, "__qualname__", type(function).__name__) for function in functions]
     return f"{stage.filter.__name__}({', '.join(names)})"
 

@@ -16,7 +16,7 @@ from .threadloader import ThreadLoader
 
 if TYPE_CHECKING:
     from .steps import Taken
-    from .workermarks import WorkerMarks
+    from .workermarks import ThreadMarks, WorkerMarks
 
 
 class WebLoader(LoaderFace, DataPipeline, FluidInterface):
@@ -32,7 +32,7 @@ class WebLoader(LoaderFace, DataPipeline, FluidInterface):
 
     _taken: Taken | None = None
     """Where a loader of an exact dataset is."""
-    _marks: WorkerMarks | None = None
+    _marks: WorkerMarks | ThreadMarks | None = None
     """Where the workers of a loader of a streamed dataset are."""
 
     def __init__(self, dataset: Any, *args: Any, workers: str = "process", **kw: Any) -> None:
@@ -58,12 +58,20 @@ class WebLoader(LoaderFace, DataPipeline, FluidInterface):
             super().__init__(process_loader(dataset, *args, mailbox=self._mailbox, **kw))
         else:
             super().__init__(ThreadLoader(dataset, *args, **kw))
+            self._marks = self._thread_marks(self.pipeline[0]) if self._taken is None else None
         if self._taken is not None:
             self.append(self._taken)
             self.repetitions, self.nsamples = repeated
             add_length_method(self)
         elif self._marks is not None:
             self.append(self._marks.items)
+
+    def _thread_marks(self, loader: ThreadLoader) -> ThreadMarks | None:
+        if loader.indexed or not isinstance(loader.dataset, DataPipeline):
+            return None
+        from .workermarks import ThreadMarks
+
+        return ThreadMarks(loader)
 
     def iterator1(self) -> Iterator[Any]:
         progress = self._taken or self._marks

@@ -87,12 +87,28 @@ class Marked:
             return self.next_mark()
         if isinstance(self._run, str):
             return self.next_mark()._replace(where=self._run)
-        if isinstance(self._run, NotResumableError):
-            raise cannot_be_saved(self._run)
-        assert self._report is not None
-        where = self._run.where()
+        return self.mark_of(self.place_now())
+
+    def place_now(self) -> Any:
+        """Where a pass that is under way is, as quickly as it can be told: `mark_of` makes a mark of it, also later."""
+        run = self._run
+        if not isinstance(run, Run):
+            return run
         inner = tuple([each.next_mark() for each in self._within()])
-        return self._mark(self._report.epoch, self._pass_number, self._given(), where=where, inner=inner)
+        return run, self._pass_number, self._given(), run.position(), inner
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether the place of the pass that is under way is the number of items that were given."""
+        return isinstance(self._run, Run) and self._run.is_counted and not self._within()
+
+    def mark_of(self, place: Any) -> Any:
+        """The mark of a place that `place_now` told."""
+        if isinstance(place, NotResumableError):
+            raise cannot_be_saved(place)
+        assert self._report is not None
+        run, passes, given, position, inner = place
+        return self._mark(self._report.epoch, passes, given, where=run.where(position), inner=inner)
 
     def next_mark(self, worker: int | None = None, workers: int = 1) -> Mark:
         """The beginning of the next pass, in this process or in a worker of a loader."""
@@ -130,6 +146,10 @@ class Marked:
     def begin_anew(self) -> None:
         """The latest pass is of no interest any more: another one is about to begin."""
         self._run = None
+
+    def handed_over(self) -> None:
+        """A copy of this pipeline begins, where the next pass of this one was to begin."""
+        self._run = self._going_on = None
 
     def begun(self) -> None:
         """The pass that was to go on has had its turn: the next one begins at its beginning."""

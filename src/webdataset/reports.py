@@ -56,8 +56,14 @@ class Report:
         """Called by the tar reader after each shard."""
         self.seeds = 0
         """How many of them were given."""
+        self.step: tuple[dict[Any, Any], int] | None = None
+        """In exact epochs, what the steps of a pass keep in common, and the number of the one that is being made."""
         self.counts: Counter[str] = Counter()
         self.reasons: Counter[str] = Counter()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For another process: without what listens in this one."""
+        return {**self.__dict__, "shard_ended": None, "step": None}
 
     def count(self, name: str, n: int = 1) -> None:
         """Add to one of COUNTS."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import random
 import sys
+import threading
 import zlib
 from bisect import bisect_right
 from collections import deque
@@ -82,6 +83,8 @@ def source_of(layout: Layout, building: Building) -> Any:
         return _Mixture(layout.shards[0], building)
     if layout.shuffle is None and hasattr(layout.shards[0], "next_mark"):
         return _Inner(layout.shards[0], building)
+    if hasattr(layout.shards[0], "go_on"):
+        return _Ahead(layout.shards[0], building)
     items = _Items(layout, building)
     return items if layout.shuffle is None else _Shuffled(layout.shuffle, items, building)
 
@@ -134,6 +137,8 @@ class _Shards:
         self.shards, self.samples = [0], [0]
         """After so many shards there were so many samples: every time a shard ends."""
         self._packed: tuple[int, str] = 0, ""
+        self._lock = threading.Lock()
+        """A thread may read while another asks where it is."""
 
     def started(self, saved: Any = None) -> Iterator[Any]:
         shard, offset, known, digest = saved or (0, 0, 0, 0)
@@ -165,23 +170,26 @@ class _Shards:
         return (self.count(),)
 
     def saved(self, position: int) -> Any:
-        at = bisect_right(self.samples, position) - 1
-        shard = self.shards[at]
-        return shard, position - self.samples[at], *self._known(shard)
+        with self._lock:
+            at = bisect_right(self.samples, position) - 1
+            shard = self.shards[at]
+            return shard, position - self.samples[at], *self._known(shard)
 
     def history(self) -> Any:
         """What else must be known to read samples again: how many there were in each shard."""
-        if self._packed[0] != len(self.shards):
-            self._packed = len(self.shards), _packed(self.shards, self.samples)
-        return *self._known(self.shards[-1]), self._packed[1]
+        with self._lock:
+            if self._packed[0] != len(self.shards):
+                self._packed = len(self.shards), _packed(self.shards, self.samples)
+            return *self._known(self.shards[-1]), self._packed[1]
 
     def forget(self, given: int, wanted: Iterable[int]) -> None:
         """Put the shards together of which no samples are wanted any more."""
-        last = len(self.shards) - 1
-        needed = {bisect_right(self.samples, number) for number in wanted}
-        needed |= set(range(max(1, bisect_right(self.samples, given)), last + 1))
-        kept = sorted({0, last, *needed, *(at - 1 for at in needed)} & set(range(last + 1)))
-        self.shards, self.samples = [self.shards[at] for at in kept], [self.samples[at] for at in kept]
+        with self._lock:
+            last = len(self.shards) - 1
+            needed = {bisect_right(self.samples, number) for number in wanted}
+            needed |= set(range(max(1, bisect_right(self.samples, given)), last + 1))
+            kept = sorted({0, last, *needed, *(at - 1 for at in needed)} & set(range(last + 1)))
+            self.shards, self.samples = [self.shards[at] for at in kept], [self.samples[at] for at in kept]
 
     def _known(self, shard: int) -> tuple[int, int]:
         if self._lost:
@@ -237,8 +245,9 @@ class _Shards:
         if number is None:
             self._lost = True
             return
-        self.shards.append(self._first + number + 1)
-        self.samples.append(self.count())
+        with self._lock:
+            self.shards.append(self._first + number + 1)
+            self.samples.append(self.count())
 
 
 class _Inner:
@@ -259,6 +268,26 @@ class _Inner:
 
     def saved(self, position: Any) -> Any:
         return position
+
+
+class _Ahead:
+    """Items of stages that threads run ahead of what is taken from them, and which say themselves where they are."""
+
+    simple = False
+
+    def __init__(self, stage: Any, building: Building) -> None:
+        self._stage = stage
+        self._building = building
+
+    def started(self, saved: Any = None) -> Iterator[Any]:
+        self._stage.go_on(saved)
+        return self._building.kept(iter(self._building.invoke(self._stage)))
+
+    def position(self) -> tuple[Any, ...]:
+        return (self._stage.position(),)
+
+    def saved(self, position: Any) -> Any:
+        return self._stage.saved(position)
 
 
 class _Mixture:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from . import tariterators
@@ -34,7 +35,6 @@ HOLDING = {
     "DirectoryShardList": "a folder that fills and empties gives other shards the next time",
     "MultiShardSample": "the shards of a YAML file are drawn by chance",
     "_Reader": "a program has replaced tarfile_to_samples",
-    "Pooled": "thread workers read ahead",
 }
 
 
@@ -117,7 +117,7 @@ def kind_of(stage: Any) -> str:
     if getattr(stage, "only_at_the_start", False):
         return EACH
     if not isinstance(stage, Stage):
-        return OWN
+        return EACH if isinstance(stage, partial) and stage.func is map else OWN
     for kind, filters in _KINDS.items():
         if stage.filter in filters:
             return kind
@@ -181,6 +181,8 @@ def _check_shuffle(stages: Sequence[Any], after: int, shuffles: Sequence[int]) -
     if before:
         name = _function_name(before[0]).lstrip("_")
         raise NotResumableError(f"{name}() stands before shuffle(), and the shuffle holds its items: put it after")
+    if hasattr(stages[0], "go_on"):
+        raise NotResumableError("threads work on what is shuffled then: put shuffle() first, or use no workers")
     if after == 1 and (is_mixture(stages[0]) or hasattr(stages[0], "repetitions")):
         raise NotResumableError("it shuffles a mixture, or a dataset within another: shuffle each dataset itself")
     if isinstance(stages[at], Stage):

@@ -38,10 +38,19 @@ class Run:
             stream = part.started(stream, numbers)
         return stream  # type: ignore[no-any-return]
 
-    def where(self) -> Any:
-        """The place after the latest item."""
-        position, *tail = self._parts[-1].position()
-        return self._source.saved(position), tuple(tail)
+    @property
+    def is_counted(self) -> bool:
+        """Whether the position is the number of items that were given."""
+        return len(self._parts) == 1 and self._source.simple
+
+    def position(self) -> Any:
+        """The place after the latest item, as quickly as it can be told: `where(position)` is it, also later."""
+        return self._parts[-1].position()
+
+    def where(self, position: Any) -> Any:
+        """A position as a place from which a pass can be started."""
+        first, *tail = position
+        return self._source.saved(first), tuple(tail)
 
 
 # -- segments ------------------------------------------------------------------------------------

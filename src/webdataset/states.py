@@ -25,6 +25,8 @@ __all__ = [
     "merge_states",
     "stream_mark",
     "stream_state",
+    "threads_mark",
+    "threads_state",
 ]
 
 VERSION = 1
@@ -112,6 +114,21 @@ def stream_mark(pipeline: Any, state: dict[str, Any]) -> Any:
     return state["mark"]
 
 
+def threads_state(described: dict[str, Any], mark: Any) -> dict[str, Any]:
+    """The state of a loader that reads a streamed dataset with threads."""
+    following, under_way = mark
+    rank, world, _, _ = following[5]
+    topology = {"rank": rank, "world": world, "worker": 0, "workers": 1}
+    mark = [_plain(following), _plain(under_way)]
+    return {"version": VERSION, "kind": "threads", "of": described, "topology": topology, "mark": mark}
+
+
+def threads_mark(described: dict[str, Any], state: dict[str, Any]) -> Any:
+    """The mark from which such a loader goes on; a StateError if the state is another one's."""
+    check_fits(state, "threads", described)
+    return state["mark"]
+
+
 def loader_state(states: Sequence[dict[str, Any]], next_worker: int = 0) -> dict[str, Any]:
     """The state of a loader of a streamed dataset: that of each worker, and whose turn it is.
 
@@ -141,7 +158,12 @@ def check_fits(state: Any, kind: str, described: Any) -> None:
     if state.get("version") != VERSION:
         raise StateError(f"the state has version {state.get('version')!r}; this program knows version {VERSION}")
     if state["kind"] != kind:
-        kinds = {"exact": "an exact dataset", "stream": "a streamed dataset", "loader": "a loader"}
+        kinds = {
+            "exact": "an exact dataset",
+            "stream": "a streamed dataset",
+            "loader": "a loader with worker processes",
+            "threads": "a loader with threads",
+        }
         raise StateError(f"the state is that of {kinds.get(state['kind'], state['kind'])}, not of {kinds[kind]}")
     if differences := list(_differences("", _plain(state["of"]), _plain(described))):
         raise StateError(

@@ -7,12 +7,16 @@ of them; the items of a step are taken apart where they arrive.
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
+from .buffers import Buffered, BufferedSteps
 from .epochs.feed import Drawn
 from .exact import Place, Program, Run
-from .filters import batched
+from .exactstages import is_filter
+from .filters import batched, combine_values, default_collation_fn
 from .iterables import TorchIterable
 from .passes import PassCounter
 from .pipeline import DataPipeline
@@ -20,7 +24,7 @@ from .reports import Report
 from .rounds import Limits
 from .stages import PipelineStage, Stage
 from .states import StateError, exact_place, exact_state
-from .threadloader import collated_as_torch, converted_as_torch
+from .threadloader import collated_as_torch, converted_as_torch, has_cuda
 
 
 class Steps(TorchIterable):
@@ -114,12 +118,35 @@ def exact_steps(
     workers = options.get("num_workers", 0)
     if threads:
         options["num_workers"] = 0
+        if pool := options.pop("pool", 0):
+            pinned = bool(options.get("pin_memory"))
+            pipeline = in_reused_memory(pipeline, pool + 2 * workers, collate, deep=size is not None, pinned=pinned)
     options |= {"batch_size": None, "collate_fn": EachItem(collate or converted_as_torch)}
     if not threads and workers and not pipeline.program().is_near:
         work = StepWork(pipeline)
         return Taken(work), work, (), options | {"sampler": ReadSteps(work)}
     steps = Steps(pipeline, threads=workers if threads else 0)
     return Taken(steps), steps, (), options
+
+
+def in_reused_memory(dataset: Any, count: int, collate: Any, *, deep: bool, pinned: bool) -> Any:
+    """An exact dataset whose batches lie in the memory of earlier ones; those of so many steps are there at a time."""
+    stage = dataset.pipeline[-1]
+    given: dict[str, Any] = stage.given() if is_filter(stage, batched) else {"collation_fn": None}
+    default = collated_as_torch if deep else default_collation_fn
+    if collate is not None or given["collation_fn"] is not default:
+        needed = "batches that the loader makes (batch_size=), or batched() as the dataset's last stage"
+        raise ValueError(f"pool= needs {needed}, and no collate_fn or collation_fn")
+    per_step = dataset.program().batches.per_step
+    as_torch = deep and "torch" in sys.modules
+    rest = collated_as_torch if as_torch else combine_values
+    made = partial(Buffered, per_step, rest, deep=as_torch, pinned=pinned and has_cuda())
+    said = [*stage.args, *stage.kw.values()]
+    given["collation_fn"] = BufferedSteps(count, made, default if default in said else None)
+    given = {name: value for name, value in given.items() if name != "handler" or value in said}
+    result = copy.copy(dataset)
+    result.pipeline = [*dataset.pipeline[:-1], batched(**given)]
+    return result
 
 
 def repeated_in_batches(dataset: Any, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[int, int]:

@@ -79,6 +79,9 @@ class ThreadLoader:
         self.sampler = sampler
         self.batch_sampler = batch_sampler
         self._reading: DataPipeline | None = None
+        self._going_on: Any = None
+        """Where the next pass is to begin, if a state was loaded."""
+        self._ended = True
         if pool and (collate_fn is not None or not (self._batches or self._ends_in_batches())):
             needed = "batches that the loader makes (batch_size=), or batched() as the dataset's last stage"
             raise ValueError(f"pool= needs {needed}, and no collate_fn or collation_fn")
@@ -101,7 +104,18 @@ class ThreadLoader:
     # -- iterable datasets -----------------------------------------------------------------------
 
     def _streamed(self) -> Iterator[Any]:
-        reading = self._reading = DataPipeline()
+        reading = self._built()
+        mark, self._going_on = self._going_on, None
+        if mark is not None:
+            reading.load_mark(mark)
+        self._reading = reading
+        yield from reading
+        self._ended = True
+
+    def _built(self) -> DataPipeline:
+        """The pipeline of one pass."""
+        reading = DataPipeline()
+        self._ended = False
         source, finish = self._threaded(), self._finish()
         if self.batch_size is not None:
             stages = [source, listed(self.batch_size, not self.drop_last), collated(finish)]
@@ -110,7 +124,20 @@ class ThreadLoader:
             reading.pipeline = [source, partial(map, finish)]
         else:
             reading.pipeline = [Pooled([source], [_applied(finish)], threads=1, ahead=self.prefetch_factor, group=1)]
-        return iter(reading)
+        return reading
+
+    def mark(self) -> tuple[Any, Any]:
+        """Where a streamed dataset is: the beginning of its next pass, and the place in the one that is under way."""
+        if self._going_on is not None:
+            return self.dataset.next_mark(), self._going_on
+        under_way = self._reading is not None and not self._ended
+        return self.dataset.next_mark(), self._reading.mark() if under_way and self._reading is not None else None
+
+    def load_mark(self, mark: tuple[Any, Any]) -> None:
+        """Make the next pass begin after the item that a mark was given with."""
+        following, self._going_on = mark
+        self.dataset.load_mark(following)
+        self._ended = True
 
     def _threaded(self) -> Any:
         """The dataset, with its stages run by threads; it counts its passes in common with the one that was given."""
@@ -119,6 +146,8 @@ class ThreadLoader:
             return self.dataset
         piped = isinstance(self.dataset, DataPipeline)
         threaded = copy.copy(self.dataset) if piped else DataPipeline(self.dataset)
+        if piped:
+            self.dataset.handed_over()
         if in_buffers:
             *stages, last = threaded.pipeline
             lists, made = halves(last)
@@ -172,12 +201,12 @@ class ThreadLoader:
             # threads that fetch batches may take buffers out of order, by as many as there are batches on their way
             ahead = 3 * (self.num_workers + self.prefetch_factor) if self.indexed else 2 * self.prefetch_factor
             finish = self._buffered(ahead, deep="torch" in sys.modules)
-        return partial(_pinned, finish) if self.pin_memory and _has_cuda() else finish
+        return partial(_pinned, finish) if self.pin_memory and has_cuda() else finish
 
     def _buffered(self, ahead: int, *, deep: bool) -> Buffered:
         """Collation into buffers: as many as the user may hold, and as there may be batches on their way."""
         rest = collated_as_torch if deep else combine_values
-        return Buffered(self.pool + ahead + 2, rest, deep=deep, pinned=self.pin_memory and _has_cuda())
+        return Buffered(self.pool + ahead + 2, rest, deep=deep, pinned=self.pin_memory and has_cuda())
 
 
 @pipelinefilter(per_sample=True)
@@ -211,7 +240,8 @@ def _pinned(finish: Callable[[Any], Any], samples: Any) -> Any:
     return pin_memory(finish(samples))
 
 
-def _has_cuda() -> bool:
+def has_cuda() -> bool:
+    """Whether the program uses torch, and there is a GPU."""
     torch = sys.modules.get("torch")
     return torch is not None and torch.cuda.is_available()
 

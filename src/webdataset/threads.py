@@ -20,7 +20,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 from .filters import batched, listed, rsample, shuffle, slice, unbatched, unlisted
@@ -47,14 +47,50 @@ class Pooled(PipelineStage):
         self.threads = threads
         self.ahead = ahead
         self.group = group
+        self._going_on: Any = None
+        """Where the next pass is to begin, if a state was loaded."""
+        self._begun_at: Any = None
+        """Where this pass has begun, None for the beginning."""
+        self._latest: Any = None
+        """The groups of samples; where their reader was after the latest item that was given, None where this pass
+        has begun; and how many items of its next one were given, too."""
 
     def run(self, src: Any = None) -> Iterator[Any]:  # noqa: ARG002 - a source has none
         report = current_report()
-        _fused(self.stages, Report(), _Group([]))  # wrong options are an error before anything is read
+        _fused(self.stages, Report(), _Group([], []))  # wrong options are an error before anything is read
         before = DataPipeline()
         before.pipeline, before.strict = self.before, report.strict
+        before._chance = report.seed()
         before.set_epoch(report.epoch)
-        return self._items(before, report)
+        (mark, given), self._going_on = self._going_on or (None, 0), None
+        if mark is not None:
+            # what stages keep from pass to pass is the dataset's, who has taken it over already
+            before.load_mark([*mark[:4], (), *mark[5:]])
+        self._begun_at = mark
+        groups = _Groups(before, self.group)
+        self._latest = groups, None, given
+        items = self._items(groups, report)
+        return _after(items, given) if given else items
+
+    # -- where it is -----------------------------------------------------------------------------
+
+    @property
+    def pipeline(self) -> list[Any]:
+        """The stages before, which must be such that they can be taken up again."""
+        return self.before
+
+    def position(self) -> Any:
+        """Where it is, after the latest item that was given: `saved(position)` says so for a state, also later."""
+        return self._latest
+
+    def saved(self, position: Any) -> Any:
+        """What `go_on` needs to begin at a position."""
+        groups, at, given = position
+        return self._begun_at if at is None else groups.mark_of(at), given
+
+    def go_on(self, saved: Any) -> None:
+        """Make the next pass begin where this was saved."""
+        self._going_on = saved
 
     def stats(self) -> dict[str, Any]:
         """What the datasets within count; the pipeline that this is a part of counts the rest."""
@@ -62,21 +98,28 @@ class Pooled(PipelineStage):
         before.pipeline = self.before
         return before.stats()
 
-    def _items(self, before: DataPipeline, report: Report) -> Iterator[Any]:
-        groups = _Groups(before, self.group)
+    def _items(self, groups: _Groups, report: Report) -> Iterator[Any]:
         work = partial(_timed, groups, partial(_fused, self.stages, report))
         outcomes = ordered_map(groups, work, threads=self.threads, ahead=self.ahead)
+        complete = None
         try:
             for group in outcomes:
                 report.add(group.counts)
-                if not group.eventful:
-                    yield from group.items
-                    continue
-                for item in group.items:
-                    if not isinstance(item, _Event):
+                places = group.places
+                if group.one_by_one:
+                    for number, item in zip(group.numbers, group.items, strict=True):
+                        self._latest = groups, places[number], 0
                         yield item
-                    elif not item.happened(report):
-                        return
+                else:
+                    for item, (number, given) in zip(group.items, group.numbered(), strict=True):
+                        # where more items of its sample follow, the place is the one before that
+                        complete = places[number] if not given else places[number - 1] if number else complete
+                        self._latest = groups, complete, given
+                        if not isinstance(item, _Event):
+                            yield item
+                        elif not item.happened(report):
+                            return
+                complete = places[-1] if places else complete
         finally:
             close(outcomes)
 
@@ -139,10 +182,29 @@ def _per_sample(stage: Any) -> bool:
 class _Group:
     """Some samples on their way, and what the reader has counted since the group before."""
 
-    def __init__(self, items: list[Any], counts: dict[str, Any] | None = None) -> None:
+    def __init__(self, items: list[Any], places: Sequence[Any], counts: dict[str, Any] | None = None) -> None:
         self.items = items
+        self.places = places
+        """Where the reader was after each sample."""
+        self.numbers: Sequence[int] = range(len(items))
+        """Of which sample each item was made."""
+        self.one_by_one = True
+        """Whether each item was made of another sample, and nothing else happened."""
         self.counts = {} if counts is None else counts
-        self.eventful = False
+
+    def numbered(self) -> Iterator[tuple[int, int]]:
+        """For each item the sample that it was made of; if more of that follow, how many were there up to it, else 0.
+
+        >>> group = _Group(["a", "b", "c"], [])
+        >>> group.numbers = [0, 0, 2]
+        >>> list(group.numbered())
+        [(0, 1), (0, 0), (2, 0)]
+        """
+        latest, given = -1, 0
+        for number, following in zip(self.numbers, [*self.numbers[1:], -1], strict=True):
+            given = given + 1 if number == latest else 1
+            latest = number
+            yield number, given if following == number else 0
 
 
 class _Groups:
@@ -153,26 +215,46 @@ class _Groups:
         self.limit = limit
         self.wanted = 1
         self._told = Report()
+        self._counted: Any = None
+        """The place after the first sample, if those after the others differ from it by their numbers only."""
 
     def __iter__(self) -> Iterator[_Group]:
         samples: list[Any] = []
+        places: list[Any] = []
         held, begun, failure = 0, time.perf_counter(), None
         source = iter(self.source)
         try:
             for sample in source:
                 samples.append(sample)
+                if self._counted is None:
+                    places.append(self.source.place_now())
+                    self._counted = places[-1] if self.source.is_counted else None
                 held += size_in_bytes(sample) if self.limit > 1 else 0
                 if len(samples) < self.wanted and held < GROUP_BYTES and time.perf_counter() - begun < GROUP_SECONDS:
                     continue
-                yield _Group(samples, self._counts())
-                samples, held, begun = [], 0, time.perf_counter()
+                yield _Group(samples, self._places(samples, places), self._counts())
+                samples, places, held, begun = [], [], 0, time.perf_counter()
         except Exception as exn:
             failure = exn
         finally:
             close(source)
-        yield _Group(samples, self._counts())
+        yield _Group(samples, self._places(samples, places), self._counts())
         if failure is not None:
             raise failure
+
+    def mark_of(self, place: Any) -> Any:
+        """The mark of a sample's place."""
+        if self._counted is None:
+            return self.source.mark_of(place)
+        run, passes, given, _, inner = self._counted
+        return self.source.mark_of((run, passes, given, (place,), inner))
+
+    def _places(self, samples: list[Any], places: list[Any]) -> Sequence[Any]:
+        """The places of the latest samples: their numbers, if that says it."""
+        if self._counted is None:
+            return places
+        (last,) = self._counted[0].position()
+        return range(last - len(samples) + 1, last + 1)
 
     def worked(self, samples: int, seconds: float) -> None:
         """A group of this many samples kept a thread busy for so long."""
@@ -193,6 +275,14 @@ class _Groups:
         return {**new.counts, "reasons": dict(new.reasons)}
 
 
+def _after(items: Iterator[Any], count: int) -> Iterator[Any]:
+    """What comes after the first items."""
+    try:
+        yield from islice(items, count, None)
+    finally:
+        close(items)
+
+
 def _timed(groups: _Groups, function: Callable[[_Group], _Group], group: _Group) -> _Group:
     samples, begun = len(group.items), time.thread_time()
     result = function(group)
@@ -207,16 +297,18 @@ def _fused(stages: Sequence[Stage], report: Report, group: _Group) -> _Group:
         return group
     deferred = _Deferred(report)
     with deferred.in_force():
-        source: Any = iter(group.items)
+        source: Any = deferred.noted(group.items)
         for stage in stages:
             source = stage(source)
     try:
         for item in source:
             deferred.items.append(item)
+            deferred.numbers.append(deferred.number)
     except Exception as exn:  # not met by a handler: this is where the stream ends
         deferred.ask(reraise_exception, exn, "samples_dropped")
-    result = _Group(deferred.items, group.counts)
-    result.eventful = deferred.eventful
+    result = _Group(deferred.items, group.places, group.counts)
+    result.numbers = deferred.numbers
+    result.one_by_one = not deferred.eventful and len(set(deferred.numbers)) == len(deferred.numbers)
     if deferred.counts:
         deferred.add(group.counts)
         result.counts = {**deferred.counts, "reasons": dict(deferred.reasons)}
@@ -230,6 +322,15 @@ class _Deferred(Report):
         super().__init__(strict=report.strict, epoch=report.epoch)
         self.items: list[Any] = []
         self.eventful = False
+        self.number = 0
+        """Of the sample that was taken in last, ..."""
+        self.numbers: list[int] = []
+        """... and of that of which each item was made."""
+
+    def noted(self, samples: list[Any]) -> Iterator[Any]:
+        """The samples, while their numbers are taken down."""
+        for self.number, sample in enumerate(samples):
+            yield sample
 
     def ask(self, handler: Handler, exn: Exception, counted_as: str) -> bool:
         self._take_down(lambda report: report.ask(handler, exn, counted_as))
@@ -243,6 +344,7 @@ class _Deferred(Report):
 
     def _take_down(self, happened: Callable[[Report], bool]) -> None:
         self.items.append(_Event(happened))
+        self.numbers.append(self.number)
         self.eventful = True
 
 

@@ -11,8 +11,8 @@ from typing import Any
 from .errors import StateError
 from .iterables import TorchIterable
 from .resumable import NotResumableError, layout_of
-from .states import loader_places, loader_state
-from .threadloader import converted_as_torch
+from .states import loader_places, loader_state, threads_mark, threads_state
+from .threadloader import ThreadLoader, converted_as_torch
 
 
 class Placed(TorchIterable):
@@ -42,6 +42,35 @@ def marked(dataset: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Work
         return None
     options["collate_fn"] = EachMarked(options.get("collate_fn") or converted_as_torch)
     return WorkerMarks(dataset, options.get("num_workers", 0))
+
+
+class ThreadMarks:
+    """Where a loader with threads is: its pipelines know, and are asked when somebody wants to know."""
+
+    def __init__(self, loader: ThreadLoader) -> None:
+        self.loader = loader
+
+    def begin(self) -> None:
+        """A pass is about to begin."""
+
+    def items(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """What the loader gives, as it is."""
+        return iter(batches)
+
+    def state_dict(self, limits: tuple[int | None, int] = (1, 0)) -> dict[str, Any]:
+        """The state after the latest item that was taken."""
+        _check_one_pass(limits)
+        return threads_state(self._described(), self.loader.mark())
+
+    def load_state_dict(self, state: dict[str, Any], limits: tuple[int | None, int] = (1, 0)) -> None:
+        """Make the next pass go on where the state was saved."""
+        _check_one_pass(limits)
+        self.loader.load_mark(threads_mark(self._described(), state))
+
+    def _described(self) -> dict[str, Any]:
+        loader = self.loader
+        batches = {"batch_size": loader.batch_size, "drop_last": loader.drop_last, "threads": loader.num_workers > 0}
+        return {**loader.dataset.described(), **batches}
 
 
 class EachMarked:
