@@ -58,6 +58,15 @@ class Output:
             self._raise_translated(error)
             raise
 
+    def add_packed(self, packed: bytes, samples: int) -> None:
+        """Append the members of so many samples, as the bytes that they are in an archive."""
+        self.samples += samples
+        try:
+            self.archive.add_packed(packed)
+        except OSError as error:
+            self._raise_translated(error)
+            raise
+
     def _add_indexed(self, members: Members, index: WrittenIndex) -> int:
         index.check(name for name, _ in members)
         places = [(name, self.archive.add(name, data), len(data)) for name, data in members]

@@ -20,7 +20,7 @@ import threading
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count as count_from
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -157,6 +157,15 @@ class TarWriter(_Writer):
         with self._lock:  # members of one sample stay together, also with several threads
             return self._output.add(members)
 
+    def write_packed(self, packed: bytes, sizes: Sequence[tuple[int, int]]) -> None:
+        """Write samples as the bytes that they are in an archive; `sizes` has of each these bytes' and the fields'."""
+        if not self._finalizer.alive:
+            raise StorageError("this writer is closed", url=self._output.url, hint="write before close()")
+        if self._output.index is not None:
+            raise ValueError("samples that are packed already are in no index: write them one by one")
+        with self._lock:
+            self._output.add_packed(packed, len(sizes))
+
     def close(self) -> None:
         """Complete the archive and give it its name; a second call does nothing."""
         if self._finalizer.detach() is not None:
@@ -233,6 +242,23 @@ class ShardWriter(_Writer):
         while len(self._queue) > self._most:
             self._put(self._queue.popleft().result())
 
+    def write_packed(self, packed: bytes, sizes: Sequence[tuple[int, int]]) -> None:
+        """Write samples as the bytes that they are in an archive; `sizes` has of each these bytes' and the fields'."""
+        if self._closed:
+            raise StorageError("this writer is closed", url=self.fname, hint="write before close()")
+        while self._queue:
+            self._put(self._queue.popleft().result())
+        begin = start = 0
+        while begin < len(sizes):
+            stream = self._with_room()
+            end, stop = begin, start
+            while end < len(sizes) and self.count < self.maxcount and self.size < self.maxsize:
+                stop += sizes[end][0]
+                self._counted(sizes[end][1])
+                end += 1
+            stream.write_packed(packed[start:stop], sizes[begin:end])
+            begin, start = end, stop
+
     def next_stream(self) -> None:
         """End this shard; the next sample begins a new one."""
         self.finish()
@@ -276,6 +302,15 @@ class ShardWriter(_Writer):
         raise TypeError("a writer cannot be sent to another process: open one in each, with shared=True")
 
     def _put(self, members: Members) -> None:
+        self._counted(self._with_room().write_members(members))
+
+    def _counted(self, size: int) -> None:
+        self.size += size
+        self.count += 1
+        self.total += 1
+
+    def _with_room(self) -> TarWriter:
+        """The shard being written, a new one if that is full."""
         if self.tarstream is not None and (self.count >= self.maxcount or self.size >= self.maxsize):
             self.finish()
         if self.tarstream is None:
@@ -283,9 +318,7 @@ class ShardWriter(_Writer):
                 self._name_next()
             self.tarstream = self._open()
             self._used = True
-        self.size += self.tarstream.write_members(members)
-        self.count += 1
-        self.total += 1
+        return self.tarstream
 
     def _name_next(self) -> None:
         if self._used and shard_name(self.pattern, self.shard) == self.fname:

@@ -213,3 +213,54 @@ def test_identity_keeps_every_byte(wl: Any, tmp_path: Path, members: Any, conten
     files = [(f"{n}.{ext}", data) for n, fields in enumerate(contents) for ext, data in sorted(fields.items())]
     (tmp_path / "in.tar").write_bytes(tar_bytes(files))
     assert members(wl("map", "-e", "_", tmp_path / "in.tar").out) == members(tmp_path / "in.tar")
+
+
+# -- what several processes pack is what one would write -------------------------------------------------
+
+KEYS = st.sampled_from(["a", "b", "c/d", "e.f", "ü", "g" * 60 + "/" + "h" * 60, "h\n", "-i"])
+CODES = st.sampled_from(
+    [
+        "_",
+        '_["cls"] += 1',
+        "[_, {'__key__': 'x', 'txt': 'y'}]",
+        "{**_, '__key__': 'same'}",
+        "None if cls == 3 else _",
+        "1 / (cls - 3)",
+    ]
+)
+
+
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    keys=st.lists(KEYS, max_size=8, unique=True),
+    code=CODES,
+    words=st.sampled_from([["--maxcount", 2], ["--maxsize", 700], ["--on-error", "skip"], ["--on-error", "stop"]]),
+)
+def test_shards_of_several_processes_are_those_of_one(
+    wl: Any, tmp_path: Path, keys: list[str], code: str, words: list[Any]
+) -> None:
+    files = [(f"{key}.{ext}", b"%d" % n * size) for n, key in enumerate(keys) for ext, size in (("cls", 1), ("z", 600))]
+    (tmp_path / "in.tar").write_bytes(tar_bytes(files))
+    ways = {}
+    for processes in (1, 2):
+        folder = tmp_path / str(processes)
+        folder.mkdir(exist_ok=True)
+        for path in folder.iterdir():
+            path.unlink()
+        ended = wl("map", "-P", processes, "-e", code, *words, tmp_path / "in.tar", "-o", folder / "o-%d.tar")
+        ways[processes] = ended.code, ended.err, {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert ways[1] == ways[2]
+
+
+def test_a_sample_that_cannot_be_written_is_the_same_error_from_another_process(wl: Any, shard: str) -> None:
+    code = "_ if cls != 5 else {'__key__': 'bad/', 'txt': 'x'}"
+    serial, parallel = wl("map", "-e", code, shard), wl("map", "-P", 2, "-e", code, shard)
+    assert (serial.code, serial.err) == (parallel.code, parallel.err)
+    assert "must not be empty or end in a slash" in parallel.err
+
+
+def test_samples_of_several_processes_are_counted(wl: Any, make_shard: Any) -> None:
+    shard = make_shard(samples=700)
+    assert wl("map", "-v", "-P", 2, "-e", "_", shard).err.startswith("700 samples in ")
+    told = wl("map", "--json", "-P", 2, "-e", "_", shard).err.split("\n")[-2]
+    assert json.loads(told)["samples"] == 700

@@ -17,16 +17,19 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from operator import eq
 from types import TracebackType
-from typing import Any
+from typing import Any, NamedTuple
 
 from webdataset.dataset import WebDataset, shards_in
+from webdataset.encoding import SampleEncoder
 from webdataset.filters import select, shuffle
 from webdataset.filters import slice as sliced
 from webdataset.handlers import Handler, close, ignore_and_continue, ignore_and_stop, reraise_exception
 from webdataset.pipeline import DataPipeline
 from webdataset.reports import current_report
 from webdataset.shardlists import SimpleShardList, expand_urls
+from webdataset.tar.writer import Headers, packed
 from webdataset.tools.mixtures import in_turn
 from webdataset.writer import ShardWriter, TarWriter, shard_name
 
@@ -172,18 +175,20 @@ class Sink:
         self._post = None if isinstance(self.writer, ShardWriter) else post
         self._output = output
 
-    def write(self, sample: Sample) -> None:
+    def write(self, sample: Sample | Packed) -> None:
         """Write the fields of one sample; what the library knows about it is taken out."""
-        key = sample.get("__key__")
-        if key == self._last:
-            self._warn_about(key)
-        self._last = key
+        if isinstance(sample, Packed):
+            self._look_at(sample.first)
+            self.writer.write_packed(sample.data, sample.sizes)
+            self._last = sample.last
+            return
+        self._look_at(sample.get("__key__"))
         sample.pop("__url__", None)
         sample.pop("__local_path__", None)
         names = tuple(sample)
         if names not in self._clean:
-            if any(name[:2] == "__" and name != "__key__" for name in names):
-                sample = {name: sample[name] for name in names if name[:2] != "__" or name == "__key__"}
+            if not all(map(_is_written, names)):
+                sample = {name: sample[name] for name in names if _is_written(name)}
             elif len(self._clean) < MAX_REMEMBERED:
                 self._clean.add(names)
         self.writer.write(sample)
@@ -203,13 +208,62 @@ class Sink:
         if kind is None and self._post is not None:
             self._post(self._output)
 
-    def _warn_about(self, key: str | None) -> None:
-        if not self._told:
+    def _look_at(self, key: str | None) -> None:
+        if key == self._last and not self._told:
             self._told = True
             self._report.warn(
                 "samples with equal keys follow each other, which readers take for one sample; give new keys (--rekey)",
                 key=key,
             )
+        self._last = key
+
+
+class Packed(NamedTuple):
+    """Samples as the bytes that they are in an archive."""
+
+    first: str
+    last: str
+    """The keys of the first and the last one."""
+    sizes: list[tuple[int, int]]
+    """Of each sample, how many of the bytes are its own, and how many are in its fields."""
+    data: bytes
+
+
+class Packer:
+    """Does the output's work on samples, in another process: what comes out is what the output itself would write.
+
+    >>> [packed] = Packer()([{"__key__": "a", "__url__": "in.tar", "txt": b"hello"}, {"__key__": "b", "txt": b""}])
+    >>> packed.first, packed.last, packed.sizes, len(packed.data)
+    ('a', 'b', [(1024, 5), (512, 0)], 1536)
+    """
+
+    def __init__(self) -> None:
+        self._members = SampleEncoder(False, keep_meta=True)
+        self._headers = Headers()
+
+    def __call__(self, samples: list[Sample]) -> list[Sample | Packed]:
+        """The samples as they are if the output has something to say about one of them."""
+        keys = [sample.get("__key__") for sample in samples]
+        if not samples or any(type(key) is not str or "." in key for key in keys) or any(map(eq, keys, keys[1:])):
+            return [*samples]
+        try:
+            parts, sizes = [], []
+            for sample in samples:
+                members = self._members({name: sample[name] for name in sample if _is_written(name)})
+                parts.append(packed(members, self._headers))
+                sizes.append((len(parts[-1]), sum(len(data) for _, data in members)))
+            return [Packed(str(keys[0]), str(keys[-1]), sizes, b"".join(parts))]
+        except Exception:
+            return [*samples]
+
+
+def _is_written(name: str) -> bool:
+    return name[:2] != "__" or name == "__key__"
+
+
+def packer(options: Namespace) -> Callable[[], Packer] | None:
+    """What packs samples for the output, if it is one of archives and nobody wants to hear of single samples."""
+    return None if is_channel(options.output) or getattr(options, "every", None) else Packer
 
 
 def _sender(options: Namespace) -> Any:

@@ -88,7 +88,7 @@ def function_of(options: argparse.Namespace) -> Callable[[], Any]:
 def _mapping(options: argparse.Namespace) -> Any:
     from webdataset.tools.mapping import map_samples
 
-    from .flow import handler_of
+    from .flow import handler_of, packer
 
     return map_samples(
         function_of(options),
@@ -96,6 +96,7 @@ def _mapping(options: argparse.Namespace) -> Any:
         processes=options.processes,
         ordered=not options.unordered,
         handler=handler_of(options),
+        pack=packer(options) if options.pipeline is None else None,
     )
 
 

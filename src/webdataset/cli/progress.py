@@ -79,13 +79,16 @@ class Progress:
 
     def _counted(self, samples: Iterable[Any]) -> Iterator[Any]:
         for sample in samples:
-            self.count += 1
+            self.count += 1 if type(sample) is dict else len(getattr(sample, "sizes", " "))
             yield sample
 
     def _watched(self, samples: Iterable[Any]) -> Iterator[Any]:
         for sample in samples:
             self.count += 1
-            if self._all and isinstance(sample, dict):
+            if packed := getattr(sample, "sizes", None):
+                self.count += len(packed) - 1
+                self.bytes += len(sample.data)
+            elif self._all and isinstance(sample, dict):
                 self.bytes += sum(512 + len(v) + -len(v) % 512 for v in sample.values() if type(v) is bytes)
             if self._is_time():
                 self._told = time.monotonic()

@@ -198,6 +198,19 @@ class Headers:
         return _cut(raw, MAX_OWNER)
 
 
+def packed(members: Iterable[tuple[bytes, bytes]], headers: Headers) -> bytes:
+    """Members as the bytes that they are in an archive.
+
+    >>> len(packed([(b"a.txt", b"hello")], Headers()))
+    1024
+    """
+    parts: list[bytes] = []
+    for name, data in members:
+        size = len(data)
+        parts += (headers.header(name, size), data, _PADDINGS[size & 511])
+    return b"".join(parts)
+
+
 class ArchiveWriter:
     """Puts members one after another, in writes of about a megabyte.
 
@@ -235,6 +248,14 @@ class ArchiveWriter:
         if self._pending >= FLUSH_BYTES or len(parts) >= FLUSH_PARTS:
             self.flush()
         return total
+
+    def add_packed(self, packed: bytes) -> None:
+        """Append members that `packed` has made."""
+        self._parts.append(packed)
+        self.offset += len(packed)
+        self._pending += len(packed)
+        if self._pending >= FLUSH_BYTES:
+            self.flush()
 
     def flush(self) -> None:
         """Hand everything over that waits here; after a failure nothing more is written, as there would be a hole."""

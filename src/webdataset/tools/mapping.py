@@ -10,7 +10,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from webdataset.errors import SampleError, WebDatasetError
 from webdataset.handlers import Handler, ask, close, handled, placed, reraise_exception
@@ -22,7 +23,7 @@ from .parallel import process_pool, submitted
 
 Sample = dict[str, Any]
 Function = Callable[[LazySample], Any]
-Outcome = Sample | list[Sample] | Exception | None
+Pack = Callable[[list[Sample]], list[Any]]
 
 BATCH_SAMPLES = 256
 BATCH_BYTES = 4 << 20
@@ -37,14 +38,18 @@ def map_samples(
     processes: int = 0,
     ordered: bool = True,
     handler: Handler = reraise_exception,
+    pack: Callable[[], Pack] | None = None,
 ) -> Iterator[Sample]:
     """Apply the function that `make()` gives to every sample: a dict in its place, a list for several, None for none.
 
     The function gets a sample whose fields are decoded when it looks at them. Fields that it leaves alone keep
-    their bytes. `processes=N` uses N processes, each of which calls `make`.
+    their bytes. `processes=N` uses N processes, each of which calls `make`; what the function that `pack()` gives
+    makes of lists of results comes in their place then, so that these processes do some of the output's work.
     """
     if processes > 1:
-        return _in_processes(data, make, decode, processes, ordered, handler=handler, report=current_report())
+        start = partial(_start, make, decode, pack)
+        make()  # a mistake in the code is told once, not by every process
+        return _in_processes(data, start, processes, ordered, handler=handler, report=current_report())
     return _flat(handled(data, applied(make(), decode), handler))
 
 
@@ -130,8 +135,7 @@ def _flat(results: Iterator[Sample | list[Sample]]) -> Iterator[Sample]:
 
 def _in_processes(
     data: Iterable[Sample],
-    make: Callable[[], Function],
-    decode: str,
+    start: Callable[[], None],
     processes: int,
     ordered: bool,
     *,
@@ -139,18 +143,14 @@ def _in_processes(
     report: Report,
 ) -> Iterator[Sample]:
     source = iter(data)
-    make()  # a mistake in the code is told once, not by every process
     try:
-        with process_pool(processes, _start, make, decode) as pool:
+        with process_pool(processes, start) as pool:
             for batch, future in submitted(pool, _work, batches(source), workers=processes, ordered=ordered):
-                for sample, outcome in zip(batch, future.result(), strict=True):
-                    if isinstance(outcome, Exception):
-                        if not ask(handler, placed(outcome, sample), report, "samples_dropped"):
-                            return
-                    elif type(outcome) is dict:
-                        yield outcome
-                    elif outcome:
-                        yield from outcome
+                for made in future.result():
+                    if isinstance(made, list):
+                        yield from made
+                    elif not ask(handler, placed(made.error, batch[made.number]), report, "samples_dropped"):
+                        return
     finally:
         close(source)
 
@@ -173,22 +173,41 @@ def batches(samples: Iterable[Sample]) -> Iterator[list[Sample]]:
 class _Worker:
     """What a worker process was started with."""
 
-    apply: Callable[[Sample], Outcome]
+    apply: Callable[[Sample], Sample | list[Sample] | None]
+    pack: Pack | None
 
 
-def _start(make: Callable[[], Function], decode: str) -> None:
+def _start(make: Callable[[], Function], decode: str, pack: Callable[[], Pack] | None) -> None:
     _Worker.apply = staticmethod(applied(make(), decode))
+    _Worker.pack = staticmethod(pack()) if pack is not None else None
 
 
-def _work(batch: list[Sample]) -> list[Outcome]:
-    return [_outcome(sample) for sample in batch]
+class _Failure(NamedTuple):
+    """What happened to which sample of a batch."""
+
+    number: int
+    error: Exception
 
 
-def _outcome(sample: Sample) -> Outcome:
-    try:
-        return _Worker.apply(sample)
-    except WebDatasetError as error:
-        return error
-    except Exception as error:
-        # not every exception survives the way to another process
-        return SampleError(f"{type(error).__name__}: {error}")
+def _work(batch: list[Sample]) -> list[list[Any] | _Failure]:
+    """The results, in lists between failures."""
+    made: list[list[Any] | _Failure] = []
+    results: list[Sample] = []
+    for number, sample in enumerate(batch):
+        try:
+            result = _Worker.apply(sample)
+        except Exception as error:
+            # not every exception survives the way to another process
+            known = error if isinstance(error, WebDatasetError) else SampleError(f"{type(error).__name__}: {error}")
+            made += [_packed(results), _Failure(number, known)]
+            results = []
+        else:
+            if isinstance(result, list):
+                results += result
+            elif result is not None:
+                results.append(result)
+    return [*made, _packed(results)]
+
+
+def _packed(results: list[Sample]) -> list[Any]:
+    return results if _Worker.pack is None else _Worker.pack(results)
