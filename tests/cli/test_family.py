@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -144,3 +145,18 @@ def test_bash_completes_commands_and_options(tmp_path: Path) -> None:
 def test_the_page_of_the_commands_is_current() -> None:
     hint = "run: python -m webdataset.cli.pages docs/commands.md"
     assert (ROOT / "docs/commands.md").read_text() == page(), hint
+
+
+@pytest.mark.parametrize("word", ["--help", "--version"])
+def test_help_onto_a_full_disk_and_into_a_closed_pipe(word: str) -> None:
+    line = [sys.executable, "-m", "webdataset", word]
+    with open("/dev/full", "wb") as full:
+        ended = subprocess.run(line, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert ended.returncode == 1
+    assert "No space left on device" in ended.stderr
+    assert len(ended.stderr.splitlines()) == 1
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as pipe:
+        ended = subprocess.run(line, stdout=pipe, stderr=subprocess.PIPE, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")

@@ -58,16 +58,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not words or words[0] in ("-h", "--help", "help"):
         if words[1:2] and words[1] in COMMANDS:
             return main([words[1], "--help"])
-        sys.stdout.write(family())
-        return 0
+        return _printed(family())
     if words[0] in ("-V", "--version"):
         from webdataset import __version__
 
-        sys.stdout.write(f"wl (webdataset) {__version__}\n")
-        return 0
+        return _printed(f"wl (webdataset) {__version__}\n")
     from .running import run_command
 
     return run_command(words[0], words[1:])
+
+
+def _printed(text: str) -> int:
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        from .running import leave_stdout, say_error, stdout_is_gone
+
+        leave_stdout()
+        return 0 if stdout_is_gone(error) else say_error("wl", error)
+    return 0
 
 
 def family() -> str:

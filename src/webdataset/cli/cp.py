@@ -1,6 +1,7 @@
 """Copy shards from anywhere to anywhere, verified.
 
-Shards whose copy is there already are passed over, so that an interrupted copy is taken up by running it again.
+An interrupted copy, even a killed one, is taken up by running it again: shards whose copy is there already are passed
+over, and a part of a large shard that has come to this machine (.NAME.*.part) is not fetched again.
 """
 
 from __future__ import annotations
@@ -34,10 +35,11 @@ def run(options: argparse.Namespace) -> int:
     from webdataset.tools.copying import copy_shards
     from webdataset.tools.histograms import size_text
 
-    from .flow import finished, handler_of, refuse_terminal, urls_of
+    from .flow import finished, handler_of, urls_of
     from .progress import Progress
 
-    refuse_terminal(options.output)
+    if options.output == "-" and sys.stdout.isatty():
+        raise grammar.UsageError("not writing bytes to a terminal: name a file or folder, or pipe the output on")
     urls = urls_of(options.inputs)
     progress = Progress(options, urls, len(urls))
     report = Report()

@@ -72,7 +72,7 @@ def run_parser(
         return say_interrupted(parser.prog)
     except BaseException as error:
         if stdout_is_gone(error):
-            return _leave_stdout()
+            return leave_stdout()
         return say_error(parser.prog, error, verbose=getattr(options, "verbose", False))
 
 
@@ -124,7 +124,7 @@ def stdout_is_gone(error: BaseException) -> bool:
     return False
 
 
-def _leave_stdout() -> int:
+def leave_stdout() -> int:
     """Nobody reads any more: what Python would still flush goes nowhere."""
     with contextlib.suppress(Exception):
         nowhere = os.open(os.devnull, os.O_WRONLY)

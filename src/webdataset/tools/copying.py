@@ -1,7 +1,8 @@
 """Shards from anywhere to anywhere: those that are there already are passed over, the others verified.
 
-A local shard appears under its name when it is complete, so that an interrupted copy is taken up by running it
-again. What was written is read back: its size and the archive's end, or with `checksum` every byte.
+A local shard appears under its name when it is complete. An interrupted copy, even a killed one, is taken up by running
+it again: complete shards are passed over, and a part of a large one is gone on with if its source can be read in parts.
+What was written is read back: its size and the archive's end, or with `checksum` every byte.
 """
 
 from __future__ import annotations
@@ -14,16 +15,23 @@ from typing import Any, NamedTuple
 
 from webdataset.codecs.compression import kind_of_content
 from webdataset.errors import MissingShardError, StorageError, WebDatasetError
-from webdataset.gopen import gopen, rewrite_url
+from webdataset.gopen import gopen, open_ranges, rewrite_url
 from webdataset.handlers import Handler, ask, reraise_exception
 from webdataset.outputs import local_target
 from webdataset.reports import current_report
+from webdataset.storage.cachenames import without_signature
 from webdataset.storage.publish import AtomicFile
+from webdataset.storage.ranges import RangeReader
+from webdataset.storage.stores import WHOLE_ONLY
 from webdataset.storage.urls import is_local, local_path, scheme_of
 from webdataset.tar.header import BLOCK
 
+from .partfiles import LEAST, BusyError, PartFile
+
 CHUNK_BYTES = 1 << 20
 END_BYTES = 1024
+RANGE_BYTES = 16 << 20
+OVERLAP = 1 << 20
 
 
 class Copied(NamedTuple):
@@ -112,11 +120,22 @@ def copy_shard(
 ) -> Copied:
     """Copy one shard, unless its copy is there already, and read back what was written."""
     streams = streams or _Streams()
-    with streams.open(source) as stream:
-        size = _size_of(source, stream)
+    with streams.parts(source) as reader, contextlib.ExitStack() as opened:
+        size, version = _stated(reader)
+        stream = None
+        if size is None:
+            stream = opened.enter_context(streams.open(source))
+            size = _size_of(source, stream)
         if not force and _is_copy(source, target, size, checksum):
             return Copied(source, target, size or 0, skipped=True)
-        digest, written = _written(stream, target, streams)
+        if (part := _part_file(source, target, size, version)) is not None:
+            opened.callback(part.leave)
+        if part is not None and part.size and reader is not None and size is not None:
+            written = _gone_on(reader, part, size, streams)
+            digest = _digest_of(source) if checksum else ""
+        else:
+            stream = stream or opened.enter_context(streams.open(source))
+            digest, written = _written(stream, target, streams, part)
     if size is not None and written != size:
         raise StorageError(f"{written} of {size} bytes arrived", url=source)
     _verify(target, written, digest if checksum else None)
@@ -142,6 +161,27 @@ class _Streams:
             if url != "-":
                 stream.close()
 
+    @contextlib.contextmanager
+    def parts(self, url: str) -> Iterator[RangeReader | None]:
+        """What reads any part of this url; None where that cannot be done."""
+        if url == "-" or scheme_of(url) == "pipe":
+            yield None
+            return
+        try:
+            reader = open_ranges(url)
+        except StorageError as error:
+            if error.hint != WHOLE_ONLY:
+                raise
+            yield None
+            return
+        self._open.add(reader)
+        try:
+            with reader:
+                self.check(url)
+                yield reader
+        finally:
+            self._open.discard(reader)
+
     def stop(self) -> None:
         self.stopped = True
         for stream in list(self._open):
@@ -154,9 +194,44 @@ class _Streams:
             raise StorageError("the copy was interrupted", url=url)
 
 
-def _written(stream: Any, target: str, streams: _Streams) -> tuple[str, int]:
+def _stated(reader: RangeReader | None) -> tuple[int | None, str | None]:
+    """Size and version; what a server does not tell, reading will."""
+    if reader is None:
+        return None, None
+    try:
+        return reader.size, reader.version
+    except MissingShardError:
+        raise
+    except StorageError:
+        return None, None
+
+
+def _part_file(source: str, target: str, size: int | None, version: str | None) -> PartFile | None:
+    """Where a large local copy is written, and may have been begun; None if it cannot be gone on with."""
     path = local_target(rewrite_url(target))
-    sink: Any = gopen(target, "wb") if path is None else AtomicFile(path)
+    if path is None or version is None or size is None or size < LEAST:
+        return None
+    try:
+        return PartFile(path, f"{without_signature(source)} {size} {version}")
+    except BusyError:
+        return None
+
+
+def _gone_on(reader: RangeReader, part: PartFile, size: int, streams: _Streams) -> int:
+    """The rest of a shard, behind what is there of it; what came last before may not have reached the disk whole."""
+    last = max(part.size - OVERLAP, 0)
+    if part.size > size or reader.read(last, part.size) != part.read(last, part.size):
+        part.restart()
+    while part.size < size:
+        streams.check(reader.url)
+        part.write(reader.read(part.size, min(part.size + RANGE_BYTES, size)))
+    part.publish()
+    return part.size
+
+
+def _written(stream: Any, target: str, streams: _Streams, part: PartFile | None) -> tuple[str, int]:
+    path = local_target(rewrite_url(target))
+    sink: Any = part or (gopen(target, "wb") if path is None else AtomicFile(path))
     digest, written = hashlib.sha256(), 0
     try:
         while chunk := stream.read(CHUNK_BYTES):
@@ -165,14 +240,15 @@ def _written(stream: Any, target: str, streams: _Streams) -> tuple[str, int]:
             digest.update(chunk)
             written += len(chunk)
         streams.check(target)
-        if isinstance(sink, AtomicFile):
+        if isinstance(sink, (AtomicFile, PartFile)):
             sink.publish()
         elif target != "-":
             sink.close()
         else:
             sink.flush()
     except BaseException:
-        getattr(sink, "abort", sink.close)()
+        if part is None:
+            getattr(sink, "abort", sink.close)()
         raise
     return digest.hexdigest(), written
 
