@@ -716,11 +716,11 @@ def test_samples_that_are_packed_already_are_split_like_others(tmp_path: Path, m
     from webdataset.tar.writer import Headers, packed
 
     samples = [{"__key__": f"{n}", "bin": bytes(n * 100)} for n in range(7)]
-    with wds.ShardWriter(f"{tmp_path}/a-%d.tar", maxcount, maxsize, verbose=0) as sink:
+    with ShardWriter(f"{tmp_path}/a-%d.tar", maxcount, maxsize, verbose=0) as sink:
         for sample in samples:
             sink.write(sample)
     blobs = [packed([(f"{n}.bin".encode(), bytes(n * 100))], Headers()) for n in range(7)]
-    with wds.ShardWriter(f"{tmp_path}/b-%d.tar", maxcount, maxsize, verbose=0) as sink:
+    with ShardWriter(f"{tmp_path}/b-%d.tar", maxcount, maxsize, verbose=0) as sink:
         sink.write(samples[0])
         sink.write_packed(b"".join(blobs[1:6]), [(len(blobs[n]), n * 100) for n in range(1, 6)])
         sink.write(samples[6])
@@ -729,9 +729,9 @@ def test_samples_that_are_packed_already_are_split_like_others(tmp_path: Path, m
 
 
 def test_packed_samples_have_no_index_and_a_closed_writer_takes_none(tmp_path: Path) -> None:
-    with wds.TarWriter(f"{tmp_path}/a.tar", index=True) as sink, pytest.raises(ValueError, match="in no index"):
+    with TarWriter(f"{tmp_path}/a.tar", index=True) as sink, pytest.raises(ValueError, match="in no index"):
         sink.write_packed(b"", [])
-    for closed in (wds.TarWriter(f"{tmp_path}/b.tar"), wds.ShardWriter(f"{tmp_path}/c-%d.tar", verbose=0)):
+    for closed in (TarWriter(f"{tmp_path}/b.tar"), ShardWriter(f"{tmp_path}/c-%d.tar", verbose=0)):
         closed.close()
         with pytest.raises(StorageError, match="this writer is closed"):
             closed.write_packed(b"", [])
