@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from io import BytesIO
 from typing import Any, NamedTuple
 
 from webdataset.errors import ShardError
@@ -16,23 +17,24 @@ from webdataset.reports import Report
 from webdataset.storage.ranges import RangeReader
 from webdataset.storage.urls import local_path
 from webdataset.tar.index import ShardIndex
+from webdataset.tar.indexed import IndexedSamples, members_around
 from webdataset.tar.reader import Limits, PlainMembers, read_piece
 from webdataset.tariterators import Grouping, Member, Sample, SplitName, base_plus_ext
 
 NEAR_GAP = 16 << 10
 """Bytes in between that are read along in a file of this machine, rather than asked for anew."""
 SMALL, MANY = 32 << 10, 48
-"""Up to this size of samples, and from so many of them on, it pays to find many members at once."""
-MAX_HELD = 8 << 20
-"""Samples whose places are held in memory, 8 bytes each."""
+"""Up to this size of samples, and from so many of them on, it pays to look at many at once."""
+MAX_HELD = 64 << 20
+"""Bytes of memory for what is known of the shards that are read."""
 FAR_GAP = 128 << 10
 """The same for a server, where asking takes longer."""
 
 
 class Places(NamedTuple):
-    """Where the samples of a shard begin, and which shard it was: what reading needs of its index."""
+    """Where the samples of a shard are, and which shard it was: what reading needs of its index."""
 
-    starts: Any
+    samples: IndexedSamples
     size: int
     version: str | None
     self_contained: bool
@@ -58,7 +60,8 @@ class Samples:
         self._catalogue = catalogue
         self._report = report
         self._keys = keys
-        self._plain = PlainMembers(Limits.default())
+        self._limits = Limits.default()
+        self._plain = PlainMembers(self._limits)
         self._select = select_files
         self._rename = rename_files
         self._proxy = proxy
@@ -75,8 +78,10 @@ class Samples:
         report = Report(strict=self._report.strict)
         try:
             with self._open.lease(shard) as opened:
-                for first, last in _runs(index.starts, numbers, NEAR_GAP if opened.is_near else FAR_GAP):
+                for first, last in _runs(index.samples.starts, numbers, NEAR_GAP if opened.is_near else FAR_GAP):
                     samples = self._run(opened, index, first, last, report)
+                    if (first, last) == (numbers[0], numbers[-1]) and len(samples) == len(numbers):
+                        return samples  # one run, without gaps: the commonest case
                     found.update(zip(range(first, last + 1), samples, strict=True))
         finally:
             # what lies between the samples that were asked for does not count
@@ -91,10 +96,11 @@ class Samples:
             places = self._places.get(shard)
             if places is None:
                 index: ShardIndex = self._catalogue.index(shard)
-                places = Places(index.starts, index.size, index.version, index.self_contained)
-                self._held += len(places.starts)
+                samples = IndexedSamples(index, self._limits.max_member_bytes)
+                places = Places(samples, index.size, index.version, index.self_contained)
+                self._held += samples.nbytes
                 while self._places and self._held > MAX_HELD:
-                    self._held -= len(self._places.popitem(last=False)[1].starts)
+                    self._held -= self._places.popitem(last=False)[1].samples.nbytes
             else:
                 del self._places[shard]
             self._places[shard] = places
@@ -106,25 +112,44 @@ class Samples:
 
     def _run(self, opened: _Opened, index: Places, first: int, last: int, report: Report) -> list[Sample | None]:
         """All samples from one number to another, which lie together."""
-        start, stop = int(index.starts[first]), int(index.starts[last + 1])
-        stream = opened.reader.stream(start, stop)
-        opened.check(index)
-        count = last + 1 - first
+        starts, count = index.samples.starts, last + 1 - first
+        start, stop = int(starts[first]), int(starts[last + 1])
+        as_they_are = self._select is None and self._rename is None
         small = count >= MANY and stop - start < SMALL * count
-        members = read_piece(stream, start, stop - start, small=small, plain=self._plain, url=opened.url, report=report)
+        if opened.is_near:
+            opened.check(index)
+        piece = b""
+        if small or not opened.is_near:
+            piece = opened.reader.read(start, stop)
+            opened.check(index)  # now the server has said which version it is
+        if small and as_they_are:
+            found = index.samples.in_piece(piece, first, last, opened.places)
+            if found is not None:
+                return found
+        if piece or (members := self._around(opened, index, start, stop)) is None:
+            stream = BytesIO(piece) if piece else opened.reader.stream(start, stop)
+            size, url = stop - start, opened.url
+            members = read_piece(stream, start, size, small=small, plain=self._plain, url=url, report=report)
         grouping = Grouping(self._keys, True, None, reraise_exception, report)
-        if self._select is None and self._rename is None:
+        if as_they_are:
             samples: list[Sample | None] = list(grouping.samples([members], opened.places))
         else:
-            samples = self._chosen(grouping, members, index.starts[first + 1 : last + 2], opened.places)
-        if len(samples) != last + 1 - first:
+            samples = self._chosen(grouping, members, starts[first + 1 : last + 2], opened.places)
+        if len(samples) != count:
             raise ShardError(
-                f"{last + 1 - first} samples are indexed here, but {len(samples)} were found",
+                f"{count} samples are indexed here, but {len(samples)} were found",
                 url=opened.url,
                 offset=start,
                 hint=f"make the index anew: wds.index({opened.url!r}, force=True)",
             )
         return samples
+
+    def _around(self, opened: _Opened, index: Places, start: int, stop: int) -> list[Member] | None:
+        """The members between two places of a file, if they can be read big ones apart."""
+        big = index.samples.big_members(start, stop)
+        if big is None:
+            return None
+        return members_around(opened.reader.stream(start, stop), start, stop, big=big, plain=self._plain)
 
     def _chosen(self, grouping: Grouping, members: list[Member], ends: Any, places: Sample) -> list[Sample | None]:
         """The samples of the members that are selected, by their new names; None for one of which none is."""
@@ -177,7 +202,7 @@ class _Opened:
         self.reader.close()
 
     def check(self, index: Any) -> None:
-        """Make sure, once, that this is the shard that was indexed: after a read, when its version is known."""
+        """Make sure, once, that this is the shard that was indexed; of a server only after a read from it."""
         if self._checked:
             return
         if not index.self_contained:

@@ -38,6 +38,9 @@ MAX_TEXT = 256 << 20
 _WIDTHS = {"<u1": 1, "<u2": 2, "<u4": 4, "<u8": 8}
 _FRONT = struct.Struct("<8sII")
 
+Layout = list[tuple[str, str, int, int | None]]
+"""How a sample is built, member by member: the field, the end of the name, the blocks before the data, and how many
+bytes are stored where these are not the content."""
 Grouped = tuple[str, Sequence[str], Sequence[Place]]
 """A sample: its key, its fields, and the place of each."""
 
@@ -163,8 +166,8 @@ class ShardIndex:
     def members(self, i: int) -> list[IndexedMember]:
         """Field, name, place and size of every member of sample i."""
         layout = self._layout(self._checked(i))
-        first = int(self._firsts[i])
-        sizes = self._sizes[first : first + len(layout)].tolist()
+        first = int(self.first_members[i])
+        sizes = self.member_sizes[first : first + len(layout)].tolist()
         key, place = self.key(i), int(self.starts[i])
         found = []
         for (field, ending, blocks, stored), size in zip(layout, sizes, strict=True):
@@ -178,24 +181,25 @@ class ShardIndex:
     @property
     def field_names(self) -> list[str]:
         """Every field that some sample has, in the order of their first appearance."""
-        return list(dict.fromkeys(field for layout in self._layouts for field, *_ in layout))
+        return list(dict.fromkeys(field for layout in self.layouts for field, *_ in layout))
 
     def field_bytes(self, field: str) -> Array:
         """The size of this field in every sample, -1 where it is absent."""
         import numpy as np
 
         result = np.full(self.samples, -1, np.int64)
-        for kind, layout in enumerate(self._layouts):
+        for kind, layout in enumerate(self.layouts):
             place = next((n for n, (name, *_) in enumerate(layout) if name == field), None)
             if place is not None:
-                having = np.flatnonzero(self._kinds == kind)
-                result[having] = self._sizes[self._firsts[having] + place]
+                having = np.flatnonzero(self.kinds == kind)
+                result[having] = self.member_sizes[self.first_members[having] + place]
         return result
 
     # -- columns ---------------------------------------------------------------------------------
 
     @cached_property
-    def _layouts(self) -> list[list[tuple[str, str, int, int | None]]]:
+    def layouts(self) -> list[Layout]:
+        """The ways in which samples are built."""
         try:
             layouts = json.loads(self._columns.decompressed("layouts"))
             return [[(str(f), str(e), int(n), None if s is None else int(s)) for f, e, n, s in one] for one in layouts]
@@ -203,29 +207,32 @@ class ShardIndex:
             raise self._columns.damaged("layouts") from None
 
     @cached_property
-    def _kinds(self) -> Array:
+    def kinds(self) -> Array:
+        """The number of each sample's layout."""
         import numpy as np
 
         if "kinds" not in self._head["columns"]:
             return np.zeros(self.samples, np.uint8)
         kinds = self._columns.numbers("kinds", self.samples)
-        if self.samples and int(kinds.max()) >= len(self._layouts):
+        if self.samples and int(kinds.max()) >= len(self.layouts):
             raise self._columns.damaged("kinds")
         return kinds
 
     @cached_property
-    def _sizes(self) -> Array:
-        return self._columns.numbers("sizes", int(self._firsts[-1]) + len(self._layout(-1)) if self.samples else 0)
+    def member_sizes(self) -> Array:
+        """The bytes of every member's content."""
+        count = int(self.first_members[-1]) + len(self._layout(-1)) if self.samples else 0
+        return self._columns.numbers("sizes", count)
 
-    def _layout(self, i: int) -> list[tuple[str, str, int, int | None]]:
-        return self._layouts[int(self._kinds[i])]
+    def _layout(self, i: int) -> Layout:
+        return self.layouts[int(self.kinds[i])]
 
     @cached_property
-    def _firsts(self) -> Array:
+    def first_members(self) -> Array:
         """The number of each sample's first member."""
         import numpy as np
 
-        counts = np.array([len(layout) for layout in self._layouts], np.int64)[self._kinds]
+        counts = np.array([len(layout) for layout in self.layouts], np.int64)[self.kinds]
         return np.cumsum(counts) - counts
 
     def _keys_of_block(self, number: int) -> list[str]:

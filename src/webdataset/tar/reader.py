@@ -23,8 +23,6 @@ from .vector import ENOUGH, numpy_or_none, read_at_once
 __all__ = ["Entry", "Limits", "MemberTuple", "PlainMembers", "read_members", "read_piece", "scan_members"]
 
 WINDOW = 1 << 20
-FIRST = 4 * BLOCK
-"""Of a piece with big members no more than their headers is read at first, so that their data need no second copy."""
 SMALL = 16 << 10
 """Up to this mean size of members, headers and all, it pays to read many at once."""
 MAX_PAUSE = 1023
@@ -79,7 +77,7 @@ def read_piece(
     """
     limits = Limits.default() if limits is None else limits
     report = current_report() if report is None else report
-    reader = _Reader(stream, url, limits, report, plain=plain, window=size if small else FIRST, small=small)
+    reader = _Reader(stream, url, limits, report, plain=plain, window=min(size, WINDOW), small=small)
     reader.cursor.moved(offset)
     members: list[MemberTuple] = []
     try:

@@ -67,7 +67,7 @@ def _row(np: Any, cursor: Cursor, limit: int) -> _Row | None:
     if not len(heads) or heads[0]:
         return None
     octets = words.take(heads, axis=0).view(np.uint8)
-    good, sizes = _plain_headers(np, octets)
+    good, sizes = plain_headers(np, octets)
     following = heads + 1 + (sizes + 511 >> 9)
     good &= (following <= blocks) & (sizes <= limit)
     good[1:] &= following[:-1] == heads[1:]
@@ -79,7 +79,7 @@ def _row(np: Any, cursor: Cursor, limit: int) -> _Row | None:
     return row
 
 
-def _plain_headers(np: Any, octets: Array) -> tuple[Array, Array]:
+def plain_headers(np: Any, octets: Array) -> tuple[Array, Array]:
     """Which of the headers are plain and have the right checksum; and the sizes they state."""
     size_digits = octets[:, 124:135] - 48
     sum_digits = octets[:, 148:154] - 48
@@ -113,11 +113,11 @@ def _members(np: Any, cursor: Cursor, octets: Array, *, places: Array, sizes: Ar
         member = ~extended[:used]
         firsts = np.where(np.roll(extended[:used], 1), np.roll(places[:used], 1), places[:used])[member]
         octets, places, sizes = octets[:used][member], places[:used][member], sizes[:used][member]
-    names = _names(octets)
+    names = plain_names(octets)
     return (0, None) if names is None else (used, _Row(names, firsts, places, sizes))
 
 
-def _names(octets: Array) -> list[str] | None:
+def plain_names(octets: Array) -> list[str] | None:
     """The headers' names; None if one is not a plain file's."""
     # numpy takes off trailing NULs; one that is left would end a name early.
     names = octets[:, :100].copy().view("S100").ravel().tolist()
@@ -136,15 +136,17 @@ def _usable(np: Any, cursor: Cursor, extended: Array, *, places: Array, sizes: A
     at = np.flatnonzero(extended[:used])
     if (np.diff(at) == 1).any():
         return 0
-    starts, lengths = places[at] + BLOCK, sizes[at]
+    return used if tells_only_mtimes(np, cursor.buffer, places[at] + BLOCK, sizes[at]) else 0
+
+
+def tells_only_mtimes(np: Any, buffer: bytes, starts: Array, lengths: Array) -> bool:
+    """Whether extended headers, whose data are at these places, tell nothing but a time of the last change each."""
     if not ((lengths >= 10) & (lengths <= 99)).all():
-        return 0
-    octets = np.frombuffer(cursor.buffer, np.uint8)
+        return False
+    octets = np.frombuffer(buffer, np.uint8)
     stated = (octets[starts] - 48) * 10 + octets[starts + 1] - 48
     if not (stated == lengths).all() or not (octets[starts + lengths - 1] == ord("\n")).all():
-        return 0
+        return False
     slices = map(slice, starts.tolist(), (starts + lengths).tolist())
-    joined = b"".join(map(cursor.buffer.__getitem__, slices))
-    if joined.count(b"\n") != len(at) or _MTIMES.fullmatch(joined) is None:
-        return 0
-    return used
+    joined = b"".join(map(buffer.__getitem__, slices))
+    return joined.count(b"\n") == len(starts) and _MTIMES.fullmatch(joined) is not None
