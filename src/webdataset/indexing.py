@@ -1,13 +1,8 @@
-"""The indices of a whole dataset: `wds.index(urls)` makes what is missing or stale, and tells what there is.
-
-What is known of a list of shards is kept as one file in the cache folder, so that a list of 100,000 shards is not
-100,000 files to open.
-"""
+"""The indices of a whole dataset: `wds.index(urls)` makes what is missing or stale, and tells what there is."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import time
 from collections import deque
@@ -15,7 +10,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from .catalogue import Catalogue, Shard
-from .errors import WebDatasetError
 from .handlers import Handler, ask, reraise_exception
 from .indexfiles import (
     BESIDE,
@@ -27,15 +21,13 @@ from .indexfiles import (
     fits_version,
     make_index,
     remote_state,
-    rule_name,
-    write_whole,
 )
 from .indexjobs import IndexProcesses, index_facts
+from .indexlists import Facts, keep_of_dataset, keep_of_folders, known_of_dataset, known_of_folders
 from .reports import current_report
 from .settings import settings
 from .shardlists import expand_urls
-from .storage.cachenames import without_signature
-from .storage.local import allowed_path, open_local
+from .storage.local import allowed_path
 from .storage.urls import as_url, local_path
 from .tariterators import SplitName, base_plus_ext
 
@@ -46,7 +38,6 @@ TRIAL_SECONDS = 0.2
 WORTH_SECONDS = 5.0
 """Other processes are started when this time has passed and the rest would take more than that."""
 Progress = Callable[[int, int, str], Any]
-Facts = tuple[int, int, str | None]
 
 
 def index(
@@ -127,7 +118,6 @@ class _Work:
         self.keys = keys
         self.check = check
         self.local_copy = local_copy
-        self._summary = _summary_path(self.urls, keys)
         self._allowed = not settings.secure
 
     def catalogue(self, jobs: int | None, progress: Progress | None, handler: Handler) -> Catalogue:
@@ -142,7 +132,7 @@ class _Work:
                 break
             if progress is not None:
                 progress(done, len(rows), self.urls[number])
-        if missing and None not in rows:
+        if missing:
             self._remember(rows)
         shards = [(url, *row) for url, row in zip(self.urls, rows, strict=True) if row is not None]
         where = None if self.where in (BESIDE, CACHE) else self.where
@@ -150,25 +140,23 @@ class _Work:
 
     def _known(self) -> list[Facts | None]:
         """What the last time left, as far as it still holds."""
-        nothing: list[Facts | None] = [None] * len(self.urls)
-        try:
-            with open_local(self._summary) as file:
-                kept = json.load(file)
-            rows = list(zip(kept["samples"], kept["sizes"], kept["versions"], strict=True))
-        except (OSError, ValueError, KeyError, TypeError):
-            return nothing
-        if len(rows) != len(self.urls):
-            return nothing
-        return [row if self._still_holds(url, row[2]) else None for url, row in zip(self.urls, rows, strict=True)]
+        rows: Sequence[Facts | None] | None = known_of_dataset(self.urls, self.keys)
+        if rows is None and self.keys is base_plus_ext:
+            rows = known_of_folders(self.urls)
+        if rows is None:
+            return [None] * len(self.urls)
+        return [
+            row if row is not None and self._still_holds(url, row[2]) else None
+            for url, row in zip(self.urls, rows, strict=True)
+        ]
 
     def _remember(self, rows: list[Facts | None]) -> None:
-        """Leave the facts in columns, for 100,000 shards are to be known again within a second."""
-        samples, sizes, versions = zip(*filter(None, rows), strict=True)
-        text = json.dumps({"samples": samples, "sizes": sizes, "versions": versions}, separators=(",", ":"))
-        # without it the next time is slower, no more
-        with contextlib.suppress(OSError, WebDatasetError):
-            os.makedirs(os.path.dirname(self._summary), exist_ok=True)
-            write_whole(self._summary, text.encode())
+        """Leave what is known for the next time."""
+        known = [row for row in rows if row is not None]
+        if len(known) == len(rows):
+            keep_of_dataset(self.urls, self.keys, known)
+        if self.check and self.where in (None, BESIDE) and self.keys is base_plus_ext:
+            keep_of_folders((url, row) for url, row in zip(self.urls, rows, strict=True) if row is not None)
 
     def _still_holds(self, url: str, version: str | None) -> bool:
         path = url if ":" not in url else local_path(url)
@@ -248,14 +236,3 @@ class _Work:
         path = local_path(url)
         beside = path is not None and os.access(os.path.dirname(os.path.abspath(path)), os.W_OK)
         return BESIDE if beside else CACHE
-
-
-def _summary_path(urls: list[str], keys: SplitName) -> str:
-    """Where the facts about this list of shards are kept."""
-    import hashlib
-
-    here = "" if all(url.startswith("/") for url in urls) else os.getcwd()
-    plain = (url if "?" not in url and "@" not in url else without_signature(url) for url in urls)
-    text = "\0".join([repr(rule_name(keys)), here, *plain])
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
-    return os.path.join(settings.indices_dir, "lists", f"{digest}.json")
