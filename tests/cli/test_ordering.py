@@ -153,6 +153,28 @@ def test_shuffling_in_parallel_is_shuffling(wl: Any, make_shards: Any, members: 
     assert serial.out != wl("shuffle", "--seed", 2, *shards).out
 
 
+@settings(RELAXED, max_examples=15)
+@given(
+    parts=st.lists(SAMPLES, min_size=2, max_size=3),
+    memory=st.sampled_from(["1", "5k", "100M"]),
+    words=st.sampled_from([[], ["--maxcount", 3], ["--maxsize", 2000], ["--rekey", "{index:03d}"], ["-f", "cls"]]),
+)
+def test_shuffled_shards_are_the_same_for_any_number_of_processes(
+    wl: Any, tmp_path: Path, *, parts: list[list[tuple[str, int, bytes]]], memory: str, words: list[Any]
+) -> None:
+    shards = [archive(tmp_path / f"in-{n}.tar", samples) for n, samples in enumerate(parts)]
+    ways = []
+    for processes in (1, 2, 3):
+        folder = tmp_path / str(processes)
+        folder.mkdir(exist_ok=True)
+        for path in folder.iterdir():
+            path.unlink()
+        output = ["--memory", memory, *words, "-o", folder / "o-%d.tar"]
+        ended = wl("shuffle", "--seed", 1, "-P", processes, *shards, *output)
+        ways.append((ended.code, ended.err, {path.name: path.read_bytes() for path in folder.iterdir()}))
+    assert ways[0] == ways[1] == ways[2]
+
+
 def test_every_place_is_as_likely(wl: Any) -> None:
     from webdataset.tools.shuffling import shuffle_samples
 

@@ -60,7 +60,7 @@ def shuffled(options: argparse.Namespace) -> DataPipeline:
     from webdataset.pipeline import DataPipeline
     from webdataset.tools.shuffling import shuffle_samples, shuffle_shards
 
-    from .flow import reading, urls_of
+    from .flow import packer, reading, urls_of
 
     seed = options.seed if options.seed is not None else random.SystemRandom().getrandbits(31)
     if options.skip or options.count is not None or options.on_error == "stop":
@@ -68,6 +68,7 @@ def shuffled(options: argparse.Namespace) -> DataPipeline:
         return reading(options).compose(stage)
     options.urls = urls_of(options.inputs)
     reading(options, options.urls)  # mistakes in the condition are told now
+    later = options.fields or options.rekey or getattr(options, "limit", None) is not None
     source = partial(
         shuffle_shards,
         options.urls,
@@ -76,6 +77,7 @@ def shuffled(options: argparse.Namespace) -> DataPipeline:
         memory=options.memory,
         processes=options.processes,
         tmpdir=options.tmpdir,
+        pack=None if later else packer(options),
     )
     return DataPipeline(source)
 

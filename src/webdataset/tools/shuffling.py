@@ -2,7 +2,7 @@
 
 Every sample gets a random number, drawn from the seed and its shard. Pass one deals the samples into buckets by that
 number; pass two sorts one bucket after the other by it, in memory. So the order is the same for any amount of memory
-and any number of processes.
+and any number of processes, which share the work of both passes.
 
 >>> samples = [{"__key__": str(n)} for n in range(6)]
 >>> [sample["__key__"] for sample in shuffle_samples(seed=1)(samples)]
@@ -15,6 +15,7 @@ import os
 import random
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from operator import itemgetter
 from typing import Any
 
@@ -23,8 +24,9 @@ from webdataset.reports import Report, current_report
 from webdataset.stages import pipelinefilter
 from webdataset.workers import make_seed
 
+from .mapping import Pack, batches
 from .parallel import process_pool, submitted
-from .spilling import Entry, read_entries, size_of, temporary_folder, write_entries
+from .spilling import Entry, read_entries, read_frames, size_of, temporary_folder, write_entries, write_frames
 
 DEFAULT_MEMORY = 200_000_000
 BUCKETS = 64
@@ -50,14 +52,17 @@ def shuffle_shards(
     memory: int = DEFAULT_MEMORY,
     processes: int = 0,
     tmpdir: str | None = None,
+    pack: Callable[[], Pack] | None = None,
 ) -> Iterator[Sample]:
-    """All samples of some shards in random order; `processes` read them at once.
+    """All samples of some shards in random order; `processes` read and order them at once.
 
-    `read(url)` gives a shard's samples, and a function that gives its counts when it was read.
+    `read(url)` gives a shard's samples, and a function that gives its counts when it was read. With several
+    processes, what the function that `pack()` gives makes of lists of samples comes in their place.
     """
     report = current_report()
     if processes > 1 and len(urls) > 1:
-        return _dealt_by_processes(urls, read, seed, memory, processes, tmpdir=tmpdir, report=report)
+        start = partial(_start, read, seed, memory // processes, pack)
+        return _dealt_by_processes(urls, start, processes, tmpdir=tmpdir, report=report)
     return _dealt(_read_in_turn(urls, read, seed, report), memory, tmpdir)
 
 
@@ -147,18 +152,21 @@ def _in_order(sources: Sequence[list[Part]], folder: _Folder, memory: int, low: 
     """The samples of all buckets, one bucket after the other; one that is too large is dealt again."""
     width = (high - low) / BUCKETS
     for bucket in range(BUCKETS):
-        parts = [parts[bucket] for parts in sources]
         begin = low + bucket * width
-        entries = (entry for part in parts for entry in part.entries())
-        if sum(part.size for part in parts) > memory and width > 1e-12:
-            again = Buckets(folder, memory, begin, begin + width)
-            again.deal(entries)
-            yield from _in_order([_parts(again, folder)], folder, memory, begin, begin + width)
-        else:
-            held = sorted(entries, key=_first)
-            held.reverse()
-            while held:  # each sample's memory is free as soon as it is gone
-                yield held.pop()[1]
+        yield from _bucket_in_order([parts[bucket] for parts in sources], folder, memory, begin, begin + width)
+
+
+def _bucket_in_order(parts: Sequence[Part], folder: _Folder, memory: int, low: float, high: float) -> Iterator[Sample]:
+    entries = (entry for part in parts for entry in part.entries())
+    if sum(part.size for part in parts) > memory and high - low > 1e-12:
+        again = Buckets(folder, memory, low, high)
+        again.deal(entries)
+        yield from _in_order([_parts(again, folder)], folder, memory, low, high)
+    else:
+        held = sorted(entries, key=_first)
+        held.reverse()
+        while held:  # each sample's memory is free as soon as it is gone
+            yield held.pop()[1]
 
 
 def _read_in_turn(urls: Sequence[str], read: Any, seed: Any, report: Report) -> Iterator[Entry]:
@@ -171,8 +179,8 @@ def _read_in_turn(urls: Sequence[str], read: Any, seed: Any, report: Report) -> 
 class _Folder:
     """The temporary folder, made when it is first needed."""
 
-    def __init__(self, opened: ExitStack, tmpdir: str | None) -> None:
-        self.opened, self.tmpdir, self.path = opened, tmpdir, ""
+    def __init__(self, opened: ExitStack, tmpdir: str | None, path: str = "") -> None:
+        self.opened, self.tmpdir, self.path = opened, tmpdir, path
 
     def __call__(self) -> str:
         self.path = self.path or self.opened.enter_context(temporary_folder(self.tmpdir))
@@ -183,38 +191,39 @@ class _Folder:
 
 
 def _dealt_by_processes(
-    urls: Sequence[str], read: Any, seed: Any, memory: int, processes: int, *, tmpdir: str | None, report: Report
-) -> Iterator[Sample]:
+    urls: Sequence[str], start: Callable[[str], None], processes: int, *, tmpdir: str | None, report: Report
+) -> Iterator[Any]:
     with ExitStack() as opened:
-        folder = _Folder(opened, tmpdir)
+        folder = opened.enter_context(temporary_folder(tmpdir))
         sizes: dict[str, list[int]] = {}
-        share = memory // processes
-        with process_pool(processes, _start, folder(), read, seed, share) as pool:
+        with process_pool(processes, start, folder) as pool:
             for _, future in submitted(pool, _deal_shard, enumerate(urls), workers=processes):
                 name, total, counts = future.result()
                 sizes[name] = total
                 report.add(counts)
-        sources = [_parts_of(folder(), name, total) for name, total in sizes.items()]
-        yield from _in_order(sources, folder, memory, 0.0, 1.0)
-
-
-def _parts_of(folder: str, name: str, sizes: list[int]) -> list[Part]:
-    paths = [os.path.join(folder, f"{bucket:02d}-{name}") for bucket in range(BUCKETS)]
-    return [Part([], path if os.path.exists(path) else "", size) for path, size in zip(paths, sizes, strict=True)]
+            buckets = [(n, {name: total[n] for name, total in sizes.items()}) for n in range(BUCKETS)]
+            for _, future in submitted(pool, _order_bucket, buckets, workers=processes):
+                for samples in read_frames(future.result()):
+                    yield from samples
+                os.unlink(future.result())
 
 
 class _Worker:
     """What a worker process was started with."""
 
     buckets: Buckets
+    folder: _Folder
     read: Callable[[str], Any]
     seed: Any
+    pack: Pack | None
 
 
-def _start(folder: str, read: Callable[[str], Any], seed: Any, memory: int) -> None:
-    _Worker.buckets = Buckets(lambda: folder, memory)
+def _start(read: Callable[[str], Any], seed: Any, memory: int, pack: Callable[[], Pack] | None, folder: str) -> None:
+    _Worker.folder = _Folder(ExitStack(), None, folder)
+    _Worker.buckets = Buckets(_Worker.folder, memory)
     _Worker.read = staticmethod(read)
     _Worker.seed = seed
+    _Worker.pack = staticmethod(pack()) if pack is not None else None
 
 
 def _deal_shard(job: tuple[int, str]) -> tuple[str, list[int], dict[str, Any]]:
@@ -224,3 +233,16 @@ def _deal_shard(job: tuple[int, str]) -> tuple[str, list[int], dict[str, Any]]:
     buckets.deal(numbered(samples, _Worker.seed, shard))
     buckets.spill()
     return buckets.name, list(buckets.sizes), counts()
+
+
+def _order_bucket(job: tuple[int, dict[str, int]]) -> str:
+    """Write the samples of a bucket in order, packed or not, to a file."""
+    bucket, sizes = job
+    folder, pack = _Worker.folder, _Worker.pack
+    paths = {name: os.path.join(folder.path, f"{bucket:02d}-{name}") for name in sizes}
+    parts = [Part([], path if os.path.exists(path) else "", sizes[name]) for name, path in paths.items()]
+    low, high = bucket / BUCKETS, (bucket + 1) / BUCKETS
+    samples = batches(_bucket_in_order(parts, folder, _Worker.buckets.memory, low, high))
+    ordered = os.path.join(folder.path, f"{bucket:02d}-ordered")
+    write_frames(ordered, samples if pack is None else map(pack, samples))
+    return ordered

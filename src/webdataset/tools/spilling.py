@@ -44,21 +44,37 @@ def temporary_folder(folder: str | None) -> Iterator[str]:
 
 def write_entries(path: str, entries: Iterable[Entry], mode: str = "wb") -> None:
     """Write entries, or append them with mode "ab", a frame at a time."""
+    write_frames(path, _framed(entries), mode)
+
+
+def _framed(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
+    frame: list[Entry] = []
+    size = 0
+    for entry in entries:
+        frame.append(entry)
+        size += size_of(entry[1])
+        if size > FRAME_BYTES:
+            yield frame
+            frame, size = [], 0
+    if frame:
+        yield frame
+
+
+def write_frames(path: str, frames: Iterable[list[Any]], mode: str = "wb") -> None:
+    """Write lists, which are read again one at a time."""
     with open(path, mode) as file:
-        frame: list[Entry] = []
-        size = 0
-        for entry in entries:
-            frame.append(entry)
-            size += size_of(entry[1])
-            if size > FRAME_BYTES:
-                pickle.dump(frame, file, 5)
-                frame, size = [], 0
-        if frame:
+        for frame in frames:
             pickle.dump(frame, file, 5)
 
 
 def read_entries(path: str) -> Iterator[Entry]:
     """The entries of a file, in order; one frame is in memory."""
+    for frame in read_frames(path):
+        yield from frame
+
+
+def read_frames(path: str) -> Iterator[list[Any]]:
+    """The lists of a file, in order."""
     with open(path, "rb") as file:
         while True:
             try:
@@ -66,4 +82,4 @@ def read_entries(path: str) -> Iterator[Entry]:
                 frame = pickle.load(file)  # noqa: S301
             except EOFError:
                 return
-            yield from frame
+            yield frame
