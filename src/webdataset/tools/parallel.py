@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
 import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from webdataset.errors import WorkerError
+
+if TYPE_CHECKING:  # else imported by those who use them: that takes 20 ms
+    from concurrent.futures import Executor, Future, ProcessPoolExecutor
 
 AHEAD = 2
 """Tasks that wait for each worker, so that none has to wait for us."""
@@ -47,6 +47,10 @@ def submitted(
 @contextlib.contextmanager
 def process_pool(workers: int, initializer: Callable[..., None], *arguments: Any) -> Iterator[ProcessPoolExecutor]:
     """Processes that end with this block, at once if it ends with an exception."""
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
+
     others = set(multiprocessing.active_children())
     methods = multiprocessing.get_all_start_methods()
     context = multiprocessing.get_context("fork" if "fork" in methods else None)  # forks need 10 ms, spawns 200
@@ -81,6 +85,8 @@ def _next(pending: deque[Task], ordered: bool) -> Task:
 
 def _await(futures: list[Future[Any]]) -> None:
     """Wait until one is done, looking up now and then: a signal that comes just before a wait does not end it."""
+    from concurrent.futures import FIRST_COMPLETED, wait
+
     while not wait(futures, LOOK_UP, return_when=FIRST_COMPLETED).done:
         pass
 
