@@ -153,6 +153,12 @@ class Settings:
         return os.environ.get("NETRC") or os.path.expanduser("~/.netrc")
 
     @property
+    def proxies(self) -> tuple[str | None, ...]:
+        """What names proxies is read by urllib; here to notice that it changed."""
+        names = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+        return tuple(os.environ.get(name) for name in (*names, *map(str.upper, names), "REQUEST_METHOD"))
+
+    @property
     def ca_bundle(self) -> str | None:
         """More trusted certificates, named as for curl and requests."""
         return os.environ.get("CURL_CA_BUNDLE") or os.environ.get("REQUESTS_CA_BUNDLE") or None

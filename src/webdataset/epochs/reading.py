@@ -14,11 +14,11 @@ from webdataset.handlers import reraise_exception
 from webdataset.indexfiles import check_fits
 from webdataset.openshards import OpenShards
 from webdataset.reports import Report
-from webdataset.storage.ranges import RangeReader
+from webdataset.storage.ranges import PartStream, RangeReader
 from webdataset.storage.urls import local_path
 from webdataset.tar.index import ShardIndex
 from webdataset.tar.indexed import IndexedSamples, members_around
-from webdataset.tar.reader import Limits, PlainMembers, read_piece
+from webdataset.tar.reader import Limits, PlainMembers, expect_big_blocks, read_piece
 from webdataset.tariterators import Grouping, Member, Sample, SplitName, base_plus_ext
 
 NEAR_GAP = 16 << 10
@@ -70,6 +70,7 @@ class Samples:
         self._places: OrderedDict[int, Places] = OrderedDict()
         self._held = 0
         self._lock = threading.Lock()
+        expect_big_blocks()
 
     def read(self, shard: int, numbers: Sequence[int]) -> list[Sample | None]:
         """The samples with these numbers, which ascend; None where no file of a sample was selected."""
@@ -117,17 +118,20 @@ class Samples:
         as_they_are = self._select is None and self._rename is None
         small = count >= MANY and stop - start < SMALL * count
         if opened.is_near:
-            opened.check(index)
-        piece = b""
-        if small or not opened.is_near:
-            piece = opened.reader.read(start, stop)
-            opened.check(index)  # now the server has said which version it is
+            opened.check(index)  # a file says at once which version it is, a server with the first bytes
+        stream: PartStream | BytesIO
         if small and as_they_are:
+            piece = opened.reader.read(start, stop)
+            opened.check(index)
             found = index.samples.in_piece(piece, first, last, opened.places)
             if found is not None:
                 return found
-        if piece or (members := self._around(opened, index, start, stop)) is None:
-            stream = BytesIO(piece) if piece else opened.reader.stream(start, stop)
+            members, stream = None, BytesIO(piece)
+        else:
+            stream = opened.reader.stream(start, stop)
+            opened.check(index)
+            members = self._around(stream, index, start, stop)
+        if members is None:
             size, url = stop - start, opened.url
             members = read_piece(stream, start, size, small=small, plain=self._plain, url=url, report=report)
         grouping = Grouping(self._keys, True, None, reraise_exception, report)
@@ -144,12 +148,13 @@ class Samples:
             )
         return samples
 
-    def _around(self, opened: _Opened, index: Places, start: int, stop: int) -> list[Member] | None:
-        """The members between two places of a file, if they can be read big ones apart."""
+    def _around(self, stream: PartStream, index: Places, start: int, stop: int) -> list[Member] | None:
+        """The members in a stream, which is of these places, if they can be read big ones apart."""
         big = index.samples.big_members(start, stop)
-        if big is None:
-            return None
-        return members_around(opened.reader.stream(start, stop), start, stop, big=big, plain=self._plain)
+        members = None if big is None else members_around(stream, start, stop, big=big, plain=self._plain)
+        if members is None:
+            stream.rewind()
+        return members
 
     def _chosen(self, grouping: Grouping, members: list[Member], ends: Any, places: Sample) -> list[Sample | None]:
         """The samples of the members that are selected, by their new names; None for one of which none is."""

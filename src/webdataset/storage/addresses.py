@@ -131,19 +131,25 @@ def _netrc(path: str, _changed: int) -> dict[str, tuple[str, str]]:
 
 def proxy_for(parts: SplitResult, proxy: str | None) -> SplitResult | None:
     """The proxy to go through: the given one ("" for none), else the one the system names (`http_proxy`, ...)."""
-    import urllib.request
-
     if proxy is None:
-        if urllib.request.proxy_bypass(netloc_of(parts)):
-            return None
-        proxies = urllib.request.getproxies()
-        proxy = proxies.get(parts.scheme) or proxies.get("all")
+        proxy = _system_proxy(parts.scheme, netloc_of(parts), settings.proxies)
     if not proxy:
         return None
     found = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
     if found.scheme not in ("http", "https") or not found.hostname:
         raise StorageError(f"a proxy is an http: address, got {proxy}", hint="check http_proxy and https_proxy")
     return found
+
+
+@functools.lru_cache(maxsize=256)
+def _system_proxy(scheme: str, netloc: str, _named: tuple[str | None, ...]) -> str | None:
+    """Looked up once: it takes longer than to send a request."""
+    import urllib.request
+
+    if urllib.request.proxy_bypass(netloc):
+        return None
+    proxies = urllib.request.getproxies()
+    return proxies.get(scheme) or proxies.get("all")
 
 
 def proxy_headers(proxy: SplitResult) -> dict[str, str]:

@@ -10,11 +10,10 @@
 
 from __future__ import annotations
 
-import io
 import os
 import threading
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from webdataset.errors import StorageError
 from webdataset.reports import current_report
@@ -25,6 +24,16 @@ from .urls import as_url, is_local, scheme_of
 
 if TYPE_CHECKING:
     from .http import HttpStream, Version
+
+
+class PartStream(Protocol):
+    """Some bytes of an object, in order."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Up to `size` of the next bytes; none at the end."""
+
+    def rewind(self) -> None:
+        """Begin anew."""
 
 
 class RangeReader:
@@ -60,7 +69,7 @@ class RangeReader:
             exn.at(url=self.url, offset=start)
             raise
 
-    def stream(self, start: int, stop: int) -> Any:
+    def stream(self, start: int, stop: int) -> PartStream:
         """The same bytes as a stream: of a file they are read as they are asked for."""
         return self._source.stream(start, stop)
 
@@ -170,6 +179,9 @@ class _FilePart:
             self._file.check(self._start, stop, position)
         return data
 
+    def rewind(self) -> None:
+        self._position = self._start
+
 
 class _Remote:
     """An object of a server; the first answer says which version all others must be of."""
@@ -197,14 +209,14 @@ class _Remote:
         return self._found().validator
 
     def read(self, start: int, stop: int) -> bytes:
-        if self._version is None:
-            with self._finding:
-                if self._version is None:
-                    return self._first(start, stop)
-        return self._fetch(start, stop)
+        return bytes(self._received(start, stop))
 
-    def stream(self, start: int, stop: int) -> io.BytesIO:
-        return io.BytesIO(self.read(start, stop))
+    def stream(self, start: int, stop: int) -> _ReceivedPart:
+        try:
+            return _ReceivedPart(self._received(start, stop))
+        except StorageError as exn:
+            exn.at(url=self._url, offset=start)
+            raise
 
     def close(self) -> None:
         with self._changing:
@@ -220,7 +232,14 @@ class _Remote:
                     self._version = self._object.stated()
         return self._version
 
-    def _first(self, start: int, stop: int) -> bytes:
+    def _received(self, start: int, stop: int) -> bytearray:
+        if self._version is None:
+            with self._finding:
+                if self._version is None:
+                    return self._first(start, stop)
+        return self._fetch(start, stop)
+
+    def _first(self, start: int, stop: int) -> bytearray:
         try:
             return self._fetch(start, stop)
         except StorageError as exn:
@@ -228,7 +247,7 @@ class _Remote:
                 raise
             return self._fetch(start, stop)
 
-    def _fetch(self, start: int, stop: int) -> bytes:
+    def _fetch(self, start: int, stop: int) -> bytearray:
         length = None if self._version is None else self._version.length
         if length is not None and stop > length:
             raise StorageError(f"the object has {length} bytes, {stop} were expected", url=self._url)
@@ -250,4 +269,21 @@ class _Remote:
         if got < stop - start:
             raise StorageError(f"ends early: got {got} of {stop - start} bytes", url=self._url)
         self._version = self._version or part.version
-        return bytes(data)
+        return data
+
+
+class _ReceivedPart:
+    """Some bytes that a server has sent."""
+
+    def __init__(self, data: bytearray) -> None:
+        self._data = memoryview(data)
+        self._place = 0
+
+    def read(self, size: int = -1) -> bytes:
+        place = self._place
+        part = self._data[place:] if size < 0 else self._data[place : place + size]
+        self._place += len(part)
+        return bytes(part)
+
+    def rewind(self) -> None:
+        self._place = 0

@@ -20,7 +20,16 @@ from .scan import Entry, scan_members
 from .sparse import expand
 from .vector import ENOUGH, numpy_or_none, read_at_once
 
-__all__ = ["Entry", "Limits", "MemberTuple", "PlainMembers", "read_members", "read_piece", "scan_members"]
+__all__ = [
+    "Entry",
+    "Limits",
+    "MemberTuple",
+    "PlainMembers",
+    "expect_big_blocks",
+    "read_members",
+    "read_piece",
+    "scan_members",
+]
 
 WINDOW = 1 << 20
 SMALL = 16 << 10
@@ -218,7 +227,7 @@ class _Reader:
         pad = -size % BLOCK
         if size >= BIG:
             if not self._big_end:
-                _expect_big_blocks()
+                expect_big_blocks()
             if not cursor.buffer:
                 # Shards repeat themselves: read next what stood between the last two big members, so that
                 # the data of the following one begin with a read of their own and need no second copy.
@@ -244,7 +253,7 @@ class _Reader:
 
 
 @cache
-def _expect_big_blocks() -> None:
+def expect_big_blocks() -> None:
     """Let malloc keep the memory of big members for the next ones; once in a process is enough.
 
     glibc returns freed blocks to the system beyond a threshold, and each member then faults its pages in anew.
