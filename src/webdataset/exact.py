@@ -17,14 +17,14 @@ from .access import SampleReader
 from .epochs.buckets import BucketShare
 from .epochs.feed import MISSING, Drawn, Feed
 from .epochs.mixed import Mixed, Mixing, Part
-from .epochs.numbers import Array
 from .epochs.order import Order, Settings
 from .epochs.reading import Samples, open_shard
 from .epochs.share import Cut, Share
-from .errors import EmptyDatasetError, SampleError
+from .errors import EmptyDatasetError
 from .exactstages import Batches, batches_of, bucketing_of, described, kept_stages
 from .handlers import Handler, close, reraise_exception
 from .indexing import catalogue_of
+from .lengths import Lengths
 from .mix import RandomMix, RoundRobin
 from .pool import ordered_map
 from .reports import Report
@@ -182,13 +182,15 @@ class Program:
         first = sources[0].shards
         shuffled = first.settings.shuffle_bytes > 0
         self.mixing = mixing
+        self._share: tuple[Any, Share] | None = None  # steps by length take a while to find, and states ask for them
         self.sources = [one._replace(stages=kept_stages(one.stages, shuffled=shuffled)) for one in sources]
         if any(batches_of(source.stages).size > 1 for source in self.sources):
             raise ValueError("datasets are mixed sample by sample: put batched() after the mixture, not before")
         self.stages = kept_stages(stages, shuffled=shuffled)
-        self.bucketing, self.stages = bucketing_of(self.stages)
+        self.bucketing, measure, self.stages = bucketing_of(self.stages)
         self.batches = batches_of(self.stages)
         if self.bucketing is not None:
+            self._lengths = Lengths(self.sources, self.bucketing.field, measure)
             size = self.bucketing.batchsize
             self.batches = Batches(size, size, False, True)
         whole = self.batches.whole
@@ -214,17 +216,22 @@ class Program:
         """This rank's part of an epoch."""
         rank, world = self.sources[0].shards.rank_and_world()
         if self.bucketing is not None:
-            return BucketShare(
+            key = epoch.epoch, start, rank, world
+            if self._share is not None and self._share[0] == key:
+                return self._share[1]
+            share = BucketShare(
                 epoch.total,
                 epoch.places,
                 bucketing=self.bucketing,
-                lengths=partial(self._lengths, epoch, self.bucketing.field),
+                lengths=partial(self._lengths.at, epoch),
                 seed=(self.sources[0].shards.settings.seed, epoch.epoch),
                 rank=rank,
                 world=world,
                 start=start,
                 remainder=self.cut.remainder,
             )
+            self._share = key, share
+            return share
         return Share(epoch.total, epoch.places, rank=rank, world=world, start=start, cut=self.cut)
 
     @property
@@ -298,23 +305,6 @@ class Program:
             "stages": [described(stage) for source in self.sources for stage in source.stages]
             + [described(stage) for stage in self.stages],
         }
-
-    def _lengths(self, epoch: Mixed, field: str, positions: Array) -> Array:
-        """How many bytes a field of the samples at these positions has, by the index."""
-        import numpy as np
-
-        parts, shards, numbers = epoch.locate(positions)
-        lengths = np.zeros_like(positions)
-        order = np.lexsort((shards, parts))
-        changes = np.flatnonzero((np.diff(shards[order]) != 0) | (np.diff(parts[order]) != 0)) + 1
-        for here in np.split(order, changes):
-            catalogue = self.sources[int(parts[here[0]])].shards.catalogue
-            found = catalogue.index(int(shards[here[0]])).field_bytes(field)[numbers[here]]
-            if (found < 0).any():
-                url = catalogue.urls[int(shards[here[0]])]
-                raise SampleError("a sample has no such field to be bucketed by", url=url, field=field)
-            lengths[here] = found
-        return lengths
 
 
 class Run:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from .epochs.buckets import Bucketing
 from .filters import batched, bucketed, listed, rsample, shuffle, slice, unbatched, unlisted
 from .filters.seeds import seed_of
+from .lengths import Measure
 from .reports import current_report
 from .stages import PipelineStage, Stage
 
@@ -68,29 +69,38 @@ def batches_of(stages: Sequence[Any]) -> Batches:
     return Batches(lcm(*sizes), levels[-1], whole, len(levels) > 1)
 
 
-def bucketing_of(stages: list[Any]) -> tuple[Bucketing | None, list[Any]]:
-    """How batches are made by length, if they are; the stage itself is left to collate what it is given."""
+def bucketing_of(stages: list[Any]) -> tuple[Bucketing | None, Measure | None, list[Any]]:
+    """How batches are made by length, if they are, and what measures it if the index does not know it.
+
+    The stage itself is left to collate what it is given.
+    """
     places = [place for place, stage in enumerate(stages) if is_filter(stage, bucketed)]
     if not places:
-        return None, stages
+        return None, None, stages
     if len(places) > 1 or batches_of(stages).size > 1 or any(is_filter(stage, unbatched) for stage in stages):
         raise ValueError("bucketed() makes the batches: in exact epochs no other stage does, nor takes them apart")
     options = stages[places[0]].given()
-    if not isinstance(options["key"], str):
-        raise ValueError("in exact epochs samples are bucketed by the size of a field: give its name as key")
+    key, name = options["key"], options["lengths"]
+    if not isinstance(key, str) and name is None:
+        raise ValueError(
+            "in exact epochs samples are bucketed by the bytes of a field: give its name as key; or keep what a "
+            "function says under a name of your choice, lengths='tokens', for which all data are read once"
+        )
     borders = options["boundaries"]
     if borders is None and options["max_tokens"] is None:
         raise ValueError("bucketed() needs boundaries= of lengths, or max_tokens=")
     bucketing = Bucketing(
-        options["key"],
+        key if isinstance(key, str) else "",
         None if borders is None else tuple(borders),
         options["batchsize"],
         options["max_tokens"],
         options["scale"],
         options["among"],
+        name,
     ).checked()
+    measure = None if name is None else Measure(name, stages[: places[0]], key)
     together = batched(sys.maxsize, options["collation_fn"], True, handler=options["handler"])
-    return bucketing, [together if place == places[0] else stage for place, stage in enumerate(stages)]
+    return bucketing, measure, [together if place == places[0] else stage for place, stage in enumerate(stages)]
 
 
 def is_filter(stage: Any, filter: Any) -> bool:

@@ -128,7 +128,7 @@ def kept_index(
         check_can_be_indexed(url)
     if not force and (found := _found(url, where, keys, version)) is not None:
         return _kept_there(url, found, where, keys)
-    with _one_at_a_time(url):
+    with one_at_a_time(url):
         # another process may have made it while this one waited
         if not force and (found := _found(url, where, keys, version)) is not None:
             return _kept_there(url, found, where, keys)
@@ -397,8 +397,8 @@ def write_whole(path: str, data: bytes) -> None:
 
 
 @contextlib.contextmanager
-def _one_at_a_time(url: str) -> Iterator[None]:
-    """Only one process of this machine makes the index of this shard."""
+def one_at_a_time(url: str) -> Iterator[None]:
+    """Only one process of this machine makes the index of this shard, or what else is named by a url."""
     import hashlib
 
     number = hashlib.blake2b(full_url(url).encode("utf-8", "surrogateescape"), digest_size=8).digest()[0] % LOCKS

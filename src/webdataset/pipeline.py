@@ -48,6 +48,8 @@ class DataPipeline(Marked, TorchIterable, PipelineStage):
         """Where the latest pass is; None before there was one."""
         self._resume: Any = None
         """Where the next pass is to begin, if a state was loaded."""
+        self._program: tuple[Any, Any] = (), None
+        """The latest program, and for which stages it is."""
         self._in_steps = False
         """Whether a loader of ours reads an exact pipeline in this process."""
         for stage in args:
@@ -140,7 +142,10 @@ class DataPipeline(Marked, TorchIterable, PipelineStage):
 
         # torch takes items from its workers in turn, one each; our loader takes whole steps
         in_turn = pytorch_worker_info()[3] > 1 and not self._in_steps
-        return program_of(self.pipeline, group=1 if in_turn else GROUP)
+        key = (*map(id, self.pipeline), in_turn)
+        if self._program[0] != key or hasattr(self.pipeline[0], "pipeline") or hasattr(self.pipeline[0], "datasets"):
+            self._program = key, program_of(self.pipeline, group=1 if in_turn else GROUP)
+        return self._program[1]
 
     @property
     def place(self) -> Any:
@@ -357,7 +362,7 @@ class DataPipeline(Marked, TorchIterable, PipelineStage):
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         kind = type(self)
-        own = self.__dict__ | {"_run": None}  # a pass is under way in this process only
+        own = self.__dict__ | {"_run": None, "_program": ((), None)}  # a pass is under way in this process only
         return _rebuilt, (getattr(kind, "_without_len", kind), own, self.length)
 
     def __copy__(self) -> Self:

@@ -1,6 +1,6 @@
-"""Batches of samples of similar length: a share of the epoch whose steps follow from the sizes of a field.
+"""Batches of samples of similar length: a share of the epoch whose steps follow from the lengths of its samples.
 
-The sizes are in the index, so every rank knows all of them without reading: all ranks take the same bucket in the same
+Every rank knows all of them without reading the samples: all ranks take the same bucket in the same
 step, have as many steps, and know how many there are. Samples are sorted into buckets among some thousands that follow
 each other in the epoch.
 """
@@ -23,7 +23,7 @@ class Bucketing(NamedTuple):
     """How batches are made by length."""
 
     field: str
-    """The field whose bytes are the length."""
+    """The field whose bytes, or whose decoded length, are the length; empty for a function."""
     boundaries: tuple[int, ...] | None = None
     """Where buckets end; a sample is in the first one whose boundary is above its length."""
     batchsize: int = 16
@@ -33,6 +33,8 @@ class Bucketing(NamedTuple):
     """Bytes that are one unit of length, for example 4 for arrays of 32-bit tokens."""
     among: int = AMONG
     """Samples of the epoch among which batches are made."""
+    lengths: str | None = None
+    """The name under which lengths are kept that were measured, rather than known from the index."""
 
     def checked(self) -> Bucketing:
         """This, or a ValueError."""
@@ -79,7 +81,9 @@ class BucketShare(Share):
         for first in range(self.start, self.total, among):
             if (first - self.start) % slab == 0:
                 here = np.arange(first, min(first + slab, self.total))
-                lengths = np.ceil(self._lengths(here) / self._bucketing.scale).astype(np.int64)
+                lengths = self._lengths(here)
+                whole, lengths = lengths.dtype.kind == "i", lengths / self._bucketing.scale
+                lengths = np.ceil(lengths).astype(np.int64) if whole else lengths
             positions = np.arange(first, min(first + among, self.total))
             place = (first - self.start) % slab
             found = self._cut(positions, lengths[place : place + len(positions)])

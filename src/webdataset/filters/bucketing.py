@@ -26,6 +26,7 @@ def bucketed(
     max_tokens: float | None = None,
     among: int = DEFAULT_AMONG,
     scale: float = 1.0,
+    lengths: str | None = None,  # noqa: ARG001 - for exact epochs
     collation_fn: Collation | None = default_collation_fn,
     handler: Handler = reraise_exception,
 ) -> Iterator[Any]:
@@ -33,8 +34,11 @@ def bucketed(
 
     `key` names the field whose length counts, or is a function of the sample; `scale` divides it. Up to `among`
     samples wait for others of their length. With `max_tokens` a batch holds as many samples as fit, its longest times
-    their number being at most that. In exact epochs the key is the name of a field, whose bytes are known from the
-    index: all ranks then take the same bucket in the same step.
+    their number being at most that.
+
+    In exact epochs all ranks take the same bucket in the same step. There the key is the name of a field, whose bytes
+    are known from the index; or `lengths` is a name under which lengths are kept that a function gives, or that a
+    decoded field has: all data are read for them once, before the first epoch.
 
     >>> words = [{"txt": "a" * n} for n in (1, 9, 2, 8, 3)]
     >>> [[len(s["txt"]) for s in batch] for batch in bucketed("txt", [5], batchsize=2, collation_fn=None)(words)]
