@@ -1,9 +1,12 @@
 """How fast are the commands? `python benchmarks/commands.py [--samples N] [--tarproc FOLDER]`.
 
 100,000 small samples go through each command, which may take at most five times as long as reading them does, in CPU
-time of a fresh process, the best of three rounds; help must be there within 80 ms. Then the commands stand beside GNU
-tar where both do the same job: concatenation, and a command for each file. FOLDER holds the programs of tarproc
+time of a fresh process, the best of three rounds; help must be there within 80 ms. With all cores, a command must take
+less time by the clock than with one. Then the commands stand beside GNU tar where both do the same job: concatenation,
+and a command for each file; they take turns, and all write new files. FOLDER holds the programs of tarproc
 (`pip install tarproc==0.0.6` with Python 3.10, the last that runs it): the same command lines run there and here.
+
+Modules are compiled once, as they are where the package is installed.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ COMMANDS = {
     "shuffle": ["shuffle", "--seed", "1"],
     "shuffle through files": ["shuffle", "--seed", "1", "--memory", "20M"],
 }
+WITH_CORES = ("map, identity", "map, one field", "shuffle", "shuffle through files")
 
 
 def main() -> int:
@@ -45,6 +49,8 @@ def main() -> int:
     parser.add_argument("--tarproc", metavar="FOLDER", help="where tarproc's programs are installed")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.environ["PYTHONPYCACHEPREFIX"] = f"{folder}/compiled"
         shards = make_shards(folder, options.samples)
         read, _ = best([sys.executable, "-c", READ, *shards])
         print(f"{'bare read':24}{read:6.2f} s CPU")
@@ -53,11 +59,24 @@ def main() -> int:
             cpu, _ = best([*WL, *words, *shards, "-o", f"{folder}/out-%06d.tar"])
             slow += cpu > SLOWER * read
             print(f"{name:24}{cpu:6.2f} s CPU  {cpu / read:4.1f} x the read")
+        slow += with_cores(folder, shards, read)
         slow += start_up()
         beside_tar(folder, shards)
         if options.tarproc:
             beside_tarproc(folder, shards, options.tarproc)
     return 1 if slow else 0
+
+
+def with_cores(folder: str, shards: list[str], read: float) -> int:
+    """How many commands gain nothing from several cores, by the clock."""
+    slow, cores = 0, str(max(os.cpu_count() or 1, 2))
+    for name in WITH_CORES:
+        argv = [*WL, *COMMANDS[name], *shards, "-o", f"{folder}/out-%06d.tar"]
+        one, more = taking_turns(argv, [*argv, "-P", cores])
+        slow += more[1] > one[1]
+        told = f"{more[0]:6.2f} s CPU  {more[0] / read:4.1f} x the read, {one[1]:.2f} -> {more[1]:.2f} s by the clock"
+        print(f"{name + ', -P ' + cores:24}{told}")
+    return slow
 
 
 def start_up() -> bool:
@@ -73,15 +92,17 @@ def beside_tar(folder: str, shards: list[str]) -> None:
     """The same jobs, by GNU tar."""
     photographs = make_shards(folder, len(shards) * 500, size=90_000, name="photo")
     for name, parts in (("small samples", shards), ("of 90 KB", photographs)):
-        script = f"cp {parts[0]} {folder}/all.tar && tar -Af {folder}/all.tar {' '.join(parts[1:])}"
-        tar = best(["bash", "-c", script])
-        ours = best([*WL, "concat", *parts, "-o", f"{folder}/all.tar"])
+        whole = f"{folder}/all.tar"
+        script = f"cp {parts[0]} {whole} && tar -Af {whole} {' '.join(parts[1:])}"
+        tar, ours = taking_turns(["bash", "-c", script], [*WL, "concat", *parts, "-o", whole], new=whole)
         beside(f"concat, {name}", "tar -A", tar, ours)
     few = f"{folder}/few.tar"
     subprocess.run([*WL, "concat", "-f", "jpg", "-c", "2000", shards[0], "-o", few], check=True)
-    tar = best(["tar", "-xf", few, "--to-command", "gzip > /dev/null"])
     cores = ["--shell", "sh", "-P", str(os.cpu_count())]
-    ours = best([*WL, "xargs", *cores, "-c", "gzip < sample.jpg > /dev/null", few, "-o", f"{folder}/gz.tar"])
+    tar, ours = taking_turns(
+        ["tar", "-xf", few, "--to-command", "gzip > /dev/null"],
+        [*WL, "xargs", *cores, "-c", "gzip < sample.jpg > /dev/null", few, "-o", f"{folder}/gz.tar"],
+    )
     beside("2000 commands", "tar --to-command", tar, ours)
 
 
@@ -97,8 +118,7 @@ def beside_tarproc(folder: str, shards: list[str], programs: str) -> None:
     }
     ours = os.path.dirname(sys.executable)
     for name, words in lines.items():
-        theirs = measured([f"{programs}/{name}", *words])
-        beside(name, "tarproc", theirs, best([f"{ours}/{name}", *words]))
+        beside(name, "tarproc", *taking_turns([f"{programs}/{name}", *words], [f"{ours}/{name}", *words]))
 
 
 def beside(job: str, other: str, theirs: tuple[float, float], ours: tuple[float, float]) -> None:
@@ -119,8 +139,19 @@ def make_shards(folder: str, samples: int, *, size: int = 1000, name: str = "in"
 
 def best(argv: list[str]) -> tuple[float, float]:
     """CPU and wall time of a process and its children, each the best of some rounds."""
-    rounds = [measured(argv) for _ in range(ROUNDS)]
-    return min(cpu for cpu, _ in rounds), min(wall for _, wall in rounds)
+    return taking_turns(argv)[0]
+
+
+def taking_turns(*argvs: list[str], new: str = "") -> list[tuple[float, float]]:
+    """The best of each, in rounds of one after the other; the file `new` is not there when one begins."""
+    rounds: list[list[tuple[float, float]]] = []
+    for _ in range(ROUNDS):
+        rounds.append([])
+        for argv in argvs:
+            if new and os.path.exists(new):
+                os.unlink(new)
+            rounds[-1].append(measured(argv))
+    return [(min(cpu for cpu, _ in turns), min(wall for _, wall in turns)) for turns in zip(*rounds, strict=True)]
 
 
 def measured(argv: list[str]) -> tuple[float, float]:

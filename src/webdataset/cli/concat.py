@@ -9,6 +9,7 @@ on the way. In all other cases members are written anew, with the same time and 
 from __future__ import annotations
 
 import argparse
+from contextlib import closing
 
 from . import grammar
 from .tarmix import add_channels, configure_tarmix, count_without_skipped, run_tarmix
@@ -55,8 +56,9 @@ def joined(options: argparse.Namespace) -> bool:
     urls = [url for text in options.inputs for url in expanded(text)]
     progress = Progress(options, urls)
     try:
-        for shard in join_shards(urls, options.output):
-            progress.add(shard.samples, shard.size)
+        with closing(join_shards(urls, options.output)) as shards:
+            for shard in shards:
+                progress.add(shard.samples, shard.size)
     except NotPlain:
         return False
     finally:

@@ -1,7 +1,8 @@
 """Put all samples of a dataset into random order, also when they are larger than memory.
 
 Two passes: the samples are dealt into files by random numbers, then one file after the other is ordered in memory.
-The order is a function of the seed alone: neither of the memory nor of the number of cores.
+The order is a function of the seed alone: neither of the memory nor of the number of cores, among which -P shares
+both passes.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ import re
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from queue import Queue
 from typing import BinaryIO, NamedTuple, NoReturn
@@ -51,7 +51,7 @@ class Joined(NamedTuple):
     size: int
 
 
-def join_shards(urls: Iterable[str], output: str) -> Iterator[Joined]:
+def join_shards(urls: Iterable[str], output: str) -> Generator[Joined]:
     """Join the shards; the archive is complete when all were given out. NotPlain if that cannot be done so.
 
     >>> import tempfile
