@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from queue import SimpleQueue
 from typing import Any
 
 from .catalogue import Catalogue, Shard
@@ -204,15 +206,30 @@ class _Work:
     def _side_by_side(
         self, numbers: list[int], jobs: int, facts: Callable[..., Facts]
     ) -> Iterator[tuple[int, Facts | Exception]]:
-        from concurrent.futures import ThreadPoolExecutor, as_completed
+        """By threads that nobody waits for after an interrupt: a slow server may keep one for hours."""
+        waiting, results = deque(numbers), SimpleQueue[tuple[int, Facts | Exception]]()
 
-        with ThreadPoolExecutor(min(jobs, len(numbers)), "webdataset-index") as pool:
-            futures = {pool.submit(self._row, number, facts): number for number in numbers}
-            try:
-                for future in as_completed(futures):
-                    yield futures[future], future.result()
-            finally:
-                pool.shutdown(wait=False, cancel_futures=True)
+        def work() -> None:
+            with contextlib.suppress(IndexError):
+                while True:
+                    number = waiting.popleft()
+                    results.put((number, self._row(number, facts)))
+
+        threads = [
+            threading.Thread(target=work, name="webdataset-index", daemon=True) for _ in range(min(jobs, len(numbers)))
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in numbers:
+                yield results.get()
+        except (KeyboardInterrupt, SystemExit):
+            threads.clear()
+            raise
+        finally:
+            waiting.clear()
+            for thread in threads:
+                thread.join()
 
     def _facts(self, url: str, *, where: str | None, force: bool) -> Facts:
         version = None

@@ -1,0 +1,93 @@
+"""Ctrl-C and SIGTERM while a server has stopped sending: commands end at once, and leave nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+
+from tests_support import numbered, tar_bytes
+
+LINES = {
+    "ls": "ls {}",
+    "info": "info {}",
+    "show": "show --html out.html {}",
+    "cat": "cat {} cls 500 -o out",
+    "extract": "extract -f cls {} -o out.tsv",
+    "dump": "dump -q -s 900 {}",
+    "test": "test -t 100 {}",
+    "test workers": "test -t 100 -P 2 {}",
+    "lint": "lint {}",
+    "concat": "concat {} -o out.tar",
+    "shuffle": "shuffle {} -o out.tar",
+    "shuffle cores": "shuffle -P 2 {} -o out.tar",
+    "sort": "sort {} -o out.tar",
+    "split": "split {} -o out-%d.tar",
+    "map": "map -c pass {} -o out.tar",
+    "map cores": "map -P 2 -c pass {} -o out.tar",
+    "xargs": "xargs -P 2 -c true {} -o out.tar",
+    "index": "index {}",
+    "cp": "cp {} ./",
+}
+
+
+class Stuck(BaseHTTPRequestHandler):
+    """Sends half of a shard, and then nothing more."""
+
+    sent: threading.Event
+    over: threading.Event
+    data = tar_bytes(numbered(200))
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(self.data)))
+        self.end_headers()
+        self.wfile.write(self.data[: len(self.data) // 2])
+        self.wfile.flush()
+        self.sent.set()
+        self.over.wait()
+
+    def log_message(self, *args: object) -> None:
+        """Nobody reads it."""
+
+
+@pytest.fixture
+def stuck(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, threading.Event]]:
+    """The url of a shard, and what is set when half of it was sent."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / ".cache"))
+    handler = type("Handler", (Stuck,), {"sent": threading.Event(), "over": threading.Event()})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/a.tar", handler.sent
+        handler.over.set()
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("command", LINES)
+def test_a_command_ends_at_once_and_leaves_nothing(
+    stuck: tuple[str, threading.Event], command: str, number: int
+) -> None:
+    url, sent = stuck
+    argv = [sys.executable, "-m", "webdataset", *LINES[command].format(url).split()]
+    with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert sent.wait(30)
+            process.send_signal(number)
+            _, told = process.communicate(timeout=20)
+        finally:
+            process.kill()
+    assert process.returncode == (130 if number == signal.SIGINT else 143)
+    assert "Traceback" not in told
+    assert [name for name in os.listdir() if name != ".cache"] == []
