@@ -264,6 +264,13 @@ class _Reader(PipelineStage):
         """Whether it is our own reader that reads them."""
         return self.opener is not None or tariterators.tarfile_to_samples is _our_tarfile_to_samples
 
+    def by_number(self) -> dict[str, Any] | None:
+        """The options with which reading a shard's samples by their numbers gives the same; None if it may not."""
+        if self.opener is not None or self.large is not None or not self.reads_shards:
+            return None
+        chosen = {"select_files": self.select_files, "rename_files": self.rename_files}
+        return {"keys": self.keys, "proxy": self.proxy, **chosen}
+
     def _replaced(self) -> Any:
         """The stage that a program has put in the place of ours, with the options that were given."""
         chosen = {"select_files": self.select_files, "rename_files": self.rename_files}

@@ -116,7 +116,7 @@ class _Opening:
 
     def shard(self, stream: Any) -> Shard:
         """The item as the tar reader takes it."""
-        opened = {**self.item, "stream": stream, "__number__": self.number}
+        opened = {"__number__": self.number, **self.item, "stream": stream}  # who gave it a number counts by that
         path = local_path(self.url)
         if path is not None:
             opened.setdefault("local_path", path)

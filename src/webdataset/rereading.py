@@ -23,7 +23,7 @@ from .filters.order import shuffled_from
 from .handlers import close
 from .mix import Turns
 from .reports import Report
-from .resumable import Layout, is_mixture
+from .resumable import EACH, Layout, is_mixture, kind_of
 from .stages import Stage
 
 END = sys.maxsize
@@ -160,7 +160,7 @@ class _Shards:
             low, high = self.samples[part - 1 : part + 1]
             these = [number for number in wanted if low <= number < high]
             if these:
-                found |= self._read_again(before[self.shards[part - 1] : self.shards[part]], low, these)
+                found |= self._read_again(before[self.shards[part - 1] : self.shards[part]], (low, high), these)
         self.count = Count(self.samples[-1])
         stream = self._read(chain(before[self.shards[-1] :], listed), self._building, resumed=True)
         found |= self._pass_over(stream, self.samples[-1], given, wanted)
@@ -223,13 +223,22 @@ class _Shards:
         stages = [*self._layout.reader, *self._layout.head]
         return self.count.over(building.chained(numbered, stages, resumed=resumed))
 
-    def _read_again(self, shards: list[Any], first: int, wanted: Sequence[int]) -> dict[int, Any]:
-        """Samples of shards that were read before, which are counted from `first` on."""
-        outer = self._building
+    def _read_again(self, shards: list[Any], span: tuple[int, int], wanted: Sequence[int]) -> dict[int, Any]:
+        """Samples of shards that were read before, which gave those from a number up to another."""
+        from .picking import picked
+
+        outer, (first, end) = self._building, span
         report = Report(strict=outer.report.strict, epoch=outer.report.epoch, chance=outer.report.chance)
+        reader, head = self._layout.reader, self._layout.head
         with ExitStack() as opened, report.in_force():
             building = Building(report, outer.invoke, opened, outer.wrap)
-            stream = building.chained(iter(shards), [*self._layout.reader, *self._layout.head], resumed=True)
+            if len(reader) == 1 and all(kind_of(stage) == EACH for stage in head):
+                samples = picked(shards, [number - first for number in wanted], end - first, reader[0], report)
+                if samples is not None:
+                    passed = list(building.chained(iter(samples), head, resumed=True))
+                    if len(passed) == len(wanted):
+                        return dict(zip(wanted, passed, strict=True))
+            stream = building.chained(iter(shards), [*reader, *head], resumed=True)
             return passed_over(stream, first, wanted[-1] + 1, wanted)
 
     def _pass_over(self, stream: Iterator[Any], first: int, given: int, wanted: Sequence[int]) -> dict[int, Any]:
