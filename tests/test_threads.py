@@ -189,6 +189,19 @@ def test_the_traceback_shows_where_in_the_worker_it_happened():
     assert "broken" in [entry.name for entry in caught.traceback]
 
 
+def test_threads_join_in_while_calls_wait():
+    together = threading.Barrier(4, timeout=30)
+
+    def function(number):
+        if number < 20:
+            time.sleep(0.02)
+        else:
+            together.wait()  # only four threads at once come through
+        return number
+
+    assert list(ordered_map(range(24), function, threads=4, begin_with=1, ahead=8)) == list(range(24))
+
+
 @pytest.mark.parametrize("options", [{"threads": 0, "ahead": 1}, {"threads": 1, "ahead": 0}])
 def test_a_pool_needs_a_thread_and_a_place(options):
     with pytest.raises(ValueError, match="at least 1"):

@@ -35,7 +35,7 @@ from .units import number_of_bytes
 from .workers import pytorch_worker_info
 
 READERS = 4
-"""Threads that read from servers."""
+"""The most threads that read from servers."""
 GROUP = 16
 """Samples that are one step in a pipeline without batches."""
 AHEAD = 8
@@ -447,4 +447,4 @@ class _Work:
 
 
 def _read_ahead(wanted: Iterator[Any], load: Callable[[Any], Any]) -> Iterator[Any]:
-    return ordered_map(wanted, load, threads=READERS, ahead=AHEAD)
+    return ordered_map(wanted, load, threads=READERS, begin_with=1, ahead=AHEAD)

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import threading
 import time
@@ -24,9 +25,18 @@ PATIENCE = 0.1
 
 
 def ordered_map(
-    tasks: Iterable[T], function: Callable[[T], R], *, threads: int, ahead: int, name: str = "webdataset"
+    tasks: Iterable[T],
+    function: Callable[[T], R],
+    *,
+    threads: int,
+    ahead: int,
+    begin_with: int | None = None,
+    name: str = "webdataset",
 ) -> Iterator[R]:
     """`map(function, tasks)` by several threads, in order.
+
+    With `begin_with`, so many threads begin. Others join them if results are waited for while the calls themselves
+    wait rather than compute: threads that compute only stand in each other's way.
 
     One thread reads the tasks, never more than `ahead` of those whose results were taken. An error, of the tasks or of
     the function, is raised at its place. Closing the iterator stops all at once: a thread that is in the middle of a
@@ -34,26 +44,39 @@ def ordered_map(
     """
     if threads < 1 or ahead < 1:
         raise ValueError(f"threads and ahead must be at least 1, got {threads} and {ahead}")
-    return _results(_Pool(tasks, function, min(threads, ahead), ahead, name))
+    threads = min(threads, ahead)
+    return _results(_Pool(tasks, function, threads, ahead, threads if begin_with is None else begin_with, name))
 
 
 class _Pool(Generic[T, R]):
     """The threads of one `ordered_map`, and the queues between them."""
 
-    def __init__(self, tasks: Iterable[T], function: Callable[[T], R], threads: int, ahead: int, name: str) -> None:
+    def __init__(  # noqa: PLR0917
+        self,
+        tasks: Iterable[T],
+        function: Callable[[T], R],
+        threads: int,
+        ahead: int,
+        begin_with: int,
+        name: str,
+    ) -> None:
         self.tasks = tasks
         self.function = function
         self.stopped = False
+        self.awaited = False
+        """Whether a result is waited for."""
         self.tickets: SimpleQueue[None] = SimpleQueue()
         self.todo: SimpleQueue[tuple[int, T] | None] = SimpleQueue()
         self.done: SimpleQueue[tuple[int, Any]] = SimpleQueue()
         for _ in range(ahead):
             self.tickets.put(None)
         self._process = os.getpid()
-        self._threads = [threading.Thread(target=self._read, name=f"{name}-reader", daemon=True)]
-        self._threads += [
+        workers = [
             threading.Thread(target=self._work, name=f"{name}-{number}", daemon=True) for number in range(threads)
         ]
+        self._threads = [threading.Thread(target=self._read, name=f"{name}-reader", daemon=True), *workers[:begin_with]]
+        self._others = workers[begin_with:]
+        """Threads that may begin later."""
 
     def start(self) -> None:
         atexit.register(self.stop)
@@ -98,12 +121,24 @@ class _Pool(Generic[T, R]):
     def _work(self) -> None:
         while (numbered := self.todo.get()) is not None and not self.stopped:
             number, task = numbered
+            began = time.monotonic(), time.thread_time()
             try:
                 result: Any = self.function(task)
             except BaseException as exn:
                 result = _Failure(exn)
+            late = self.awaited
             self.done.put((number, result))
             del numbered, task, result  # nothing is held while waiting
+            if late and self._others and time.monotonic() - began[0] > 2 * (time.thread_time() - began[1]):
+                self._join_in()
+
+    def _join_in(self) -> None:
+        """Let one more thread work."""
+        with contextlib.suppress(IndexError):  # another thread was faster
+            thread = self._others.pop()
+            self._threads.append(thread)
+            if not self.stopped:
+                thread.start()
 
 
 class _Failure:
@@ -120,9 +155,11 @@ def _results(pool: _Pool[T, R]) -> Iterator[R]:
     pool.start()
     try:
         while True:
+            pool.awaited = True
             while number not in early:
                 at, result = pool.done.get()
                 early[at] = result
+            pool.awaited = False
             result = early.pop(number)
             number += 1
             if result is _END:
