@@ -260,7 +260,7 @@ class _Remote:
         try:
             data = bytearray(stop - start)
             got = part.readinto(data)
-            part.read1(1)  # comes to the end, so that the connection is kept
+            part.readinto1(bytearray(1))  # comes to the end, so that the connection is kept
         finally:
             part.close()
             with self._changing:
