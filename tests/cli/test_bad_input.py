@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -153,3 +154,59 @@ def test_a_limit_takes_a_unit(wl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert wl("concat", "a.tar", "-o", os.devnull).code == 0
     monkeypatch.setenv("WDS_MAX_MEMBER_BYTES", "lots")
     assert "WDS_MAX_MEMBER_BYTES: a size such as" in wl("concat", "-c", 1, "a.tar").err
+
+
+def test_names_that_begin_with_a_dash_stand_behind_two(wl: Any, names: Any) -> None:
+    Path("-odd.tar").write_bytes(Path("a.tar").read_bytes())
+    assert wl("ls", "-c", 1, "--", "-odd.tar").out == b"000.cls\n"
+    assert wl("cat", "--", "-odd.tar", "cls", "3").out == b"3"
+    assert wl("concat", "-o", "-out.tar", "--", "-odd.tar", "a.tar").code == 2  # -o wants a name, too
+    assert wl("concat", "-o", "./-out.tar", "--", "-odd.tar", "a.tar").code == 0
+    assert names("./-out.tar") == names("a.tar") * 2
+    assert wl.old("tarcat", "-c", 1, "--", "-odd.tar").code == 0
+    assert "unrecognized arguments: -odd.tar" in wl("ls", "-odd.tar").err
+
+
+ODD = [
+    "with space/a b", "quo'te\"s/x", "new\nline", "-rf", "-/-", "ünï", "tab\there", "$HOME`id`", "back\\slash",
+    "--help", "%s%d", "{0}", "*", "\udcff\udcfe",
+]  # fmt: skip
+
+
+def test_odd_names_go_through_every_command(wl: Any, members: Any) -> None:
+    Path("odd.tar").write_bytes(tar_bytes([(f"{key}.txt", key.encode("utf-8", "surrogateescape")) for key in ODD]))
+    whole = members("odd.tar")
+    for line in (
+        "concat -s 0 odd.tar",
+        "sort odd.tar",
+        "shuffle odd.tar",
+        "map -c pass odd.tar",
+        "xargs -c true odd.tar",
+    ):
+        assert members(wl(*line.split()).out) == whole, line
+    for key in ODD:
+        ended = wl("cat", f"--key={key}", "odd.tar", "txt")
+        assert ended.out == key.encode("utf-8", "surrogateescape")
+    assert wl("dump", "-o", "folder/{key}", "odd.tar").code == 0
+    found = {path.relative_to("folder") for path in Path("folder").rglob("*.txt")}
+    assert found == {Path(f"{key}.txt") for key in ODD}
+    assert len(wl("ls", "odd.tar").out.splitlines()) == len(ODD)
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_names_that_the_terminal_cannot_show(encoding: str) -> None:
+    Path("odd.tar").write_bytes(tar_bytes([("ünï€.txt", b"1"), ("\udcff.txt", b"2")]))
+    Path("\udcfe.tar").write_bytes(Path("odd.tar").read_bytes())
+    environment = os.environ | {"PYTHONIOENCODING": encoding, "LC_ALL": "C"}
+    for line in (
+        "ls odd.tar",
+        "ls --url --samples \udcfe.tar",
+        "show odd.tar",
+        "info odd.tar",
+        "lint odd.tar",
+        "dump -o folder/{key} --force odd.tar",
+    ):
+        words = [sys.executable, "-m", "webdataset", *line.split()]
+        ended = subprocess.run(words, capture_output=True, env=environment, check=False)
+        assert b"Error" not in ended.stderr, line
+        assert ended.returncode == (1 if line[:4] == "lint" else 0), ended.stderr

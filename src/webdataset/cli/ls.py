@@ -32,6 +32,7 @@ def run(options: argparse.Namespace) -> int:
     from itertools import islice
 
     from webdataset.handlers import close
+    from webdataset.tools.listing import shown
 
     from .flow import urls_of
 
@@ -41,7 +42,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         for url, item in islice(found, options.skip, stop):
             text = line_of(url, item)
-            sys.stdout.write(f"{url}\t{text}\n" if options.url else f"{text}\n")
+            sys.stdout.write(f"{shown(url)}\t{text}\n" if options.url else f"{text}\n")
     finally:
         close(found)
     return 0

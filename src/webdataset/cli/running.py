@@ -57,9 +57,10 @@ def run_parser(
 ) -> int:
     """Parse and run; every way in which a command can end becomes an exit code and at most one line."""
     options = Namespace()
+    _print_any_name()
     try:
         # argparse minds a namespace that is not empty
-        options = Namespace(**{**(given or {}), **vars(parser.parse_intermixed_args(argv))})
+        options = Namespace(**{**(given or {}), **vars(parser.parse_intermixed_args(plain_words(argv)))})
         with _warnings_as_lines(parser.prog, options), _termination():
             code = run(options)
             sys.stdout.flush()
@@ -74,6 +75,27 @@ def run_parser(
         if stdout_is_gone(error):
             return leave_stdout()
         return say_error(parser.prog, error, verbose=getattr(options, "verbose", False))
+
+
+def plain_words(argv: Sequence[str]) -> list[str]:
+    """The arguments without `--`: what stands behind it is a name, even if it begins with a dash.
+
+    >>> plain_words(["-c", "1", "--", "-odd.tar", "-", "a.tar"])
+    ['-c', '1', './-odd.tar', '-', 'a.tar']
+    """
+    words = list(argv)
+    if "--" not in words:
+        return words
+    end = words.index("--")
+    return words[:end] + [f"./{word}" if word[:1] == "-" != word else word for word in words[end + 1 :]]
+
+
+def _print_any_name() -> None:
+    """Names need not be text in the terminal's encoding, nor text at all; no listing ends for that."""
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        stdout: Any = sys.stdout
+        utf8 = stdout.encoding.lower().replace("-", "") == "utf8"
+        stdout.reconfigure(errors="surrogateescape" if utf8 else "backslashreplace")
 
 
 def say_error(program: str, error: BaseException, *, verbose: bool = False) -> int:
