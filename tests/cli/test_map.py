@@ -176,10 +176,24 @@ def test_raw_leaves_bytes(wl: Any, shard: str, members: Any) -> None:
     assert members(wl("map", "-d", "raw", "-e", "_['cls'] += b'!'", shard).out)["003.cls", b"3!"] == 1
 
 
-def test_an_interrupt_ends_the_processes(shard: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("shards", [1, 2])
+def test_an_interrupt_ends_the_processes(shard: str, tmp_path: Path, shards: int) -> None:
+    (tmp_path / "tmp").mkdir()
     code = f"open('{tmp_path}/started', 'a').write(f'{{os.getpid()}}\\n'); __import__('time').sleep(100); _"
-    argv = [sys.executable, "-m", "webdataset", "map", "-P", "2", "-e", code, shard, "-o", f"{tmp_path}/out.tar"]
-    child = subprocess.Popen(argv, stderr=subprocess.PIPE)
+    argv = [
+        sys.executable,
+        "-m",
+        "webdataset",
+        "map",
+        "-P",
+        "2",
+        "-e",
+        code,
+        *[shard] * shards,
+        "-o",
+        f"{tmp_path}/out.tar",
+    ]
+    child = subprocess.Popen(argv, stderr=subprocess.PIPE, env={**os.environ, "TMPDIR": f"{tmp_path}/tmp"})
     while not (tmp_path / "started").exists() or not (tmp_path / "started").read_text():
         assert child.poll() is None
     child.send_signal(signal.SIGINT)
@@ -189,6 +203,7 @@ def test_an_interrupt_ends_the_processes(shard: str, tmp_path: Path) -> None:
         with pytest.raises(ProcessLookupError):
             os.kill(int(pid), 0)
     assert not (tmp_path / "out.tar").exists()
+    assert os.listdir(tmp_path / "tmp") == []
 
 
 def test_a_process_that_dies_is_an_error(wl: Any, shard: str, tmp_path: Path) -> None:
@@ -234,20 +249,26 @@ CODES = st.sampled_from(
 @given(
     keys=st.lists(KEYS, max_size=8, unique=True),
     code=CODES,
-    words=st.sampled_from([["--maxcount", 2], ["--maxsize", 700], ["--on-error", "skip"], ["--on-error", "stop"]]),
+    several=st.booleans(),
+    words=st.sampled_from(
+        [["-S", "cls != 1"], ["--maxcount", 2], ["--maxsize", 700], ["--on-error", "skip"], ["--on-error", "stop"]]
+    ),
 )
 def test_shards_of_several_processes_are_those_of_one(
-    wl: Any, tmp_path: Path, keys: list[str], code: str, words: list[Any]
+    wl: Any, tmp_path: Path, *, keys: list[str], code: str, words: list[Any], several: bool
 ) -> None:
     files = [(f"{key}.{ext}", b"%d" % n * size) for n, key in enumerate(keys) for ext, size in (("cls", 1), ("z", 600))]
-    (tmp_path / "in.tar").write_bytes(tar_bytes(files))
+    half = len(keys) // 2 * 2 if several else 0
+    for name, part in (("in-0.tar", files[half:]), ("in-1.tar", files[:half])):
+        (tmp_path / name).write_bytes(tar_bytes(part))
+    shards = [tmp_path / "in-1.tar", tmp_path / "in-0.tar"] if several else [tmp_path / "in-0.tar"]
     ways = {}
     for processes in (1, 2):
         folder = tmp_path / str(processes)
         folder.mkdir(exist_ok=True)
         for path in folder.iterdir():
             path.unlink()
-        ended = wl("map", "-P", processes, "-e", code, *words, tmp_path / "in.tar", "-o", folder / "o-%d.tar")
+        ended = wl("map", "-P", processes, "-e", code, *words, *shards, "-o", folder / "o-%d.tar")
         ways[processes] = ended.code, ended.err, {path.name: path.read_bytes() for path in folder.iterdir()}
     assert ways[1] == ways[2]
 
@@ -257,6 +278,36 @@ def test_a_sample_that_cannot_be_written_is_the_same_error_from_another_process(
     serial, parallel = wl("map", "-e", code, shard), wl("map", "-P", 2, "-e", code, shard)
     assert (serial.code, serial.err) == (parallel.code, parallel.err)
     assert "must not be empty or end in a slash" in parallel.err
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:5000], lambda data: data[:1030] + b"x" + data[1031:]])
+def test_a_bad_shard_is_told_by_the_process_that_reads_it(
+    wl: Any, make_shards: Any, tmp_path: Path, damage: Any
+) -> None:
+    shards = make_shards(3, samples=20)
+    Path(shards[1]).write_bytes(damage(Path(shards[1]).read_bytes()))
+    for words in (["--maxcount", 5], ["--maxcount", 5, "--on-error", "skip"]):
+        ways = []
+        for processes in (1, 2):
+            folder = tmp_path / f"{len(words)}-{processes}"
+            folder.mkdir()
+            ended = wl("map", "-P", processes, "-e", "_", *words, *shards, "-o", folder / "o-%d.tar")
+            ways.append((ended.code, ended.err, {path.name: path.read_bytes() for path in folder.iterdir()}))
+        assert ways[0] == ways[1]
+
+
+def test_each_process_makes_the_function_once(wl: Any, make_shards: Any, members: Any, tmp_path: Path) -> None:
+    (tmp_path / "f.py").write_text(
+        "import os\nopen(f'made-{os.getpid()}', 'a').write('x')\ndef transform(_): return _\n"
+    )
+    before = os.getcwd()
+    os.chdir(tmp_path)
+    try:
+        assert wl("map", "-P", 2, "-l", "f.py", *make_shards(8, samples=2), "-o", "out.tar").code == 0
+    finally:
+        os.chdir(before)
+    others = [path.read_text() for path in tmp_path.glob("made-*") if path.name != f"made-{os.getpid()}"]
+    assert set(others) == {"x"}
 
 
 def test_samples_of_several_processes_are_counted(wl: Any, make_shard: Any) -> None:

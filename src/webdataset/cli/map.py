@@ -30,6 +30,12 @@ EXAMPLES = (
 )
 
 
+SMALL = 256 << 20
+"""The largest shard that one process maps as a whole."""
+MOST_IDLE = 1 / 3
+"""How much of the time processes may have nothing to do in the end, so that whole shards are worth it."""
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """The options."""
     grammar.add_common(parser, short_count=False)
@@ -55,6 +61,8 @@ def run(options: argparse.Namespace) -> int:
     from .flow import drain, reading
 
     split_count_and_code(options, "code")
+    if (shards := _whole_shards(options)) is not None:
+        return drain(options, shards)
     made = [] if options.pipeline is None else [_pipeline(options)]
     if given(options):
         made.insert(0, _mapping(options))
@@ -85,19 +93,69 @@ def function_of(options: argparse.Namespace) -> Callable[[], Any]:
     return make
 
 
-def _mapping(options: argparse.Namespace) -> Any:
+def _mapping(options: argparse.Namespace, make: Callable[[], Any] | None = None) -> Any:
     from webdataset.tools.mapping import map_samples
 
     from .flow import handler_of, packer
 
     return map_samples(
-        function_of(options),
+        make or function_of(options),
         decode=options.decode,
         processes=options.processes,
         ordered=not options.unordered,
         handler=handler_of(options),
         pack=packer(options) if options.pipeline is None else None,
     )
+
+
+def _whole_shards(options: argparse.Namespace) -> Any:
+    """The dataset in which processes map whole shards, if there are enough small ones and all samples are wanted."""
+    from webdataset.pipeline import DataPipeline
+    from webdataset.tools.shardwise import map_shards
+
+    from .flow import packer, reading, urls_of
+    from .inputs import is_special
+
+    partly = getattr(options, "skip", 0) or options.count is not None or options.on_error == "stop"
+    pack = packer(options) if options.pipeline is None else None
+    if options.processes < 2 or partly or pack is None or not given(options):
+        return None
+    options.urls = urls_of(options.inputs)
+    idle = -len(options.urls) % options.processes  # in the last round
+    if idle > len(options.urls) * MOST_IDLE or any(map(is_special, options.urls)):
+        return None
+    if not all(map(_is_small, options.urls)):
+        return None
+    make = partial(_shard_reader, options, function_of(options))
+    reading(argparse.Namespace(**vars(options)), options.urls)  # mistakes in the condition are told now
+    ordered = not options.unordered
+    source = partial(map_shards, options.urls, make, pack=pack, processes=options.processes, ordered=ordered)
+    return DataPipeline(source)
+
+
+def _is_small(url: str) -> bool:
+    """Whether this is a shard that, mapped, may wait in a temporary file."""
+    import os
+
+    from webdataset.storage.urls import local_path
+
+    path = local_path(url)
+    return path is not None and path.endswith(".tar") and os.path.isfile(path) and os.path.getsize(path) <= SMALL
+
+
+def _shard_reader(options: argparse.Namespace, make: Callable[[], Any]) -> Callable[[str], Any]:
+    """The function that maps one shard, in one process."""
+    function = make()
+    alone = {**vars(options), "processes": 0}
+
+    def read(url: str) -> Any:
+        from .flow import reading
+
+        here = argparse.Namespace(**alone)
+        samples = reading(here, [url]).compose(_mapping(here, lambda: function))
+        return samples, samples.stats
+
+    return read
 
 
 def _pipeline(options: argparse.Namespace) -> Any:
