@@ -156,3 +156,23 @@ def test_names_with_spaces_quotes_newlines_and_dashes_arrive(tmp_path: Path) -> 
     write_items(from_folder(str(folder)), str(tmp_path / "a.tar"))
     with tarfile.open(tmp_path / "a.tar") as archive:
         assert sorted(archive.getnames()) == sorted(names)
+
+
+@pytest.mark.parametrize("pattern", ["x", "{", "{1}", "{name}", "{record.name}", "{record!x}", "{:zz}"])
+def test_a_pattern_that_makes_no_keys(pattern: str) -> None:
+    for made in (from_lines(["a"], key=pattern), from_plan(["txt", "a"], key=pattern)):
+        with pytest.raises(ValueError, match="makes no keys"):
+            list(made)
+
+
+def test_rows_and_lines_are_numbered_alike() -> None:
+    for key in ("k{record:02d}", "k{:02d}"):
+        assert [item.name for item in from_lines(["a", "b"], key=key)] == ["k00.txt", "k01.txt"]
+        assert [item.name for item in from_plan(["txt", "a", "b"], key=key)] == ["k00.txt", "k01.txt"]
+
+
+def test_what_is_no_text_is_no_recipe_and_no_table() -> None:
+    with pytest.raises(SampleError, match=r"line 2 of the recipe is no text.*--from"):
+        list(from_recipe(["a.txt text:1", "a.tar\0\0 x"], origin="a.tar"))
+    with pytest.raises(SampleError, match=r"this is no table.*--from"):
+        list(from_plan(["txt\n", 'a"b\r"c\r\n', "x\0y"], delimiter=","))

@@ -24,6 +24,7 @@ from webdataset.writer import ShardWriter, TarWriter, shard_name
 
 DEFAULT_PLAN_KEY = "{record:09d}"
 DEFAULT_LINE_KEY = "{:09d}"
+NO_TEXT = "--from says what a source is: folder, recipe, plan or lines"
 
 
 class Item(NamedTuple):
@@ -46,6 +47,8 @@ def from_recipe(lines: Iterable[str], *, folder: str = "", origin: str = "") -> 
         text = line.rstrip("\r\n")
         if not text.strip():
             continue
+        if "\0" in text:
+            raise SampleError(f"line {number} of the recipe is no text", url=origin or None, hint=NO_TEXT)
         name, separator, source = text.partition("\t") if "\t" in text else text.lstrip(" ").partition(" ")
         if not separator or not source.strip():
             raise SampleError(f"line {number} of the recipe is not 'NAME SOURCE': {text[:100]!r}", url=origin or None)
@@ -65,7 +68,8 @@ def from_plan(
     >>> [(item.name, item.content()) for item in from_plan(plan, delimiter=",")]
     [('a.cls', b'7'), ('a.txt', b'hello')]
     """
-    rows = csv.reader(lines, delimiter=delimiter)
+    rows = _rows(csv.reader(lines, delimiter=delimiter), origin)
+    key_of = numbered_key(key)
     header = next(rows, None)
     if not header or not any(header):
         hint = "its first row names the fields: __key__, @jpg, cls"
@@ -77,7 +81,7 @@ def from_plan(
             message = f"row {record + 2} of the plan has {len(row)} columns, its header {len(header)}"
             raise SampleError(message, url=origin or None, hint=f"columns are separated by {delimiter!r}")
         values = dict(zip(header, row, strict=True))
-        name = values.pop("__key__", None) or key.format(record=record)
+        name = values.pop("__key__", None) or key_of(record)
         for field, value in values.items():
             if field.startswith("@"):
                 yield Item(f"{name}.{field[1:]}", partial(_fetched, _file(value, origin), folder))
@@ -96,6 +100,7 @@ def from_lines(
     names = fields.split() if isinstance(fields, str) else list(fields)
     if not names:
         raise ValueError("name at least one field, for example txt")
+    key_of = numbered_key(key)
     for number, line in enumerate(lines):
         values = line.rstrip("\r\n").split(separator, len(names) - 1)
         if len(values) < len(names):
@@ -104,8 +109,29 @@ def from_lines(
         for name, value in zip(names, values, strict=True):
             if name == "__key__":
                 continue
-            stem = values[names.index("__key__")] if "__key__" in names else key.format(number)
+            stem = values[names.index("__key__")] if "__key__" in names else key_of(number)
             yield Item(f"{stem}.{name}", partial(_encoded, value))
+
+
+def numbered_key(pattern: str) -> Callable[[int], str]:
+    """The keys of rows and lines that have none: `{record:09d}` or `{:09d}` is their number.
+
+    >>> numbered_key("line{record:03d}")(7), numbered_key("{:03d}")(7)
+    ('line007', '007')
+    """
+    try:
+        if pattern.format(0, record=0) == pattern.format(1, record=1):
+            raise ValueError("it holds no number")
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"the pattern {pattern!r} makes no keys: {error}; write for example {{record:09d}}") from None
+    return lambda number: pattern.format(number, record=number)
+
+
+def _rows(reader: Iterator[list[str]], origin: str) -> Iterator[list[str]]:
+    try:
+        yield from reader
+    except csv.Error as error:
+        raise SampleError(f"this is no table: {error}", url=origin or None, hint=NO_TEXT) from None
 
 
 def from_folder(folder: str, *, classes: bool = False) -> Iterator[Item]:
