@@ -484,6 +484,35 @@ def test_a_state_of_another_pipeline_is_refused(folder):
         batched(exact(folder), 3).load_state_dict({**state, "version": 99})
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [{"step": 10**6}, {"position": 1}, {"step": -1}, {"start": "x"}, {"topology": {}}, {"round": {"number": 1}}],
+)
+def test_a_damaged_state_is_refused(folder, damage):
+    state = batched(exact(folder), 3).state_dict()
+    with pytest.raises(wds.StateError, match="damaged"):
+        batched(exact(folder), 3).load_state_dict({**state, **damage})
+
+
+def test_a_state_that_lacks_something_is_refused(folder):
+    state = batched(exact(folder), 3).state_dict()
+    for name in ("epoch", "position", "skip", "topology", "of", "kind", "version"):
+        rest = {key: value for key, value in state.items() if key != name}
+        with pytest.raises(wds.StateError):
+            batched(exact(folder, rank=0, world_size=2), 3).load_state_dict(rest)
+
+
+def test_states_of_streams_are_not_merged(folder):
+    states = []
+    for rank in range(2):
+        state = wds.WebDataset(urls(folder)).state_dict()
+        states.append({**state, "topology": {**state["topology"], "rank": rank, "world": 2}})
+    with pytest.raises(wds.StateError, match="every rank goes on with its own"):
+        wds.merge_states(states)
+    with pytest.raises(wds.StateError, match="no states of datasets"):
+        wds.merge_states([{"model": 1}])
+
+
 def test_stages_after_a_loader_that_hold_samples_have_no_state(folder):
     loader = wds.WebLoader(batched(exact(folder), 3), batch_size=None)
     assert loader.map(list).state_dict()["position"] == 0
@@ -595,6 +624,14 @@ def test_shards_are_named_in_all_the_usual_ways(folder, tmp_path):
         wds.WebDataset(wds.ResampledShards(urls(folder)), exact=True)
     with pytest.raises(wds.MissingShardError):
         wds.WebDataset(str(tmp_path / "nowhere.tar"), exact=True)
+
+
+def test_too_few_samples_for_all_ranks_is_said(folder):
+    dataset = exact(folder, rank=0, world_size=21, remainder="drop")
+    with pytest.raises(wds.EmptyDatasetError, match="20 samples are too few for one on each of 21 ranks"):
+        list(dataset)
+    with pytest.raises(wds.EmptyDatasetError, match="no shards were given"):
+        wds.WebDataset([], exact=True)
 
 
 def test_too_few_samples_for_whole_batches_is_said(folder):

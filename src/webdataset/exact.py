@@ -79,7 +79,9 @@ class ExactShards(PipelineStage):
             "local_copy": local_copy,
         }
         if not catalogue.total:
-            raise EmptyDatasetError("the shards hold no sample", hint="look into them: wl ls SHARD")
+            raise EmptyDatasetError(
+                "the shards hold no sample" if len(catalogue) else "no shards were given", hint="wl ls SHARD lists them"
+            )
 
     def rank_and_world(self) -> tuple[int, int]:
         """Which rank this is, of how many: as given, or as the process says."""
@@ -334,11 +336,9 @@ class Run:
     def steps(self) -> Iterator[tuple[int, Drawn]]:
         """The numbers of the steps, and their samples as they are read."""
         if not self._share.steps and not self.place.start:
-            raise EmptyDatasetError(
-                f"{self._share.total} samples are too few for a batch of {self.program.cut.size} "
-                f"on each of {self._share.world} ranks",
-                hint='use smaller batches, fewer ranks, or remainder="pad"',
-            )
+            batch = f"a batch of {self.program.cut.size}" if self.program.cut.is_batch else "one"
+            told = f"{self._share.total} samples are too few for {batch} on each of {self._share.world} ranks"
+            raise EmptyDatasetError(told, hint='use smaller batches, fewer ranks, or remainder="pad"')
         return self._feed.steps(self.place.step)
 
     def work(self, invoke: Callable[..., Any]) -> Callable[[tuple[int, Drawn]], Worked]:

@@ -77,10 +77,6 @@ class WebLoader(LoaderFace, DataPipeline, FluidInterface):
         progress = self._taken or self._marks
         if progress is not None:
             progress.begin()
-        if self._taken is not None and not self._taken.at_the_beginning:
-            from .steps import end_workers
-
-            end_workers(self.pipeline[0])
         return super().iterator1()
 
     def rounds(self) -> Any:
@@ -100,7 +96,7 @@ class WebLoader(LoaderFace, DataPipeline, FluidInterface):
         if progress is None:
             raise StateError(
                 "the state of this loader cannot be saved",
-                hint="worker processes, WebLoader(dataset.batched(n), batch_size=None), or exact=True make it possible",
+                hint='WebLoader(dataset.batched(n), batch_size=None), workers="thread", or exact=True make it possible',
             )
         from .steps import check_can_be_saved
 
@@ -113,10 +109,11 @@ class WebLoader(LoaderFace, DataPipeline, FluidInterface):
         progress = self._taken or self._marks
         if progress is None:
             raise StateError("a state cannot be loaded into this loader", hint="it cannot save one either")
-        from .steps import end_workers
-
         progress.load_state_dict(state, self.limits())
-        end_workers(self.pipeline[0])
+        if self._marks is not None:
+            from .workermarks import end_workers
+
+            end_workers(self.pipeline[0])
 
     def items_in_passes(self, count: int) -> int:
         return super().items_in_passes(count) if self._taken is None else self._taken.length(self.pipeline[2:], count)

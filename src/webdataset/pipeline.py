@@ -223,11 +223,11 @@ class DataPipeline(Marked, TorchIterable, PipelineStage):
         else:
             self._passes.set(place.epoch)
 
-    def steps(self, threads: int = 0, epoch: int | None = None) -> Iterator[Any]:
-        """One pass over an exact pipeline for this worker, by steps: `(place, items)`; of the next epoch, or this."""
+    def steps(self, place: Any, threads: int = 0) -> Iterator[Any]:
+        """One pass over an exact pipeline from a place on, for this worker, by steps: `(place, items)`."""
         self._in_steps = True
-        self._report = report = Report(strict=self.strict, epoch=self._passes.begin() if epoch is None else epoch)
-        place, (_, _, worker, workers) = self._begin_at(report.epoch), pytorch_worker_info()
+        self._report = report = Report(strict=self.strict, epoch=place.epoch)
+        _, _, worker, workers = pytorch_worker_info()
         options = {"worker": worker, "workers": workers, "threads": threads}
         with ExitStack() as opened:
             opened.callback(self._publish_report)

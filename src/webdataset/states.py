@@ -59,7 +59,10 @@ def exact_place(program: Program, state: dict[str, Any], limits: Limits, *, work
     from .rounds import taken_up
 
     check_fits(state, "exact", program.described())
-    return taken_up(program, _place(program, state, workers), state.get("round"), limits)
+    try:
+        return taken_up(program, _place(program, state, workers), state.get("round"), limits)
+    except (KeyError, TypeError, IndexError, AttributeError) as exn:
+        raise StateError(f"the state is damaged: {type(exn).__name__} at {exn}") from None
 
 
 def _place(program: Program, state: dict[str, Any], workers: int) -> Place:
@@ -77,7 +80,10 @@ def _place(program: Program, state: dict[str, Any], workers: int) -> Place:
     if same:
         # a worker among others goes on with its own steps, a loader deals them out anew
         base = state["base"] if workers > 1 else state["step"]
-        return Place(state["epoch"], state["start"], state["step"], state["skip"], state["even"], base)
+        place = Place(state["epoch"], state["start"], state["step"], state["skip"], state["even"], base)
+        if min(place) < 0 or (workers == 1 and program.position(place) != state["position"]):
+            raise StateError(f"the state is damaged: step {state['step']} is not at position {state['position']}")
+        return place
     if program.bucketing is not None:
         # the batches of all ranks together are the same as long as they are as large
         if saved["world"] * state["cut"][0] != world * program.cut.size or program.bucketing.max_tokens is not None:
@@ -153,7 +159,7 @@ def loader_places(pipeline: Any, state: dict[str, Any], workers: int) -> tuple[l
 
 def check_fits(state: Any, kind: str, described: Any) -> None:
     """Raise unless the state is of this kind, of a version we know, and of the same data and stages."""
-    if not isinstance(state, dict) or "kind" not in state:
+    if not isinstance(state, dict) or not {"kind", "of"} <= {*state}:
         raise StateError(f"this is no state of a dataset: {str(state)[:80]!r}")
     if state.get("version") != VERSION:
         raise StateError(f"the state has version {state.get('version')!r}; this program knows version {VERSION}")
@@ -183,6 +189,10 @@ def merge_states(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if not states:
         raise StateError("there are no states to merge")
     first = states[0]
+    if any(state.get("kind") in ("stream", "loader", "threads") for state in states):
+        raise StateError("states of streamed datasets are not merged: every rank goes on with its own")
+    if not all("topology" in state for state in states):
+        raise StateError(f"these are no states of datasets: {str(states)[:80]!r}")
     ranks = sorted(state["topology"]["rank"] for state in states)
     if ranks != list(range(first["topology"]["world"])):
         raise StateError(f"states of the ranks {ranks} are not those of all {first['topology']['world']} ranks")

@@ -33,12 +33,20 @@ class Steps(TorchIterable):
     def __init__(self, dataset: DataPipeline, *, threads: int = 0) -> None:
         self.dataset = dataset
         self.threads = threads
-        self.epoch = PassCounter()
-        """The epoch that the loader begins. Workers do not count by themselves: those of a pass that was abandoned
-        may still do so when the next one has begun."""
+        self._begins = PassCounter(), PassCounter(), PassCounter()
+
+    def begin(self, place: Place) -> None:
+        """Tell all workers where the next pass begins, also those that are there already.
+
+        Workers do not count by themselves: those of a pass that was abandoned may still do so when the next one has
+        begun.
+        """
+        for counter, number in zip(self._begins, (place.epoch, place.start, place.step), strict=True):
+            counter.set(number)
 
     def __iter__(self) -> Iterator[tuple[Place, list[Any]]]:
-        return self.dataset.steps(threads=self.threads, epoch=self.epoch.next())
+        epoch, start, step = [counter.next() for counter in self._begins]
+        return self.dataset.steps(threads=self.threads, place=Place(epoch, start, step, base=step))
 
     def stats(self) -> dict[str, Any]:
         """What the dataset counts."""
@@ -67,6 +75,10 @@ class StepWork:
         self.dataset = dataset
         self.epoch = PassCounter()
         self._run: Run | None = None
+
+    def begin(self, place: Place) -> None:
+        """Say which epoch the next pass is."""
+        self.epoch.set(place.epoch)
 
     def stats(self) -> dict[str, Any]:
         """What the dataset counts."""
@@ -158,14 +170,6 @@ def repeated_in_batches(dataset: Any, args: tuple[Any, ...], options: dict[str, 
     return passes, max(1, items // size) if options.get("drop_last") else -(-items // size)
 
 
-def end_workers(loader: Any) -> None:
-    """End the worker processes that a DataLoader keeps from pass to pass: they know nothing of a loaded state."""
-    kept = getattr(loader, "_iterator", None)
-    if kept is not None:
-        kept._shutdown_workers()
-        loader._iterator = None
-
-
 def may_hold(stages: list[Any]) -> Any:
     """The first of the stages after a loader that may hold samples which the loader has given; None without one."""
     return next((stage for stage in stages if not (isinstance(stage, Stage) and stage.filter.per_sample)), None)
@@ -204,7 +208,7 @@ class Taken(PipelineStage):
     def begin(self) -> None:
         """A pass is about to begin: all workers are told which epoch it is."""
         self.place = self.dataset.next_place()
-        self.steps.epoch.set(self.place.epoch)
+        self.steps.begin(self.place)
         self.dataset.resume_at(self.place)
         self.dataset.set_epoch(self.place.epoch + 1)
 
@@ -243,11 +247,6 @@ class Taken(PipelineStage):
         """Make the next pass begin at a place; its steps are dealt to the workers anew."""
         self.place = place._replace(base=place.step)
         self.dataset.resume_at(self.place)
-
-    @property
-    def at_the_beginning(self) -> bool:
-        """Whether nothing of the epoch was given before."""
-        return self.place is None or self.place.is_beginning
 
     def length(self, later: list[Any], passes: int) -> int:
         """How many items the next passes give after some later stages, or that which is under way."""

@@ -138,6 +138,14 @@ class WorkerMarks:
         return [self.dataset.next_mark(worker, self.workers) for worker in range(self.workers)]
 
 
+def end_workers(loader: Any) -> None:
+    """End the worker processes that a DataLoader keeps from pass to pass: they know nothing of a loaded state."""
+    kept = getattr(loader, "_iterator", None)
+    if kept is not None:
+        kept._shutdown_workers()
+        loader._iterator = None
+
+
 def _check_one_pass(limits: tuple[int | None, int]) -> None:
     if limits != (1, 0):
         raise StateError(
