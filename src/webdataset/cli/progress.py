@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import time
@@ -61,7 +60,7 @@ class Progress:
         if self.json:
             reasons = (stats or {}).get("reasons", {})
             facts = {"done": True, "samples": self.count, "seconds": round(seconds, 3), **left_out, "reasons": reasons}
-            sys.stderr.write(json.dumps(facts | more) + "\n")
+            sys.stderr.write(_json(facts | more))
             return
         if self.shown or self.verbose:
             sys.stderr.write(f"{self.count} samples in {seconds:.1f} s, {self.count / max(seconds, 1e-9):.0f}/s\n")
@@ -109,7 +108,7 @@ class Progress:
         left = seconds / done * (1 - done) if 0 < done < 1 else None
         if self.json:
             facts = {"samples": self.count, "rate": round(rate, 1), "fraction": round(done, 4), "eta": left}
-            sys.stderr.write(json.dumps(facts) + "\n")
+            sys.stderr.write(_json(facts))
             return
         text = f"{self.count} samples, {rate:.0f}/s" + (f", {done:.0%}, {_clock(left)} left" if left else "")
         sys.stderr.write(f"\r\x1b[K{text}" if sys.stderr.isatty() else f"{text}\n")
@@ -118,6 +117,12 @@ class Progress:
 
 
 LEFT_OUT = ("samples_dropped", "shards_skipped", "members_dropped")
+
+
+def _json(facts: dict[str, Any]) -> str:
+    import json
+
+    return json.dumps(facts) + "\n"
 
 
 def _sizes(urls: Sequence[str]) -> dict[str, int]:
