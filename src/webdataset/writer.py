@@ -18,12 +18,10 @@ import os
 import re
 import threading
 import weakref
-from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count as count_from
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from .codecs import encoders as default_handlers
 from .codecs.arrays import encode_npy as numpy_dumps
@@ -51,6 +49,7 @@ from .outputs import Output, abandoned, local_target
 from .redact import redacted
 from .storage.publish import checked_target
 from .tar.writer import Headers, Members
+from .transactions import Transaction
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -82,28 +81,7 @@ _SHARD = re.compile(r"\{shard(?::([^{}]*))?\}")
 logger = Log("webdataset.writer")
 
 
-class _Writer(ABC):
-    """What is complete at the end of its `with` block, and given up if that ends in an exception."""
-
-    @abstractmethod
-    def close(self) -> None: ...
-
-    @abstractmethod
-    def abort(self) -> None: ...
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort()
-
-
-class TarWriter(_Writer):
+class TarWriter(Transaction):
     """Writes samples (dicts) into one tar archive.
 
     `fileobj` is a path, a url (`pipe:...`, `-`, ...) or a binary stream, which is left open. A sample needs a
@@ -184,7 +162,7 @@ class TarWriter(_Writer):
         raise TypeError("a writer cannot be sent to another process: open one in each, or use ShardWriter(shared=True)")
 
 
-class ShardWriter(_Writer):
+class ShardWriter(Transaction):
     """Writes samples into a sequence of shards, each with at most `maxcount` samples and about `maxsize` bytes.
 
     `pattern` holds the shard's number as `%06d` or `{shard:06d}`. All options of TarWriter are accepted. `post(fname)`

@@ -13,13 +13,13 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterable, Iterator
-from types import TracebackType
 from typing import Any, NamedTuple
 
 from webdataset.errors import MissingPackageError, SampleError, StorageError
 from webdataset.handlers import Handler, ask, reraise_exception
 from webdataset.reports import current_report
 from webdataset.settings import settings
+from webdataset.transactions import Transaction
 
 Sample = dict[str, Any]
 
@@ -87,7 +87,7 @@ def _received(url: str, handler: Handler, report: Any) -> Iterator[Sample]:
             yield {**sample, "__url__": url}
 
 
-class Sender:
+class Sender(Transaction):
     """Writes samples into one channel; into several, each sample into one of them by chance.
 
     `end=False` leaves the receivers waiting for more, from somebody else. A publisher waits for its first listener.
@@ -124,17 +124,6 @@ class Sender:
         """Leave at once."""
         for channel in self._channels:
             channel.close(at_once=True)
-
-    def __enter__(self) -> Sender:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.close()
-        else:
-            self.abort()
 
 
 class _Channel:

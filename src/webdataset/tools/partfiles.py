@@ -1,6 +1,6 @@
 """Local files that take long to come: a later run goes on where an earlier one was interrupted, even killed.
 
->>> import os, tempfile
+>>> import os, pathlib, tempfile
 >>> with tempfile.TemporaryDirectory() as folder:
 ...     for text in (b"hello ", b"world"):
 ...         file = PartFile(f"{folder}/a.txt", "version 1", least=1)
@@ -9,7 +9,7 @@
 ...         file.leave()
 ...     file = PartFile(f"{folder}/a.txt", "version 1")
 ...     file.publish()
-...     before, os.listdir(folder), open(f"{folder}/a.txt").read()
+...     before, os.listdir(folder), pathlib.Path(folder, "a.txt").read_text()
 (6, ['a.txt'], 'hello world')
 """
 
