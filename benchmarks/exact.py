@@ -1,17 +1,15 @@
 """What do exact epochs cost? `python benchmarks/exact.py [--quick] [--save]`, after `./run servers` (it needs nginx).
 
 Batches of 64 undecoded samples, streamed through a shuffle buffer and as an exact epoch, in turns, each time in a fresh
-process; the best round of each counts. The data are read four times under four names, so that they do not fit into
-the memory that an exact epoch may hold. Also what the other promises come to: the time to restore a state at 90 % of an
-epoch, the memory of a plan over 100,000 shards, and the quality of the shuffle.
+process; the best round of each counts. The data are read several times under several names, so that they do not fit
+into the memory that an exact epoch may hold. Also what the other promises come to: the time to restore a state at 90 %
+of an epoch, the memory of a plan over 100,000 shards, and the quality of the shuffle.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,10 +23,10 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 RUN = """
 import json, os, sys, time, webdataset as wds
 kind, urls = sys.argv[1], sys.argv[2:]
-if kind == "plain":
+if kind == "streamed":
     dataset = wds.WebDataset(urls, shardshuffle=100).shuffle(1000)
 else:
-    dataset = wds.WebDataset(urls, exact=True, seed=1, block_bytes=kind)
+    dataset = wds.WebDataset(urls, exact=True, seed=1)
 dataset = dataset.batched(64, collation_fn=None)
 next(iter(dataset))  # what is imported or indexed at first use is so now
 wall, cpu = time.perf_counter(), sum(os.times()[:4])
@@ -64,25 +62,17 @@ json.dump({"made": made, "memory": memory, "loaded": loaded, "first": time.perf_
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the data, two rounds")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--save", action="store_true", help="write the figures into docs/benchmarks.md")
-    options = parser.parse_args()
-    if shutil.which("nginx") is None:
-        print("exact: nginx is needed; cure: ./run servers", file=sys.stderr)
-        return 2
-    sets = data.make(os.path.join(HERE, ".data"), 0.1 if options.quick else 1.0)
-    rounds = 2 if options.quick else options.rounds
+    options = sections.options(__doc__, rounds=5, needs="nginx")
+    sets = data.make(os.path.join(HERE, ".data"), options.part)
     rows: list[sections.Row] = []
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_CACHE_HOME"] = os.path.join(folder, "cache")
-        for name in ("A", "B"):
-            rows += judged(f"{name}, local files", in_turns(linked(folder, sets[name]), rounds))
+        for name, times in (("A", 16), ("B", 4)):
+            rows += judged(f"{name}, local files", in_turns(linked(folder, sets[name], times), options.rounds))
         with network.nginx(folder) as address:
-            urls = [f"{address}/{os.path.basename(path)}" for path in linked(folder, sets["A"])]
-            rows += judged("A, nginx", in_turns(urls, rounds, blocks="2MiB"))
-        rows += promises(linked(folder, sets["B"]))
+            urls = [f"{address}/{os.path.basename(path)}" for path in linked(folder, sets["A"], 16)]
+            rows += judged("A, nginx", in_turns(urls, options.rounds))
+        rows += promises(linked(folder, sets["B"], 4))
     print(sections.shown(rows))
     if options.save:
         words = "Batches of 64 undecoded samples, streamed with shuffle(1000), and as an exact epoch."
@@ -90,10 +80,10 @@ def main() -> int:
     return 0 if options.quick or all(reached for *_, reached in rows) else 1
 
 
-def linked(folder: str, shards: list[str]) -> list[str]:
-    """Every shard under four names."""
+def linked(folder: str, shards: list[str], times: int) -> list[str]:
+    """Every shard under several names."""
     paths = []
-    for turn in range(4):
+    for turn in range(times):
         for shard in shards:
             path = os.path.join(folder, f"{turn}-{os.path.basename(shard)}")
             if not os.path.exists(path):
@@ -102,11 +92,11 @@ def linked(folder: str, shards: list[str]) -> list[str]:
     return paths
 
 
-def in_turns(urls: list[str], rounds: int, blocks: str = "1MiB") -> dict[str, dict[str, float]]:
+def in_turns(urls: list[str], rounds: int) -> dict[str, dict[str, float]]:
     best: dict[str, dict[str, float]] = {}
     for _ in range(rounds):
-        for name, kind in (("streamed", "plain"), ("exact", blocks)):
-            done = subprocess.run([sys.executable, "-c", RUN, kind, *urls], check=True, stdout=subprocess.PIPE)
+        for name in ("streamed", "exact"):
+            done = subprocess.run([sys.executable, "-c", RUN, name, *urls], check=True, stdout=subprocess.PIPE)
             figures = json.loads(done.stdout)
             known = best.setdefault(name, figures)
             best[name] = {what: min(figures[what], known[what]) for what in figures}

@@ -7,10 +7,8 @@ children beside.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -50,19 +48,12 @@ json.dump({"count": count, "wall": time.perf_counter() - wall, "cpu": sum(os.tim
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the data, two rounds")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--save", action="store_true", help="write the figures into docs/benchmarks.md")
-    options = parser.parse_args()
-    if shutil.which("nginx") is None:
-        print("network: nginx is needed; cure: ./run servers", file=sys.stderr)
-        return 2
-    shards = data.make(os.path.join(HERE, ".data"), 0.1 if options.quick else 1.0)["A"]
+    options = sections.options(__doc__, rounds=7, needs="nginx")
+    shards = data.make(os.path.join(HERE, ".data"), options.part)["A"]
     sides = {"1.0.2": [versus.old_python(), READ], "2.0": [sys.executable, READ], "bare": [sys.executable, BARE]}
     with nginx(os.path.dirname(os.path.abspath(shards[0]))) as address:
         urls = [f"{address}/{os.path.basename(shard)}" for shard in shards]
-        best = in_turns(sides, urls, 2 if options.quick else options.rounds)
+        best = in_turns(sides, urls, options.rounds)
     rows = judged(best, sum(map(os.path.getsize, shards)))
     print(sections.shown(rows))
     if options.save:

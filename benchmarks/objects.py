@@ -7,10 +7,8 @@ signatures made beforehand. The best round of each counts. S3 may take a fifth l
 
 from __future__ import annotations
 
-import argparse
 import os
 import pathlib
-import shutil
 import sys
 import tempfile
 
@@ -44,16 +42,9 @@ json.dump({"count": count, "wall": time.perf_counter() - wall, "cpu": sum(os.tim
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="a tenth of the data, two rounds")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--save", action="store_true", help="write the figures into docs/benchmarks.md")
-    options = parser.parse_args()
-    if shutil.which("radosgw") is None:
-        print("objects: Ceph's gateway is needed; cure: ./run servers", file=sys.stderr)
-        return 2
-    shards = data.make(os.path.join(HERE, ".data"), 0.1 if options.quick else 1.0)["A"]
-    best = measured(shards, 2 if options.quick else options.rounds)
+    options = sections.options(__doc__, rounds=7, needs="radosgw")
+    shards = data.make(os.path.join(HERE, ".data"), options.part)["A"]
+    best = measured(shards, options.rounds)
     slower = best["s3:"]["wall"] / best["bare"]["wall"]
     size = sum(map(os.path.getsize, shards))
     rows = [

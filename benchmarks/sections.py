@@ -8,15 +8,31 @@
 
 from __future__ import annotations
 
+import argparse
 import datetime
 import os
 import re
+import shutil
 
 PAGE = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), "docs", "benchmarks.md")
 _SECTION = re.compile(r"\n<!-- (\w+) -->\n.*?<!-- /\1 -->\n", re.DOTALL)
 
 Row = tuple[str, str, str, bool]
 """What was measured, what came out, what should have (if anything in particular), and whether it did."""
+
+
+def options(words: str | None, *, rounds: int, needs: str | None = None) -> argparse.Namespace:
+    """What the command line says; the words are a benchmark's own. Without a program that it `needs` nothing goes."""
+    parser = argparse.ArgumentParser(description=words, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--quick", action="store_true", help="a tenth of the data, two rounds")
+    parser.add_argument("--rounds", type=int, default=rounds)
+    parser.add_argument("--save", action="store_true", help="write the figures into docs/benchmarks.md")
+    given = parser.parse_args()
+    given.part = 0.1 if given.quick else 1.0
+    given.rounds = 2 if given.quick else given.rounds
+    if needs is not None and shutil.which(needs) is None:
+        parser.exit(2, f"{parser.prog}: {needs} is needed; cure: ./run servers\n")
+    return given
 
 
 def shown(rows: list[Row]) -> str:

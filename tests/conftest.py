@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import signal
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -32,6 +34,17 @@ pytest_plugins = [
     "servers.nginx",
     "servers.squid",
 ]
+
+
+@pytest.fixture
+def no_thread_is_left() -> Iterator[None]:
+    """Afterwards the threads are those of before."""
+    before = set(threading.enumerate())
+    yield
+    gc.collect()
+    for thread in set(threading.enumerate()) - before:
+        thread.join(5)
+    assert set(threading.enumerate()) <= before
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import strategies as st
 
 import webdataset as wds
-from tests_support import numbered, tar_bytes
+from tests_support import numbered, numbered_shards, tar_bytes
 
 SIZES = (7, 11, 2, 0, 5)
 """Samples in the shards of the small dataset."""
@@ -25,13 +25,7 @@ SIZES = (7, 11, 2, 0, 5)
 
 @pytest.fixture(scope="session")
 def small(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    folder, start, urls = tmp_path_factory.mktemp("small"), 0, []
-    for n, size in enumerate(SIZES):
-        path = folder / f"{n}.tar"
-        path.write_bytes(tar_bytes(numbered(size, start)))
-        urls.append(str(path))
-        start += size
-    return urls
+    return numbered_shards(tmp_path_factory.mktemp("small"), SIZES)
 
 
 def key(sample: dict[str, Any]) -> int:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 import numpy as np
@@ -19,15 +17,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 import webdataset as wds
 
-
-@pytest.fixture(autouse=True)
-def no_thread_is_left():
-    before = set(threading.enumerate())
-    yield
-    gc.collect()
-    for thread in set(threading.enumerate()) - before:
-        thread.join(5)
-    assert set(threading.enumerate()) <= before
+pytestmark = pytest.mark.usefixtures("no_thread_is_left")
 
 
 def key_of(sample):

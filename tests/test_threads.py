@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import subprocess
 import sys
@@ -19,15 +18,7 @@ from webdataset.pool import ordered_map
 from webdataset.stages import pipelinefilter
 from webdataset.threads import Pooled, pooled
 
-
-@pytest.fixture(autouse=True)
-def no_thread_is_left():
-    before = set(threading.enumerate())
-    yield
-    gc.collect()
-    for thread in set(threading.enumerate()) - before:
-        thread.join(5)
-    assert set(threading.enumerate()) <= before
+pytestmark = pytest.mark.usefixtures("no_thread_is_left")
 
 
 def threaded(dataset, threads=3):

@@ -13,7 +13,7 @@ import torch.utils.data
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import webdataset as wds
-from tests_support import numbered, tar_bytes
+from tests_support import numbered, numbered_shards, tar_bytes
 from webdataset.workermarks import Placed, WorkerMarks
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than processors
@@ -23,13 +23,7 @@ SIZES = (7, 11, 2, 5, 3, 4)
 
 @pytest.fixture(scope="session")
 def urls(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    folder, start, found = tmp_path_factory.mktemp("shards"), 0, []
-    for n, size in enumerate(SIZES):
-        path = folder / f"{n}.tar"
-        path.write_bytes(tar_bytes(numbered(size, start)))
-        found.append(str(path))
-        start += size
-    return found
+    return numbered_shards(tmp_path_factory.mktemp("shards"), SIZES)
 
 
 def key(sample: dict[str, Any]) -> int:

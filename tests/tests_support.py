@@ -30,6 +30,17 @@ def numbered(samples: int, start: int = 0) -> list[tuple[str, bytes]]:
     ]
 
 
+def numbered_shards(folder: Path, sizes: Iterable[int]) -> list[str]:
+    """Shards 0.tar, 1.tar, ... with so many samples each, numbered throughout; their paths."""
+    paths, start = [], 0
+    for number, size in enumerate(sizes):
+        path = folder / f"{number}.tar"
+        path.write_bytes(tar_bytes(numbered(size, start)))
+        paths.append(str(path))
+        start += size
+    return paths
+
+
 def sparse_tar(path: str | Path, members: Iterable[tuple[str, bytes | int]]) -> None:
     """An archive on a few blocks of the disk: a member with a number as its content is so many zeros."""
     with open(path, "wb") as file:

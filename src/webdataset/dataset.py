@@ -116,36 +116,36 @@ class WebDataset(DataPipeline, FluidInterface):
         handler = version1.handler(handler)
         self.strict = strict
         self._reader: SampleReader | None = None
+        copies = _cache(cache_dir, cache_size, url_to_name, verbose, handler, proxy)
         if exact:
-            if large is not None:
-                raise ValueError("large= is for streamed datasets: it does not go with exact=True")
-            if resampled:
-                raise ValueError("resampled=True draws shards with replacement: it does not go with exact=True")
+            _check_exact(large=large, resampled=resampled)
             # all ranks must agree on the seed, so it is not drawn at random
             self.seed = seed if seed is not None else settings.seed or 0
             plan = (self.seed, shuffle_bytes, block_bytes, lanes)
             reading = {"keys": keys, "select_files": select_files, "rename_files": rename_files, "proxy": proxy}
             share = {"remainder": remainder, "rank": rank, "world_size": world_size}
-            copies = _cache(cache_dir, cache_size, url_to_name, verbose, handler, proxy)
             self.pipeline = [_exact_source(urls, plan, copies, handler=handler, **reading, **share)]
-            self._add_version1(version1, repeat)
-            return
-        self.seed = _seed(seed, detshuffle)
-        source = _source(urls, resampled=resampled, mode=mode, seed=seed)
-        if resampled and shardshuffle:
-            warnings.warn("resampled=True draws shards at random: shardshuffle has no effect with it", stacklevel=2)
-        endless = resampled or isinstance(source, shardlists.DirectoryShardList)
-        splitters = [] if endless else [nodesplitter, version1.worker_splitter(workersplitter)]
-        drawn = seed is None and settings.seed is None and not detshuffle
-        buffer = _shard_buffer(version1.shard_shuffle(shardshuffle))
-        order = [] if endless or buffer < 1 else [shardlists.ShardShuffle(self.seed, bufsize=buffer, drawn=drawn)]
-        cache = _cache(cache_dir, cache_size, url_to_name, verbose, handler, proxy)
-        opener = version1.opener(_already_open if cache else None)
-        reader = _Reader(handler, select_files, rename_files, keys, opener, proxy=None if cache else proxy, large=large)
-        self.pipeline = [source, *filter(None, splitters), *order, *cache, reader]
-        if empty_check:
-            self.pipeline.append(_checked)
+        else:
+            self.seed = _seed(seed, detshuffle)
+            splitters = [nodesplitter, version1.worker_splitter(workersplitter)]
+            buffer = _shard_buffer(version1.shard_shuffle(shardshuffle))
+            if resampled and shardshuffle:
+                warnings.warn("resampled=True draws shards at random: shardshuffle has no effect with it", stacklevel=2)
+            source = _source(urls, resampled=resampled, mode=mode, seed=seed)
+            opener, via = version1.opener(_already_open if copies else None), None if copies else proxy
+            reader = _Reader(handler, select_files, rename_files, keys, opener, proxy=via, large=large)
+            endless = resampled or isinstance(source, shardlists.DirectoryShardList)
+            shards = (
+                [source]
+                if endless
+                else [source, *filter(None, splitters), *self._shard_order(buffer, detshuffle, seed)]
+            )
+            self.pipeline = [*shards, *copies, reader, *([_checked] if empty_check else [])]
         self._add_version1(version1, repeat)
+
+    def _shard_order(self, buffer: int, detshuffle: bool, seed: int | None) -> list[Any]:
+        drawn = seed is None and settings.seed is None and not detshuffle
+        return [shardlists.ShardShuffle(self.seed, bufsize=buffer, drawn=drawn)] if buffer > 0 else []
 
     def _add_version1(self, version1: Version1, repeat: bool) -> None:
         """Add the stages and lengths that the first versions' arguments ask for."""
@@ -338,6 +338,13 @@ def _source(urls: Any, *, resampled: bool, mode: str | None, seed: int | None) -
     if resampled:
         return shardlists.ResampledShards(urls, seed=seed or 0, deterministic=seed is not None)
     return shardlists.SimpleShardList(urls)
+
+
+def _check_exact(*, large: Any, resampled: bool) -> None:
+    if large is not None:
+        raise ValueError("large= is for streamed datasets: it does not go with exact=True")
+    if resampled:
+        raise ValueError("resampled=True draws shards with replacement: it does not go with exact=True")
 
 
 def _exact_source(urls: Any, order: Any, copies: list[FileCache], **options: Any) -> Any:

@@ -26,17 +26,10 @@ class Turns:
         self.ended = list(ended)
 
 
-class RoundRobin(TorchIterable):
-    """One sample of each dataset in turn, until the first ends, or with `longest` until all have.
+class _Mixture(TorchIterable):
+    """Several datasets whose samples come mixed."""
 
-    >>> list(RoundRobin([[1, 2, 3], "ab"]))
-    [1, 'a', 2, 'b', 3]
-    """
-
-    def __init__(self, datasets: Sequence[Iterable[Any]], longest: bool = False) -> None:
-        self.datasets = datasets
-        self.longest = longest
-        self._passes = PassCounter()
+    datasets: Sequence[Iterable[Any]]
 
     @property
     def exact(self) -> bool:
@@ -50,10 +43,26 @@ class RoundRobin(TorchIterable):
 
     def started(self, sources: Sequence[Iterable[Any]], turns: Turns) -> Iterator[Any]:
         """Items of these sources from a place on; `turns` is where it is at any time."""
+        raise NotImplementedError
+
+
+class RoundRobin(_Mixture):
+    """One sample of each dataset in turn, until the first ends, or with `longest` until all have.
+
+    >>> list(RoundRobin([[1, 2, 3], "ab"]))
+    [1, 'a', 2, 'b', 3]
+    """
+
+    def __init__(self, datasets: Sequence[Iterable[Any]], longest: bool = False) -> None:
+        self.datasets = datasets
+        self.longest = longest
+        self._passes = PassCounter()
+
+    def started(self, sources: Sequence[Iterable[Any]], turns: Turns) -> Iterator[Any]:
         return _in_turn([iter(source) for source in sources], self.longest, turns)
 
 
-class RandomMix(TorchIterable):
+class RandomMix(_Mixture):
     """Samples of several datasets, each drawn with its weight, until one ends, or with `longest` until all have.
 
     The weights need not add up to one; a dataset that ended no longer counts. The same seed gives each
@@ -85,18 +94,7 @@ class RandomMix(TorchIterable):
         if samples is not None and not self.exact:
             raise ValueError("samples= needs datasets with exact epochs: WebDataset(..., exact=True)")
 
-    @property
-    def exact(self) -> bool:
-        """Whether all datasets have exact epochs; their samples are then mixed by a plan."""
-        return _are_exact(self.datasets)
-
-    def __iter__(self) -> Iterator[Any]:
-        if self.exact:
-            return _planned(self)
-        return self.started(self.datasets, Turns())
-
     def started(self, sources: Sequence[Iterable[Any]], turns: Turns) -> Iterator[Any]:
-        """Items of these sources from a place on; `turns` is where it is at any time."""
         rng = self._rng()
         for _ in range(turns.taken):
             rng.random()
