@@ -21,6 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain, islice
+from operator import length_hint
 from typing import Any
 
 from .filters import batched, listed, rsample, shuffle, slice, unbatched, unlisted
@@ -51,6 +52,8 @@ class Pooled(PipelineStage):
         """Where the next pass is to begin, if a state was loaded."""
         self._begun_at: Any = None
         """Where this pass has begun, None for the beginning."""
+        self._passing: Any = None
+        """The groups of samples, the one whose items are being given, and those that are left of it."""
         self._latest: Any = None
         """The groups of samples; where their reader was after the latest item that was given, None where this pass
         has begun; and how many items of its next one were given, too."""
@@ -68,7 +71,7 @@ class Pooled(PipelineStage):
             before.load_mark([*mark[:4], (), *mark[5:]])
         self._begun_at = mark
         groups = _Groups(before, self.group)
-        self._latest = groups, None, given
+        self._latest, self._passing = (groups, None, given), None
         items = self._items(groups, report)
         return _after(items, given) if given else items
 
@@ -81,6 +84,10 @@ class Pooled(PipelineStage):
 
     def position(self) -> Any:
         """Where it is, after the latest item that was given: `saved(position)` says so for a state, also later."""
+        if self._passing is not None:
+            groups, group, items = self._passing
+            if given := len(group.items) - length_hint(items):
+                return groups, group.places[group.numbers[given - 1]], 0
         return self._latest
 
     def saved(self, position: Any) -> Any:
@@ -107,9 +114,10 @@ class Pooled(PipelineStage):
                 report.add(group.counts)
                 places = group.places
                 if group.one_by_one:
-                    for number, item in zip(group.numbers, group.items, strict=True):
-                        self._latest = groups, places[number], 0
-                        yield item
+                    items = iter(group.items)
+                    self._passing = groups, group, items
+                    yield from items
+                    self._latest, self._passing = self.position(), None
                 else:
                     for item, (number, given) in zip(group.items, group.numbered(), strict=True):
                         # where more items of its sample follow, the place is the one before that
