@@ -53,6 +53,7 @@ READING = {
     "map": "map -c pass {} -o out.tar",
     "xargs": "xargs -c true {} -o out.tar",
     "index": "index {}",
+    "plan": "plan {}",
 }
 BAD = {
     "missing.tar": "no such file",
@@ -87,6 +88,8 @@ LINES = [
     ("split --maxsize 5X a.tar -o o-%d.tar", 2, "a size such as 1e9, 500M"),
     ("split --maxsize 0 a.tar -o o-%d.tar", 2, "a size of at least 1"),
     ("info -d nosuch a.tar", 2, "unknown imagespec 'nosuch'; there are l8 rgb8"),
+    ("plan --ranks 0 a.tar", 2, "a number of at least 1 is needed, got '0'"),
+    ("plan --shuffle-bytes much a.tar", 2, "a size such as 1e9, 500M or 1GiB is needed, got 'much'"),
     ("index --format nosuch a.tar", 2, "--format must be of wdx, dali, energon, got nosuch"),
     ("test -t 0 a.tar", 2, "a number of seconds above 0 is needed, got '0'"),
     ("test -t soon a.tar", 2, "a number of seconds above 0 is needed, got 'soon'"),

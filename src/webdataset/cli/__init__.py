@@ -46,6 +46,7 @@ COMMANDS = {
     "extract": Command("inspect", "extract", "fields as TSV, CSV, JSON lines or Parquet"),
     "dump": Command("inspect", "dump", "fields into files"),
     "test": Command("test", "test", "how fast a dataset is, and what bounds it"),
+    "plan": Command("test", "plan", "what an exact epoch will be: steps, bytes, memory"),
     "lint": Command("test", "lint", "what will surprise: half samples, collisions, bad images"),
     "cache": Command("test", "cache", "what the cache holds"),
     "completion": Command("test", "completion", "completion for bash, zsh and fish"),

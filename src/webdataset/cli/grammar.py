@@ -181,6 +181,18 @@ def count(text: str) -> int:
     return value
 
 
+def positive(text: str) -> int:
+    """A number of things, at least one.
+
+    >>> positive("8")
+    8
+    """
+    value = count(text)
+    if not value:
+        raise argparse.ArgumentTypeError(f"a number of at least 1 is needed, got {text!r}")
+    return value
+
+
 def size(text: str) -> int:
     """A number of bytes; 1e9, 1G and 1Gi are fine.
 
