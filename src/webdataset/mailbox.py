@@ -9,7 +9,6 @@ import json
 import os
 import pickle
 import sys
-import traceback
 import weakref
 from collections.abc import Iterator
 from contextlib import suppress
@@ -67,6 +66,8 @@ class Mailbox:
 
 def packed(error: Exception, where: str) -> bytes:
     """An error and its traceback as bytes; raises if it cannot be made again from them."""
+    import traceback
+
     notes = [f"{where}:\n{''.join(traceback.format_exception(error))}"]
     data = pickle.dumps((error, notes))
     pickle.loads(data)  # noqa: S301 - our own bytes

@@ -11,7 +11,6 @@ every_method = fluent(every)     # in a class body: dataset.every(2) -> a new da
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial, update_wrapper
@@ -72,6 +71,8 @@ class Stage:
         >>> listed(2).given()
         {'batchsize': 2, 'partial': True}
         """
+        import inspect  # takes as long to import as all of this package's ground
+
         bound = inspect.signature(self.filter.function).bind(None, *self.args, **self.kw)
         bound.apply_defaults()
         return dict(list(bound.arguments.items())[1:])

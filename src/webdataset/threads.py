@@ -15,7 +15,6 @@ Handlers are asked by whoever takes the results, in the order of the samples, as
 
 from __future__ import annotations
 
-import inspect
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -162,9 +161,7 @@ def halves(stage: Any) -> list[Any]:
     """`batched` as its two halves: collecting, and making the batch."""
     if not isinstance(stage, Stage) or stage.filter is not batched:
         return [stage]
-    given = inspect.signature(batched.function).bind(None, *stage.args, **stage.kw)
-    given.apply_defaults()
-    size, collation_fn, partial_, handler = list(given.arguments.values())[1:]
+    size, collation_fn, partial_, handler = stage.given().values()
     lists = listed(size, partial_)
     return [lists] if collation_fn is None else [lists, collated(collation_fn, handler=handler)]
 

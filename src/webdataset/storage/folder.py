@@ -12,8 +12,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 from webdataset.errors import SecurityError
 
@@ -28,8 +27,7 @@ WAIT_SECONDS = 120.0
 """How long to wait for another process that brings no byte, before the source is read without the folder."""
 
 
-@dataclass(frozen=True)
-class Wanted:
+class Wanted(NamedTuple):
     """A file that is asked for: its name, how it is fetched, and what must be true of it.
 
     `tell` hears why the folder does not take it; `url` is noted beside the file; `is_current` says whether a file with

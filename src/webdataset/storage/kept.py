@@ -20,7 +20,7 @@ import stat
 import time
 import zlib
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 CHUNK_BYTES = 1 << 20
 NO_LINKS = os.O_NOFOLLOW | os.O_CLOEXEC
@@ -94,8 +94,7 @@ def remove(*paths: str) -> None:
 # -- facts -------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(NamedTuple):
     """What is known about a complete file; `validator` is the server's name for this version of the object."""
 
     size: int
@@ -129,7 +128,7 @@ def write_facts(path: str, facts: Facts) -> None:
     with storing():
         try:
             with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINKS, 0o600), "w") as file:
-                json.dump(asdict(facts), file)
+                json.dump(facts._asdict(), file)
             os.replace(temporary, beside(path, "facts"))
         except BaseException:
             remove(temporary)
@@ -195,8 +194,7 @@ def lock_now(path: str) -> Lock | None:
 # -- the whole folder ----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """A file of a cache folder; `used` is when it was asked for last, in seconds since 1970."""
 
     path: str
