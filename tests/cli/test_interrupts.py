@@ -18,7 +18,7 @@ from tests_support import numbered, tar_bytes
 LINES = {
     "ls": "ls {}",
     "info": "info {}",
-    "show": "show --html out.html {}",
+    "show": "show -c 1000 --html out.html {}",
     "cat": "cat {} cls 500 -o out",
     "extract": "extract -f cls {} -o out.tsv",
     "dump": "dump -q -s 900 {}",
