@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import sys
 from functools import cached_property
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from .cursor import Cursor, Readable
@@ -183,7 +184,7 @@ class _Layout:
         self.is_simple = bool(self.is_whole and named and ((blocks == 1) | (blocks == 3)).all())
 
 
-def _checked_names(np: Any, piece: bytes, layout: _Layout, data: Any, sizes: Any) -> list[str] | None:
+def _checked_names(np: Any, piece: bytes, layout: _Layout, data: Any, sizes: Any) -> str | None:
     """The names of the samples' first members, if all headers are good, and say what the index says."""
     words = np.frombuffer(piece, "<u8", len(piece) // BLOCK * (BLOCK // 8)).reshape(-1, BLOCK // 8)
     heads = data // BLOCK - 1
@@ -202,15 +203,15 @@ def _checked_names(np: Any, piece: bytes, layout: _Layout, data: Any, sizes: Any
     return plain_names(octets[:: len(layout.fields)])
 
 
-def _keys(names: list[str], ending: str) -> list[str] | None:
-    length = len(ending)
-    keys = [name[:-length] for name in names if name.endswith(ending)]
-    return keys if len(keys) == len(names) else None
+def _keys(names: str, ending: str) -> list[str] | None:
+    """The names, each followed by a NUL, without the ending; None if one ends otherwise."""
+    ended = ending + "\0"
+    return names.replace(ended, "\0").split("\0")[:-1] if names.count(ended) == names.count("\0") else None
 
 
 def _samples(fields: list[str], keys: list[str], contents: list[bytes], places: dict[str, Any]) -> list[dict[str, Any]]:
     blank: dict[str, Any] = {"__key__": None, **places, **dict.fromkeys(fields)}
-    samples = [blank.copy() for _ in keys]
+    samples = list(map(dict.copy, repeat(blank, len(keys))))
     for sample, key in zip(samples, keys, strict=True):
         sample["__key__"] = key
     for number, field in enumerate(fields):

@@ -114,18 +114,17 @@ def _members(np: Any, cursor: Cursor, octets: Array, *, places: Array, sizes: Ar
         firsts = np.where(np.roll(extended[:used], 1), np.roll(places[:used], 1), places[:used])[member]
         octets, places, sizes = octets[:used][member], places[:used][member], sizes[:used][member]
     names = plain_names(octets)
-    return (0, None) if names is None else (used, _Row(names, firsts, places, sizes))
+    return (0, None) if names is None else (used, _Row(names.split("\0")[:-1], firsts, places, sizes))
 
 
-def plain_names(octets: Array) -> list[str] | None:
-    """The headers' names; None if one is not a plain file's."""
+def plain_names(octets: Array) -> str | None:
+    """The headers' names, each followed by a NUL; None if one is not a plain file's."""
     # numpy takes off trailing NULs; one that is left would end a name early.
     names = octets[:, :100].copy().view("S100").ravel().tolist()
-    joined = b"\0".join(names)
-    if b"/\0" in joined or b"\0\0" in joined or joined[:1] in (b"", b"\0") or joined[-1] in b"/\0":
+    joined = b"\0".join([*names, b""])
+    if b"/\0" in joined or b"\0\0" in joined or joined[:1] == b"\0" or joined.count(b"\0") != len(names):
         return None
-    texts = joined.decode("utf-8", "surrogateescape").split("\0")
-    return texts if len(texts) == len(names) else None
+    return joined.decode("utf-8", "surrogateescape")
 
 
 def _usable(np: Any, cursor: Cursor, extended: Array, *, places: Array, sizes: Array) -> int:
