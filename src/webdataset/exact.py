@@ -447,4 +447,4 @@ class _Work:
 
 
 def _read_ahead(wanted: Iterator[Any], load: Callable[[Any], Any]) -> Iterator[Any]:
-    return ordered_map(wanted, load, threads=READERS, begin_with=1, ahead=AHEAD)
+    return ordered_map(wanted, load, threads=READERS, begin_with=2, ahead=AHEAD)

@@ -23,6 +23,9 @@ R = TypeVar("R")
 PATIENCE = 0.1
 """Seconds for which closing waits for threads; those that are still busy then end by themselves."""
 
+LONG = 0.01
+"""Seconds of waiting in a call that make it worth while to have another thread."""
+
 
 def ordered_map(
     tasks: Iterable[T],
@@ -129,8 +132,10 @@ class _Pool(Generic[T, R]):
             late = self.awaited
             self.done.put((number, result))
             del numbered, task, result  # nothing is held while waiting
-            if late and self._others and time.monotonic() - began[0] > 2 * (time.thread_time() - began[1]):
-                self._join_in()
+            if late and self._others:
+                computed = time.thread_time() - began[1]
+                if time.monotonic() - began[0] - computed > max(LONG, computed):
+                    self._join_in()
 
     def _join_in(self) -> None:
         """Let one more thread work."""
