@@ -184,13 +184,13 @@ def test_threads_join_in_while_calls_wait():
     together = threading.Barrier(4, timeout=30)
 
     def function(number):
-        if number < 20:
+        if number < 40:
             time.sleep(0.02)
         else:
             together.wait()  # only four threads at once come through
         return number
 
-    assert list(ordered_map(range(24), function, threads=4, begin_with=1, ahead=8)) == list(range(24))
+    assert list(ordered_map(range(44), function, threads=4, begin_with=1, ahead=8)) == list(range(44))
 
 
 @pytest.mark.parametrize("options", [{"threads": 0, "ahead": 1}, {"threads": 1, "ahead": 0}])

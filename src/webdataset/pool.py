@@ -22,9 +22,8 @@ R = TypeVar("R")
 
 PATIENCE = 0.1
 """Seconds for which closing waits for threads; those that are still busy then end by themselves."""
-
-LONG = 0.01
-"""Seconds of waiting in a call that make it worth while to have another thread."""
+LONG, OFTEN = 0.01, 3
+"""Another thread is worth while after so many calls, one after the other, that waited for so many seconds."""
 
 
 def ordered_map(
@@ -80,6 +79,7 @@ class _Pool(Generic[T, R]):
         self._threads = [threading.Thread(target=self._read, name=f"{name}-reader", daemon=True), *workers[:begin_with]]
         self._others = workers[begin_with:]
         """Threads that may begin later."""
+        self._waits = 0
 
     def start(self) -> None:
         atexit.register(self.stop)
@@ -132,13 +132,16 @@ class _Pool(Generic[T, R]):
             late = self.awaited
             self.done.put((number, result))
             del numbered, task, result  # nothing is held while waiting
-            if late and self._others:
+            if self._others:
                 computed = time.thread_time() - began[1]
-                if time.monotonic() - began[0] - computed > max(LONG, computed):
+                waited = time.monotonic() - began[0] - computed
+                self._waits = self._waits + 1 if late and waited > max(LONG, computed) else 0
+                if self._waits >= OFTEN:
                     self._join_in()
 
     def _join_in(self) -> None:
         """Let one more thread work."""
+        self._waits = 0
         with contextlib.suppress(IndexError):  # another thread was faster
             thread = self._others.pop()
             self._threads.append(thread)

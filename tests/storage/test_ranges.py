@@ -79,6 +79,20 @@ def test_any_part_is_read(stored):
         assert reader.version
 
 
+def test_a_part_is_a_stream_too(stored):
+    memory = bytearray(10)
+    with open_ranges(stored(DATA)) as reader:
+        stream = reader.stream(100, 5_000, memory)
+        assert stream.read(7) == DATA[100:107]
+        assert stream.read() == DATA[107:5_000]
+        assert stream.read(7) == b""
+        stream.rewind()
+        assert stream.read(7) == DATA[100:107]
+        another = reader.stream(0, 100_000, memory)  # the memory is in use, and too small
+        assert another.read() == DATA[:100_000]
+        assert stream.read(7) == DATA[107:114]
+
+
 def test_size_and_version_are_known_without_reading(stored):
     url = stored(DATA)
     size, version = object_size_and_version(url)

@@ -23,12 +23,14 @@ from webdataset.tariterators import Grouping, Member, Sample, SplitName, base_pl
 
 NEAR_GAP = 16 << 10
 """Bytes in between that are read along in a file of this machine, rather than asked for anew."""
+FAR_GAP = 128 << 10
+"""The same for a server, where asking takes longer."""
 SMALL, MANY = 32 << 10, 48
 """Up to this size of samples, and from so many of them on, it pays to look at many at once."""
 MAX_HELD = 64 << 20
 """Bytes of memory for what is known of the shards that are read."""
-FAR_GAP = 128 << 10
-"""The same for a server, where asking takes longer."""
+MAX_MEMORY = 4 << 20
+"""Bytes that a thread keeps for what it receives."""
 
 
 class Places(NamedTuple):
@@ -70,6 +72,7 @@ class Samples:
         self._places: OrderedDict[int, Places] = OrderedDict()
         self._held = 0
         self._lock = threading.Lock()
+        self._own = threading.local()
         expect_big_blocks()
 
     def read(self, shard: int, numbers: Sequence[int]) -> list[Sample | None]:
@@ -128,7 +131,7 @@ class Samples:
                 return found
             members, stream = None, BytesIO(piece)
         else:
-            stream = opened.reader.stream(start, stop)
+            stream = opened.reader.stream(start, stop, self._memory(stop - start))
             opened.check(index)
             members = self._around(stream, index, start, stop)
         if members is None:
@@ -147,6 +150,15 @@ class Samples:
                 hint=f"make the index anew: wds.index({opened.url!r}, force=True)",
             )
         return samples
+
+    def _memory(self, size: int) -> bytearray | None:
+        """What a thread receives parts in, as long as they are of the usual size."""
+        if size > MAX_MEMORY:
+            return None
+        memory: bytearray | None = getattr(self._own, "memory", None)
+        if memory is None:
+            memory = self._own.memory = bytearray()
+        return memory
 
     def _around(self, stream: PartStream, index: Places, start: int, stop: int) -> list[Member] | None:
         """The members in a stream, which is of these places, if they can be read big ones apart."""

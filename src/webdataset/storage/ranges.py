@@ -69,9 +69,13 @@ class RangeReader:
             exn.at(url=self.url, offset=start)
             raise
 
-    def stream(self, start: int, stop: int) -> PartStream:
-        """The same bytes as a stream: of a file they are read as they are asked for."""
-        return self._source.stream(start, stop)
+    def stream(self, start: int, stop: int, memory: bytearray | None = None) -> PartStream:
+        """The same bytes as a stream: of a file they are read as they are asked for.
+
+        What a server sends is put into `memory`, which may grow, if that is given: it can be used again after the
+        stream, which saves most of what receiving costs.
+        """
+        return self._source.stream(start, stop, memory)
 
     def close(self) -> None:
         """Close the connections or the file, also under reads of other threads."""
@@ -139,7 +143,7 @@ class _File:
             data += part.read()
         return data
 
-    def stream(self, start: int, stop: int) -> _FilePart:
+    def stream(self, start: int, stop: int, _memory: bytearray | None = None) -> _FilePart:
         return _FilePart(self, start, stop)
 
     def check(self, start: int, stop: int, position: int) -> None:
@@ -211,9 +215,9 @@ class _Remote:
     def read(self, start: int, stop: int) -> bytes:
         return bytes(self._received(start, stop))
 
-    def stream(self, start: int, stop: int) -> _ReceivedPart:
+    def stream(self, start: int, stop: int, memory: bytearray | None = None) -> _ReceivedPart:
         try:
-            return _ReceivedPart(self._received(start, stop))
+            return _ReceivedPart(self._received(start, stop, memory))
         except StorageError as exn:
             exn.at(url=self._url, offset=start)
             raise
@@ -232,22 +236,25 @@ class _Remote:
                     self._version = self._object.stated()
         return self._version
 
-    def _received(self, start: int, stop: int) -> bytearray:
+    def _received(self, start: int, stop: int, memory: bytearray | None = None) -> memoryview:
+        view = _view(memory, stop - start)
         if self._version is None:
             with self._finding:
                 if self._version is None:
-                    return self._first(start, stop)
-        return self._fetch(start, stop)
+                    self._first(start, stop, view)
+                    return view
+        self._fetch(start, stop, view)
+        return view
 
-    def _first(self, start: int, stop: int) -> bytearray:
+    def _first(self, start: int, stop: int, view: memoryview) -> None:
         try:
-            return self._fetch(start, stop)
+            self._fetch(start, stop, view)
         except StorageError as exn:
             if not self._object.explained(exn):
                 raise
-            return self._fetch(start, stop)
+            self._fetch(start, stop, view)
 
-    def _fetch(self, start: int, stop: int) -> bytearray:
+    def _fetch(self, start: int, stop: int, view: memoryview) -> None:
         length = None if self._version is None else self._version.length
         if length is not None and stop > length:
             raise StorageError(f"the object has {length} bytes, {stop} were expected", url=self._url)
@@ -258,8 +265,7 @@ class _Remote:
                 raise ValueError("I/O operation on closed file")
             self._under_way.add(part)
         try:
-            data = bytearray(stop - start)
-            got = part.readinto(data)
+            got = part.readinto(view)
             part.readinto1(bytearray(1))  # comes to the end, so that the connection is kept
         finally:
             part.close()
@@ -269,14 +275,23 @@ class _Remote:
         if got < stop - start:
             raise StorageError(f"ends early: got {got} of {stop - start} bytes", url=self._url)
         self._version = self._version or part.version
-        return data
+
+
+def _view(memory: bytearray | None, size: int) -> memoryview:
+    """So many bytes of some memory, which grows if it must; of new memory if it is in use."""
+    if memory is not None and len(memory) < size:
+        try:
+            memory.extend(bytes(size - len(memory)))
+        except BufferError:
+            memory = None
+    return memoryview(bytearray(size) if memory is None else memory)[:size]
 
 
 class _ReceivedPart:
     """Some bytes that a server has sent."""
 
-    def __init__(self, data: bytearray) -> None:
-        self._data = memoryview(data)
+    def __init__(self, data: memoryview) -> None:
+        self._data = data
         self._place = 0
 
     def read(self, size: int = -1) -> bytes:
