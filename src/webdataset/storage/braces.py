@@ -163,8 +163,13 @@ def _expand(parts: Sequence[_Part], done: str = "") -> Iterator[str]:
         if isinstance(part, str):
             done += part
         else:
+            rest = parts[index + 1 :]
+            if all(isinstance(part, str) for part in rest):  # by far the commonest case, and lists are long
+                end = "".join(map(str, rest))
+                yield from (f"{done}{text}{end}" for text in part)
+                return
             for text in part:
-                yield from _expand(parts[index + 1 :], done + text)
+                yield from _expand(rest, done + text)
             return
     yield done
 

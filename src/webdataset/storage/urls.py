@@ -9,6 +9,7 @@ from __future__ import annotations
 import glob
 import os
 import re
+from itertools import chain
 from typing import Any
 from urllib.parse import unquote
 
@@ -114,8 +115,8 @@ def expanded(spec: str | os.PathLike[str]) -> list[str]:
     for part in _SEPARATOR.split(text):
         part = _counted(substituted(part))  # noqa: PLW2901 - the same part, further on
         # A Windows path needs its backslashes.
-        for url in braceexpand(part, escape=_DRIVE.match(part) is None, limit=MAX_URLS - len(urls)):
-            urls += _globbed(url)
+        found = braceexpand(part, escape=_DRIVE.match(part) is None, limit=MAX_URLS - len(urls))
+        urls += chain.from_iterable(map(_globbed, found)) if glob.has_magic(part) else found
     return urls
 
 
