@@ -235,7 +235,7 @@ class DataPipeline(Marked, TorchIterable, PipelineStage):
 
     def read_steps(self, epoch: int) -> Iterator[Any]:
         """One pass over an exact pipeline by steps, all of this rank, with the samples as they are read."""
-        from .exact import Run
+        from .exactruns import Run
 
         self._report = report = Report(strict=self.strict, epoch=epoch)
         place = self._begin_at(epoch)

@@ -20,7 +20,8 @@ from .epochs.mixed import Mixed
 from .epochs.numbers import Array, permutation, stream
 from .epochs.order import BLOCK_BYTES, LANES, SHUFFLE_BYTES, Settings
 from .epochs.share import Cut, Share
-from .exact import AHEAD, ExactShards, Program, Source
+from .exact import ExactShards, Program, Source
+from .exactruns import AHEAD
 from .indexing import catalogue_of
 from .units import number_of_bytes
 

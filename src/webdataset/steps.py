@@ -14,7 +14,8 @@ from typing import Any
 
 from .buffers import Buffered, BufferedSteps
 from .epochs.feed import Drawn
-from .exact import Place, Program, Run
+from .exact import Place, Program
+from .exactruns import Run
 from .exactstages import is_filter
 from .filters import batched, combine_values, default_collation_fn
 from .iterables import TorchIterable
