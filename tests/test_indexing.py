@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -10,7 +11,9 @@ import re
 import subprocess
 import sys
 import tarfile
+import threading
 import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -530,3 +533,38 @@ def test_a_local_copy_is_indexed_in_the_shards_stead(nginx, tmp_path, make_shard
         with wds.SampleReader(again, open_range=lambda url: wds.gopen.open_ranges(copies.get_file(url))) as samples:
             assert (samples[29]["cls"], samples[31]["cls"]) == (b"29", b"1")
         assert proxy.passed < len(archive) + 5000
+
+
+def test_a_server_that_knows_only_get_and_no_ranges_is_read_in_one_stream(plain_server):
+    catalogue = wds.index(plain_server(tar_bytes(numbered(20))))
+    assert catalogue.total == 20
+    assert catalogue.index(0).key(19) == "000019"
+
+
+@pytest.fixture
+def plain_server():
+    """`plain_server(data)` serves it under the url that it gives, to GET alone, as a whole."""
+
+    class Whole(BaseHTTPRequestHandler):
+        data = b""
+
+        def do_GET(self):
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(self.data)))
+            self.end_headers()
+            with contextlib.suppress(ConnectionError):
+                self.wfile.write(self.data)
+
+        def log_message(self, *args):
+            """Nobody reads it."""
+
+    def serve(data):
+        Whole.data = data
+        return f"http://127.0.0.1:{server.server_port}/a.tar"
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Whole) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield serve
+        server.shutdown()
+        thread.join()

@@ -218,8 +218,13 @@ def _stated(url: str) -> tuple[int | None, str | None]:
 
 def remote_state(url: str) -> tuple[int | None, str | None]:
     """Size and version of an object, each None where its server does not say."""
-    with open_ranges(url) as reader:
-        return reader.size, reader.version
+    try:
+        with open_ranges(url) as reader:
+            return reader.size, reader.version
+    except StorageError as error:
+        if error.hint != WHOLE_ONLY:
+            raise
+        return None, None
 
 
 def index_place(url: str, where: str, keys: SplitName = base_plus_ext) -> str:

@@ -65,26 +65,26 @@ def listed(url: str) -> list[tuple[str, int]]:
 
 
 def test_a_large_remote_shard_is_listed_by_its_headers_alone(nginx: Nginx, no_index) -> None:
-    sparse_tar(nginx.files / "large.tar", LARGE)
-    assert listed(nginx.url("/large.tar")) == LARGE
-    assert nginx.sent("large.tar") < 1 << 20
-    assert [sample.key for sample in samples(nginx.url("/large.tar"))] == [name[:3] for name, _ in LARGE]
-    assert nginx.sent("large.tar") < 2 << 20
+    sparse_tar(nginx.files / "listing-large.tar", LARGE)
+    assert listed(nginx.url("/listing-large.tar")) == LARGE
+    assert nginx.sent("listing-large.tar") < 1 << 20
+    assert [sample.key for sample in samples(nginx.url("/listing-large.tar"))] == [name[:3] for name, _ in LARGE]
+    assert nginx.sent("listing-large.tar") < 2 << 20
 
 
 def test_small_members_are_read_in_one_stream(nginx: Nginx) -> None:
-    sparse_tar(nginx.files / "small.tar", SMALL)
-    assert listed(nginx.url("/small.tar")) == SMALL
-    size = (nginx.files / "small.tar").stat().st_size
-    assert size <= nginx.sent("small.tar") < size + (1 << 20)
+    sparse_tar(nginx.files / "listing-small.tar", SMALL)
+    assert listed(nginx.url("/listing-small.tar")) == SMALL
+    size = (nginx.files / "listing-small.tar").stat().st_size
+    assert size <= nginx.sent("listing-small.tar") < size + (1 << 20)
 
 
 def test_the_first_members_of_many_need_little(nginx: Nginx) -> None:
-    sparse_tar(nginx.files / "first.tar", SMALL)
-    found = members(nginx.url("/first.tar"))
+    sparse_tar(nginx.files / "listing-first.tar", SMALL)
+    found = members(nginx.url("/listing-first.tar"))
     assert [next(found).name for _ in range(3)] == ["000.bin", "001.bin", "002.bin"]
     found.close()
-    assert nginx.sent("first.tar") < 1 << 20
+    assert nginx.sent("listing-first.tar") < 1 << 20
 
 
 def test_a_server_without_ranges_is_read_in_one_stream(nginx: Nginx) -> None:
