@@ -7,7 +7,7 @@ each other in the epoch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -181,6 +181,9 @@ class BucketShare(Share):
 
     def positions(self, step: int) -> Array:
         return self._mine[step]
+
+    def each(self, first: int) -> Iterator[tuple[int, list[int]]]:
+        return ((step, self._mine[step].tolist()) for step in range(first, self.steps))
 
     def steps_of(self, positions: Array) -> Array:
         return self._step_at[positions - self.start]

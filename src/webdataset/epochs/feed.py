@@ -81,10 +81,9 @@ class Feed:
         mixed = len(self._epoch.passes) > 1
         loaded = iter(self._ahead(self._wanted(first), self._load))
         try:
-            for step in range(first, self._share.steps):
+            for step, positions in self._share.each(first):
                 if not self._is_mine(step):
                     continue
-                positions: list[int] = self._share.positions(step).tolist()
                 own, again = self._apart(positions)
                 while not waiting.keys() >= own:
                     part, places, samples = next(loaded)

@@ -7,12 +7,15 @@ same samples in the same step as one rank would with W times the batch. Steps go
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from .numbers import Array
 
 REMAINDERS = ("pad", "drop", "uneven")
+TOGETHER = 64
+"""Steps that are looked up at the same time."""
 
 
 class Cut(NamedTuple):
@@ -129,6 +132,17 @@ class Share:
         import numpy as np
 
         return self.position(np.arange(*self.span(step)))
+
+    def each(self, first: int) -> Iterator[tuple[int, list[int]]]:
+        """The steps from this one on, with their positions: many are looked up at a time."""
+        import numpy as np
+
+        for low in range(first, self.steps, TOGETHER):
+            spans = [self.span(step) for step in range(low, min(low + TOGETHER, self.steps))]
+            start = spans[0][0]
+            positions = self.position(np.arange(start, spans[-1][1])).tolist()
+            for step, (begin, end) in enumerate(spans, low):
+                yield step, positions[begin - start : end - start]
 
     def position(self, turn: Any) -> Any:
         """The position of the rank's n-th sample."""
