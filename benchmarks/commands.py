@@ -1,4 +1,4 @@
-"""How fast are the commands? `python benchmarks/commands.py [--samples N] [--tarproc FOLDER]`.
+"""How fast are the commands? `python benchmarks/commands.py [--samples N] [--tarproc FOLDER] [--save]`.
 
 100,000 small samples go through each command, which may take at most five times as long as reading them does, in CPU
 time of a fresh process, the best of three rounds; help must be there within 80 ms. With all cores, a command must take
@@ -19,6 +19,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+import sections
 
 import webdataset as wds
 from webdataset import cli
@@ -47,55 +49,56 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--samples", type=int, default=100_000)
     parser.add_argument("--tarproc", metavar="FOLDER", help="where tarproc's programs are installed")
+    parser.add_argument("--save", action="store_true", help="write the figures into docs/benchmarks.md")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         os.environ["PYTHONPYCACHEPREFIX"] = f"{folder}/compiled"
         shards = make_shards(folder, options.samples)
-        read, _ = best([sys.executable, "-c", READ, *shards])
-        print(f"{'bare read':24}{read:6.2f} s CPU")
-        slow = 0
-        for name, words in COMMANDS.items():
-            cpu, _ = best([*WL, *words, *shards, "-o", f"{folder}/out-%06d.tar"])
-            slow += cpu > SLOWER * read
-            print(f"{name:24}{cpu:6.2f} s CPU  {cpu / read:4.1f} x the read")
-        slow += with_cores(folder, shards, read)
-        slow += start_up()
-        beside_tar(folder, shards)
+        rows = against_reading(folder, shards)
+        rows += [start_up(), *beside_tar(folder, shards)]
         if options.tarproc:
-            beside_tarproc(folder, shards, options.tarproc)
-    return 1 if slow else 0
+            rows += beside_tarproc(folder, shards, options.tarproc)
+    print(sections.shown(rows))
+    if options.save:
+        words = f"{options.samples:,} samples of 1 KB, in fresh processes, the best of {ROUNDS} rounds."
+        sections.save("commands", "Commands", words, rows)
+    return 0 if all(reached for *_, reached in rows) else 1
 
 
-def with_cores(folder: str, shards: list[str], read: float) -> int:
-    """How many commands gain nothing from several cores, by the clock."""
-    slow, cores = 0, str(max(os.cpu_count() or 1, 2))
-    for name in WITH_CORES:
-        argv = [*WL, *COMMANDS[name], *shards, "-o", f"{folder}/out-%06d.tar"]
-        one, more = taking_turns(argv, [*argv, "-P", cores])
-        slow += more[1] > one[1]
-        told = f"{more[0]:6.2f} s CPU  {more[0] / read:4.1f} x the read, {one[1]:.2f} -> {more[1]:.2f} s by the clock"
-        print(f"{name + ', -P ' + cores:24}{told}")
-    return slow
+def against_reading(folder: str, shards: list[str]) -> list[sections.Row]:
+    """What each command takes, against reading alone; and against itself with several cores, by the clock."""
+    cores = str(max(os.cpu_count() or 1, 2))
+    read, _ = best([sys.executable, "-c", READ, *shards])
+    rows: list[sections.Row] = [("reading alone", f"{read:.2f} s CPU", "", True)]
+    for name, words in COMMANDS.items():
+        argv = [*WL, *words, *shards, "-o", f"{folder}/out-%06d.tar"]
+        one, *more = taking_turns(argv, *([[*argv, "-P", cores]] if name in WITH_CORES else []))
+        times = one[0] / read
+        rows.append((name, f"{one[0]:.2f} s CPU, {times:.1f} x reading", f"<= {SLOWER:.0f} x", times <= SLOWER))
+        for cpu, wall in more:
+            told = f"{wall:.2f} s, {cpu:.2f} s CPU; with one core {one[1]:.2f} s"
+            rows.append((f"{name}, -P {cores}", told, "less time", wall <= one[1]))
+    return rows
 
 
-def start_up() -> bool:
-    """Whether the slowest help is too slow."""
+def start_up() -> sections.Row:
+    """The slowest help."""
     times = {name: best([*WL, name, "--help"])[0] for name in cli.COMMANDS}
     slowest = max(times, key=lambda name: times[name])
-    allowed = f"{START_UP * 1000:.0f} ms are allowed"
-    print(f"{'start-up':24}wl {slowest} --help {times[slowest] * 1000:.0f} ms CPU, {allowed}")
-    return times[slowest] > START_UP
+    taken = times[slowest]
+    return f"wl {slowest} --help, the slowest", f"{taken * 1000:.0f} ms CPU", "<= 80 ms", taken <= START_UP
 
 
-def beside_tar(folder: str, shards: list[str]) -> None:
+def beside_tar(folder: str, shards: list[str]) -> list[sections.Row]:
     """The same jobs, by GNU tar."""
+    rows = []
     photographs = make_shards(folder, len(shards) * 500, size=90_000, name="photo")
     for name, parts in (("small samples", shards), ("of 90 KB", photographs)):
         whole = f"{folder}/all.tar"
         script = f"cp {parts[0]} {whole} && tar -Af {whole} {' '.join(parts[1:])}"
         tar, ours = taking_turns(["bash", "-c", script], [*WL, "concat", *parts, "-o", whole], new=whole)
-        beside(f"concat, {name}", "tar -A", tar, ours)
+        rows.append(beside(f"concat, {name}", "tar -A", tar, ours))
     few = f"{folder}/few.tar"
     subprocess.run([*WL, "concat", "-f", "jpg", "-c", "2000", shards[0], "-o", few], check=True)
     cores = ["--shell", "sh", "-P", str(os.cpu_count())]
@@ -103,10 +106,10 @@ def beside_tar(folder: str, shards: list[str]) -> None:
         ["tar", "-xf", few, "--to-command", "gzip > /dev/null"],
         [*WL, "xargs", *cores, "-c", "gzip < sample.jpg > /dev/null", few, "-o", f"{folder}/gz.tar"],
     )
-    beside("2000 commands", "tar --to-command", tar, ours)
+    return [*rows, beside("xargs, 2000 commands", "tar --to-command", tar, ours)]
 
 
-def beside_tarproc(folder: str, shards: list[str], programs: str) -> None:
+def beside_tarproc(folder: str, shards: list[str], programs: str) -> list[sections.Row]:
     """The same command lines, by tarproc's programs and by ours of the same names."""
     some = f"{folder}/some.tar"
     subprocess.run([*WL, "concat", "-c", "500", shards[0], "-o", some], check=True)
@@ -117,13 +120,15 @@ def beside_tarproc(folder: str, shards: list[str], programs: str) -> None:
         "tarproc": ["-p", str(os.cpu_count()), "-c", "gzip sample.jpg", some, "-o", f"{folder}/gz.tar"],
     }
     ours = os.path.dirname(sys.executable)
-    for name, words in lines.items():
-        beside(name, "tarproc", *taking_turns([f"{programs}/{name}", *words], [f"{ours}/{name}", *words]))
+    return [
+        beside(name, "tarproc's", *taking_turns([f"{programs}/{name}", *words], [f"{ours}/{name}", *words]))
+        for name, words in lines.items()
+    ]
 
 
-def beside(job: str, other: str, theirs: tuple[float, float], ours: tuple[float, float]) -> None:
-    numbers = f"{theirs[1]:.2f} s ({theirs[0]:.2f} CPU), wl {ours[1]:.2f} s ({ours[0]:.2f} CPU)"
-    print(f"{job:24}{other} {numbers}: {theirs[1] / ours[1]:.1f} x as fast")
+def beside(job: str, other: str, theirs: tuple[float, float], ours: tuple[float, float]) -> sections.Row:
+    told = f"{ours[1]:.2f} s ({ours[0]:.2f} CPU), {other} {theirs[1]:.2f} s ({theirs[0]:.2f} CPU)"
+    return job, told, "ahead", ours[1] <= theirs[1]
 
 
 def make_shards(folder: str, samples: int, *, size: int = 1000, name: str = "in") -> list[str]:
