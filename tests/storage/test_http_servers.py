@@ -182,7 +182,9 @@ def test_the_second_read_through_a_caching_proxy_comes_from_its_cache(nginx, squ
     for _ in range(2):
         with open_http(url) as stream:
             assert stream.read() == DATA
-    done = squid.log("/cached.tar")
+    deadline = time.monotonic() + 5  # it is written down a moment later
+    while len(done := squid.log("/cached.tar")) < 2 and time.monotonic() < deadline:
+        pass
     assert done[0].startswith("TCP_MISS")
     assert "HIT" in done[1]
 
