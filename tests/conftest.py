@@ -37,6 +37,12 @@ pytest_plugins = [
 
 
 @pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is kept in the cache folder of the user goes into one of the test."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache-home"))
+
+
+@pytest.fixture
 def no_thread_is_left() -> Iterator[None]:
     """Afterwards the threads are those of before."""
     before = set(threading.enumerate())

@@ -19,9 +19,7 @@ from tests_support import tar_bytes
 SIZES = {"uneven": (7, 11, 2), "equal": (6, 6, 6), "one": (23,)}
 
 
-@pytest.fixture(autouse=True)
-def indices(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache-home"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.fixture(scope="module")
@@ -699,3 +697,10 @@ def test_many_samples_keep_their_order_through_everything(tmp_path):
     ranks = [[sample["__key__"] for sample in wds.WebDataset(paths, rank=r, world_size=4, **options)] for r in range(4)]
     together = [set(step) for step in zip(*ranks, strict=True)]
     assert together[: len(whole) // 4] == [set(whole[i : i + 4]) for i in range(0, len(whole) // 4 * 4, 4)]
+
+
+def test_a_stage_that_is_replaced_takes_effect(folder):
+    dataset = exact(folder).to_tuple("__key__")
+    for size in range(1, 8):  # the stage before is gone, and a new one may stand at its place in memory
+        dataset.pipeline[2:] = [wds.batched(size)]
+        assert len(dataset) == -(-total("uneven") // size)

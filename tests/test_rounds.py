@@ -26,9 +26,7 @@ WORKERS = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def indices(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache-home"))
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 
 @pytest.fixture(scope="module")

@@ -118,9 +118,7 @@ class WebDataset(DataPipeline, FluidInterface):
         self._reader: SampleReader | None = None
         copies = _cache(cache_dir, cache_size, url_to_name, verbose, handler, proxy)
         if exact:
-            _check_exact(large=large, resampled=resampled)
-            # all ranks must agree on the seed, so it is not drawn at random
-            self.seed = seed if seed is not None else settings.seed or 0
+            self.seed = _exact_seed(seed, large=large, resampled=resampled)
             plan = (self.seed, shuffle_bytes, block_bytes, lanes)
             reading = {"keys": keys, "select_files": select_files, "rename_files": rename_files, "proxy": proxy}
             share = {"remainder": remainder, "rank": rank, "world_size": world_size}
@@ -134,12 +132,9 @@ class WebDataset(DataPipeline, FluidInterface):
             source = _source(urls, resampled=resampled, mode=mode, seed=seed)
             opener, via = version1.opener(_already_open if copies else None), None if copies else proxy
             reader = _Reader(handler, select_files, rename_files, keys, opener, proxy=via, large=large)
+            chosen = [*splitters, *self._shard_order(buffer, detshuffle, seed)]
             endless = resampled or isinstance(source, shardlists.DirectoryShardList)
-            shards = (
-                [source]
-                if endless
-                else [source, *filter(None, splitters), *self._shard_order(buffer, detshuffle, seed)]
-            )
+            shards = [source] if endless else [source, *filter(None, chosen)]
             self.pipeline = [*shards, *copies, reader, *([_checked] if empty_check else [])]
         self._add_version1(version1, repeat)
 
@@ -340,11 +335,14 @@ def _source(urls: Any, *, resampled: bool, mode: str | None, seed: int | None) -
     return shardlists.SimpleShardList(urls)
 
 
-def _check_exact(*, large: Any, resampled: bool) -> None:
+def _exact_seed(seed: int | None, *, large: Any, resampled: bool) -> int:
+    """The seed of exact epochs, after a look at what does not go with them."""
     if large is not None:
         raise ValueError("large= is for streamed datasets: it does not go with exact=True")
     if resampled:
         raise ValueError("resampled=True draws shards with replacement: it does not go with exact=True")
+    # all ranks must agree on it, so it is not drawn at random
+    return seed if seed is not None else settings.seed or 0
 
 
 def _exact_source(urls: Any, order: Any, copies: list[FileCache], **options: Any) -> Any:

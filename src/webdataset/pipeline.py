@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import copy
+import operator
 import sys
 import warnings
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from .workers import is_loader_worker, pytorch_worker_info
 
 ENDLESS = sys.maxsize
 _NOTHING: Any = object()
+_NO_PROGRAM: Any = (((), False), None)
 
 
 class DataPipeline(Marked, TorchIterable, PipelineStage):
@@ -48,8 +50,8 @@ class DataPipeline(Marked, TorchIterable, PipelineStage):
         """Where the latest pass is; None before there was one."""
         self._resume: Any = None
         """Where the next pass is to begin, if a state was loaded."""
-        self._program: tuple[Any, Any] = (), None
-        """The latest program, and for which stages it is."""
+        self._program: tuple[Any, Any] = _NO_PROGRAM
+        """For which stages, and whether in turn, the latest program is; and the program."""
         self._in_steps = False
         """Whether a loader of ours reads an exact pipeline in this process."""
         for stage in args:
@@ -142,9 +144,12 @@ class DataPipeline(Marked, TorchIterable, PipelineStage):
 
         # torch takes items from its workers in turn, one each; our loader takes whole steps
         in_turn = pytorch_worker_info()[3] > 1 and not self._in_steps
-        key = (*map(id, self.pipeline), in_turn)
-        if self._program[0] != key or hasattr(self.pipeline[0], "pipeline") or hasattr(self.pipeline[0], "datasets"):
-            self._program = key, program_of(self.pipeline, group=1 if in_turn else GROUP)
+        stages, kept_in_turn = self._program[0]
+        same = len(stages) == len(self.pipeline) and all(map(operator.is_, stages, self.pipeline))
+        nested = hasattr(self.pipeline[0], "pipeline") or hasattr(self.pipeline[0], "datasets")
+        if nested or not same or kept_in_turn != in_turn:
+            made = program_of(self.pipeline, group=1 if in_turn else GROUP)
+            self._program = (tuple(self.pipeline), in_turn), made
         return self._program[1]
 
     @property
@@ -362,7 +367,7 @@ class DataPipeline(Marked, TorchIterable, PipelineStage):
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         kind = type(self)
-        own = self.__dict__ | {"_run": None, "_program": ((), None)}  # a pass is under way in this process only
+        own = self.__dict__ | {"_run": None, "_program": _NO_PROGRAM}  # a pass is under way in this process only
         return _rebuilt, (getattr(kind, "_without_len", kind), own, self.length)
 
     def __copy__(self) -> Self:
