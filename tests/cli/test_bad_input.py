@@ -213,3 +213,33 @@ def test_names_that_the_terminal_cannot_show(encoding: str) -> None:
         ended = subprocess.run(words, capture_output=True, env=environment, check=False)
         assert b"Error" not in ended.stderr, line
         assert ended.returncode == (1 if line[:4] == "lint" else 0), ended.stderr
+
+
+@pytest.fixture
+def closing(here: Path) -> Any:
+    """Runs a command line in a shell that closes streams; a.tar and the programs are there."""
+    (here / "a.tar").write_bytes(tar_bytes([("a.txt", b"a"), ("b.txt", b"b")]))
+    path = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+
+    def run(line: str) -> Any:
+        return subprocess.run(["bash", "-c", line], capture_output=True, text=True, env={**os.environ, "PATH": path})
+
+    return run
+
+
+@pytest.mark.parametrize("closed", [">&-", "<&-", ">&- <&-", ">&- <&- 2>&-"])
+def test_a_closed_stream_does_not_matter_to_who_does_not_use_it(closing: Any, names: Any, closed: str) -> None:
+    done = closing(f"wl sort a.tar -o b.tar {closed}")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert names("b.tar") == ["a.txt", "b.txt"]
+
+
+@pytest.mark.parametrize(
+    "line", ["wl ls a.tar >&-", "wl concat a.tar >&-", "wl concat - -o b.tar <&-", "wl --help >&-"]
+)
+def test_who_uses_a_closed_stream_is_told_so_in_one_line(closing: Any, here: Path, line: str) -> None:
+    done = closing(line)
+    assert done.returncode in (1, 2)
+    assert len(done.stderr.splitlines()) == 1
+    assert "is closed" in done.stderr or "cannot write: Bad file descriptor" in done.stderr
+    assert not (here / "b.tar").exists()

@@ -52,6 +52,12 @@ def test_a_cut_picture_is_wrong(make_shard: Callable[..., str]) -> None:
     assert problems(make_shard(files=[("a.jpg", picture()[:-300])])) == ["wrong-image"]
 
 
+def test_a_wrong_picture_is_told_without_addresses(make_shard: Callable[..., str]) -> None:
+    (finding,) = lint([make_shard(files=[("a.jpg", b"not a picture")])])
+    assert "cannot identify image file the data" in finding.detail
+    assert "0x" not in finding.detail
+
+
 def test_pictures_need_not_be_decoded(make_shard: Callable[..., str]) -> None:
     assert problems(make_shard(files=[("a.jpg", b"not a picture")]), images=False) == []
 

@@ -20,6 +20,8 @@ import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from .streams import occupy_closed_streams
+
 
 class Command(NamedTuple):
     """One line of the table."""
@@ -55,6 +57,7 @@ COMMANDS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `wl` with these arguments, or the process's; the result is the exit code."""
+    occupy_closed_streams()
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] in ("-h", "--help", "help"):
         if words[1:2] and words[1] in COMMANDS:
@@ -74,10 +77,9 @@ def _printed(text: str) -> int:
         sys.stdout.write(text)
         sys.stdout.flush()
     except OSError as error:
-        from .running import leave_stdout, say_error, stdout_is_gone
+        from .running import say_unwritten
 
-        leave_stdout()
-        return 0 if stdout_is_gone(error) else say_error("wl", error)
+        return say_unwritten("wl", error)
     return 0
 
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from . import COMMANDS
 from .grammar import UsageError, command_parser, defaults
 from .running import about, command_module, parser_of, run_parser, say_error
+from .streams import occupy_closed_streams
 
 PROGRAMS = {
     "wl-map": "map",
@@ -163,6 +164,7 @@ def examples(program: str) -> list[tuple[str, str]]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run an old program; the first argument is its name, as in sys.argv."""
+    occupy_closed_streams()
     words = list(sys.argv if argv is None else argv)
     program = os.path.basename(words[0]).removesuffix(".exe")
     rest = words[1:]

@@ -19,6 +19,7 @@ from .grammar import Parser, UsageError, command_parser
 
 FOR_PROGRAMMERS = (DeprecationWarning, ImportWarning, PendingDeprecationWarning, ResourceWarning)
 DATA_ERROR, USAGE_ERROR, INTERRUPTED, TERMINATED = 1, 2, 130, 143
+CLOSED = "standard input or output is closed: redirect it, to /dev/null if it is not wanted"
 PATIENCE = 5.0
 """Seconds after which a command that was told to end is told again."""
 
@@ -72,8 +73,8 @@ def run_parser(
     except KeyboardInterrupt:
         return say_interrupted(parser.prog)
     except BaseException as error:
-        if stdout_is_gone(error):
-            return leave_stdout()
+        if stdout_is_gone(error) or stdout_is_closed(error):
+            return say_unwritten(parser.prog, error)
         return say_error(parser.prog, error, verbose=getattr(options, "verbose", False))
 
 
@@ -138,21 +139,30 @@ def say_interrupted(program: str) -> int:
 
 def stdout_is_gone(error: BaseException) -> bool:
     """Whether the error comes from a reader of our stdout that has seen enough."""
+    return _is_of_stdout(error, errno.EPIPE)
+
+
+def stdout_is_closed(error: BaseException) -> bool:
+    """Whether the error comes from a stream that the shell has closed."""
+    return _is_of_stdout(error, errno.EBADF)
+
+
+def _is_of_stdout(error: BaseException, number: int) -> bool:
     cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, OSError) and cause.errno == errno.EPIPE:
-            return type(error) is BrokenPipeError or getattr(error, "url", None) in (None, "-")
+    while cause is not None and not (isinstance(cause, OSError) and cause.errno == number):
         cause = cause.__cause__
-    return False
+    return cause is not None and getattr(error, "url", None) in (None, "-")
 
 
-def leave_stdout() -> int:
-    """Nobody reads any more: what Python would still flush goes nowhere."""
-    with contextlib.suppress(Exception):
+def say_unwritten(program: str, error: BaseException) -> int:
+    """What could not be written to stdout; that nobody reads any more is no error."""
+    with contextlib.suppress(Exception):  # what Python would still flush goes nowhere
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
-    return 0
+    if stdout_is_gone(error):
+        return 0
+    return say_error(program, UsageError(CLOSED) if stdout_is_closed(error) else error)
 
 
 def _meant(name: str) -> str:

@@ -7,6 +7,7 @@ how large a shard should be) is said at the end.
 from __future__ import annotations
 
 import hashlib
+import re
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -48,6 +49,7 @@ PROBLEMS = {
 }
 
 _PASSED_OVER = LargeMembers(lambda _: False)
+_OBJECT = re.compile(r"<_io\.\w+ object at 0x[0-9a-f]+>")
 _FORMATS = {"jpg": "JPEG", "jpeg": "JPEG", "png": "PNG", "gif": "GIF", "webp": "WEBP", "bmp": "BMP", "tif": "TIFF",
             "tiff": "TIFF", "ppm": "PPM", "pgm": "PPM", "pbm": "PPM"}  # fmt: skip
 
@@ -241,7 +243,8 @@ def _image_problem(extension: str, data: bytes) -> tuple[str, str] | None:
             found = image.format
         decode_image(data, "rgb8")
     except Exception as error:
-        return "wrong-image", " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        told = _OBJECT.sub("the data", f"{type(error).__name__}: {error}")
+        return "wrong-image", " ".join(told.split())[:200]
     expected = _FORMATS.get(extension)
     return ("other-format", f"it is {found}") if expected not in (None, found) else None
 
