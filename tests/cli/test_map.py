@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
@@ -245,6 +245,7 @@ CODES = st.sampled_from(
 )
 
 
+@example(keys=["a", "b", "c/d", "e.f"], code="{**_, '__key__': 'same'}", several=False, words=["-S", "cls != 1"])
 @settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     keys=st.lists(KEYS, max_size=8, unique=True),

@@ -7,6 +7,7 @@ Whoever reads the archive must count.
 
 from __future__ import annotations
 
+import email.message
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -110,7 +111,9 @@ class BatchStream:
 
     def _archive_part(self, reply: Reply) -> bytes:
         """The second part of the answer of a cluster that completed the archive first; the first part describes it."""
-        boundary = (reply.response.headers.get_boundary() or "").encode()
+        kind = email.message.Message()
+        kind["Content-Type"] = reply.header("Content-Type") or ""
+        boundary = (kind.get_boundary() or "").encode()
         pieces = self._received(reply.response.read).split(b"--" + boundary)
         for piece in pieces[1:]:
             head, _, data = piece.partition(b"\r\n\r\n")

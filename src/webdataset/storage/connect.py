@@ -62,7 +62,8 @@ class Reply:
         return self.server is not None and self.server[3] is not None
 
     def header(self, name: str) -> str | None:
-        return self.response.getheader(name)
+        found: str | None = self.response.headers.get(name)
+        return found
 
     @property
     def length(self) -> int | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import http.client
-import io
 import socket
 import ssl
 from collections.abc import Callable
@@ -16,7 +15,9 @@ from webdataset.errors import StorageError
 from webdataset.settings import settings
 
 from . import addresses
+from .headers import read_head
 
+BODILESS = (204, 304)
 Watch = Callable[[socket.socket], None]
 
 
@@ -49,30 +50,30 @@ def shut(sock: socket.socket) -> None:
 class _Response(http.client.HTTPResponse):
     """An answer whose header is whole: http.client takes one that was cut, without its length, for a good one."""
 
+    headers: Any
+    msg: Any
+    _method: str | None
+
     def begin(self) -> None:
-        stream = self.fp
-        lines: Any = _Lines(stream)
-        self.fp = lines
-        try:
-            super().begin()
-        finally:
-            if self.fp is lines:
-                self.fp = stream
-        if lines.last not in (b"\r\n", b"\n"):
-            raise http.client.RemoteDisconnected("the header was cut")
+        if self.headers is not None:
+            return
+        self.status, self.reason, is_old, headers = read_head(self.fp)
+        self.code, self.version = self.status, 10 if is_old else 11
+        self.headers = self.msg = headers
+        self.chunked = (headers.get("Transfer-Encoding") or "").lower() == "chunked"
+        self.chunk_left: int | None = None
+        self.length = None if self.chunked else _count(headers.get("Content-Length"))
+        if self.status in BODILESS or self.status < 200 or self._method == "HEAD":
+            self.length = 0
+        said = (headers.get("Connection") or "").lower()
+        if is_old:
+            said += (headers.get("Proxy-Connection") or "").lower()
+        kept = "keep-alive" in said or headers.get("Keep-Alive") if is_old else "close" not in said
+        self.will_close = not kept or (self.length is None and not self.chunked)
 
 
-class _Lines:
-    """The last line that was read."""
-
-    def __init__(self, stream: io.BufferedReader) -> None:
-        self._stream = stream
-        self.last = b""
-        self.close = stream.close
-
-    def readline(self, size: int = -1) -> bytes:
-        self.last = self._stream.readline(size)
-        return self.last
+def _count(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isdecimal() else None
 
 
 class _Connection(http.client.HTTPConnection):

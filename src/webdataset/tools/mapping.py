@@ -156,16 +156,21 @@ def _in_processes(
 
 
 def batches(samples: Iterable[Sample]) -> Iterator[list[Sample]]:
-    """Lists of samples that are worth sending to another process."""
+    """Lists of samples that are worth sending to another process; an error comes after the samples before it."""
     batch: list[Sample] = []
     size = 0
-    for sample in samples:
-        batch.append(sample)
-        for value in sample.values():
-            size += len(value)
-        if size > BATCH_BYTES or len(batch) >= BATCH_SAMPLES:
+    try:
+        for sample in samples:
+            batch.append(sample)
+            for value in sample.values():
+                size += len(value)
+            if size > BATCH_BYTES or len(batch) >= BATCH_SAMPLES:
+                yield batch
+                batch, size = [], 0
+    except Exception:
+        if batch:
             yield batch
-            batch, size = [], 0
+        raise
     if batch:
         yield batch
 

@@ -24,7 +24,7 @@ Task = tuple[Any, "Future[Any]"]
 def submitted(
     executor: Executor, function: Callable[[Any], Any], items: Iterable[Any], *, workers: int, ordered: bool = True
 ) -> Iterator[Task]:
-    """Pairs of an item and its future, which is done.
+    """Pairs of an item and its future, which is done; an error of the items themselves comes after those before it.
 
     >>> from concurrent.futures import ThreadPoolExecutor
     >>> with ThreadPoolExecutor(2) as pool:
@@ -33,10 +33,15 @@ def submitted(
     """
     pending: deque[Task] = deque()
     try:
-        for item in items:
-            pending.append((item, executor.submit(function, item)))
-            while len(pending) > workers * (1 + AHEAD):
+        try:
+            for item in items:
+                pending.append((item, executor.submit(function, item)))
+                while len(pending) > workers * (1 + AHEAD):
+                    yield _next(pending, ordered)
+        except Exception:
+            while pending:
                 yield _next(pending, ordered)
+            raise
         while pending:
             yield _next(pending, ordered)
     finally:

@@ -1,0 +1,86 @@
+"""The head of a server's answer, read much faster than http.client does it, which counts where many parts are read.
+
+>>> import io
+>>> status, reason, is_old, headers = read_head(io.BytesIO(b"HTTP/1.1 206 Some\\r\\nETag: x\\r\\n\\r\\n..."))
+>>> status, reason, is_old, headers.get("etag")
+(206, 'Some', False, 'x')
+"""
+
+from __future__ import annotations
+
+import http.client
+import re
+from collections.abc import ItemsView
+from typing import Any, Protocol
+
+MAX_LINE = 65536
+MAX_LINES = 100
+
+_STATUS = re.compile(r"HTTP/(0\.9|1\.\d) +([1-9]\d\d)(?:[ \t]+(.*))?\r?\n")
+_FIELD = re.compile(r"(?m)^([^:\s]+):[ \t]*(.*)\n")
+_FOLDED = re.compile(rb"\s*\n[ \t]+")
+_CONTINUE = "100"
+
+
+class Lines(Protocol):
+    """Where an answer comes from."""
+
+    def readline(self, size: int = -1, /) -> bytes: ...
+
+
+class Headers:
+    """Header fields by name, in upper or lower case; the values of one that comes several times are joined."""
+
+    def __init__(self, fields: list[tuple[str, str]]) -> None:
+        self._fields = fields
+        self._values = values = {name.lower(): value for name, value in fields}
+        if len(values) < len(fields):
+            for lower in values:
+                values[lower] = ", ".join(value for name, value in fields if name.lower() == lower)
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The value of a field."""
+        return self._values.get(name.lower(), default)
+
+    def get_all(self, name: str, default: Any = None) -> Any:
+        """The same in a list: what http.client asks for."""
+        value = self._values.get(name.lower())
+        return default if value is None else [value]
+
+    def items(self) -> ItemsView[str, str]:
+        """The fields, with their names as they came."""
+        return {name: self.get(name) for name, _ in self._fields}.items()
+
+
+def read_head(stream: Lines) -> tuple[int, str, bool, Headers]:
+    """The status, the reason, whether it is of HTTP before 1.1, and the header fields; the stream is at the body."""
+    found = None
+    while found is None or found[2] == _CONTINUE:
+        lines = _lines(stream)
+        status = lines[0].decode("iso-8859-1")
+        found = _STATUS.fullmatch(status)
+        if found is None:
+            raise http.client.BadStatusLine(status)
+    text = b"".join(lines[1:])
+    if b"\n " in text or b"\n\t" in text:  # an old way to write long values
+        text = _FOLDED.sub(b" ", text)
+    fields = [(name, value.rstrip()) for name, value in _FIELD.findall(text.decode("iso-8859-1"))]
+    if len(fields) != text.count(b"\n"):
+        raise http.client.HTTPException("a header field has no name")
+    return int(found[2]), (found[3] or "").strip(), found[1] in ("0.9", "1.0"), Headers(fields)
+
+
+def _lines(stream: Lines) -> list[bytes]:
+    """The lines up to the blank one, all of them: a header that was cut could lack the length of the body."""
+    lines: list[bytes] = []
+    while (line := stream.readline(MAX_LINE + 1)) not in (b"\r\n", b"\n"):
+        if len(line) > MAX_LINE:
+            raise http.client.LineTooLong("header line")
+        if line[-1:] != b"\n":
+            raise http.client.RemoteDisconnected("the header was cut" if lines or line else "no answer came")
+        if len(lines) > MAX_LINES:
+            raise http.client.HTTPException(f"got more than {MAX_LINES} headers")
+        lines.append(line)
+    if not lines:
+        raise http.client.BadStatusLine("an empty line")
+    return lines

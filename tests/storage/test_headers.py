@@ -1,0 +1,105 @@
+"""The heads of answers, read as http.client reads them, only faster and never in part."""
+
+from __future__ import annotations
+
+import http.client
+import io
+import string
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from webdataset.storage.connections import _Response
+from webdataset.storage.headers import read_head
+
+NAMES = st.text(string.ascii_letters + string.digits + "-_", min_size=1, max_size=12)
+VALUES = st.text(string.ascii_letters + string.digits + ' ,;:/="-\u00e9', max_size=20).map(str.strip)
+KNOWN = st.sampled_from(
+    [
+        ("Content-Length", "17"),
+        ("Content-Length", "-1"),
+        ("Content-Length", "many"),
+        ("Transfer-Encoding", "chunked"),
+        ("Connection", "close"),
+        ("Connection", "Keep-Alive"),
+        ("Proxy-Connection", "keep-alive"),
+        ("Keep-Alive", "timeout=5"),
+    ]
+)
+
+
+class Socket:
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def makefile(self, *_: Any) -> Any:
+        return io.BufferedReader(io.BytesIO(self.data))  # type: ignore[arg-type]
+
+
+def begun(kind: Any, data: bytes, method: str) -> dict[str, Any]:
+    response = kind(Socket(data), method=method)
+    response.begin()
+    names = ("status", "code", "reason", "version", "chunked", "length", "will_close")
+    return {name: getattr(response, name) for name in names} | {"body": response.fp.read()}
+
+
+@given(
+    version=st.sampled_from(["HTTP/1.1", "HTTP/1.0"]),
+    status=st.sampled_from([200, 204, 206, 304, 404, 503]),
+    reason=st.sampled_from(["OK", "", "Not Found"]),
+    fields=st.lists(st.one_of(KNOWN, st.tuples(NAMES, VALUES)), max_size=8, unique_by=lambda field: field[0].lower()),
+    method=st.sampled_from(["GET", "HEAD"]),
+    end=st.sampled_from(["\r\n", "\n"]),
+    before=st.sampled_from(["", "HTTP/1.1 100 Continue\r\n\r\n"]),
+)
+@example("HTTP/1.1", 200, "OK", [("Content-Length", "5")], "GET", "\r\n", "")
+def test_an_answer_means_what_it_means_to_http_client(
+    version: str, status: int, reason: str, fields: list[tuple[str, str]], method: str, end: str, before: str
+) -> None:
+    lines = [f"{version} {status} {reason}", *(f"{name}: {value}" for name, value in fields), "", "body"]
+    data = (before + end.join(lines)).encode("iso-8859-1")
+    assert begun(_Response, data, method) == begun(http.client.HTTPResponse, data, method)
+    *_, headers = read_head(io.BytesIO(data))
+    for name, value in fields:
+        assert headers.get(name.upper()) == value
+    assert dict(headers.items()) == dict(fields)
+
+
+def test_a_field_that_comes_twice_has_both_values() -> None:
+    *_, headers = read_head(io.BytesIO(b"HTTP/1.1 200 OK\r\nVary: a\r\nx: 1\r\nvary: b\r\n\r\n"))
+    assert (headers.get("Vary"), headers.get("X"), headers.get("y")) == ("a, b", "1", None)
+    assert headers.get_all("vary") == ["a, b"]
+
+
+def test_a_long_value_may_go_on_in_the_next_line() -> None:
+    *_, headers = read_head(io.BytesIO(b"HTTP/1.1 200 OK\r\na: 1\r\n  2\r\n\t3\r\nb: 4\r\n\r\n"))
+    assert dict(headers.items()) == {"a": "1 2 3", "b": "4"}
+
+
+@pytest.mark.parametrize("cut", range(len(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r")))
+def test_a_head_that_was_cut_is_no_answer(cut: int) -> None:
+    with pytest.raises(http.client.RemoteDisconnected):
+        read_head(io.BytesIO(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r"[:cut]))
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"\r\n",
+        b"SSH-2.0-OpenSSH_9.2\r\n\r\n",
+        b"HTTP/2 200\r\n\r\n",
+        b"HTTP/1.1 20 OK\r\n\r\n",
+        b"HTTP/1.1 1000 OK\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n: no name\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\na b: 1\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"a: 1\r\n" * 200 + b"\r\n",
+        b"HTTP/1.1 200 OK\r\na: " + b"1" * 70_000 + b"\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n folded: 1\r\n\r\n",
+    ],
+)
+def test_what_is_not_http_is_said_to_be_none(head: bytes) -> None:
+    with pytest.raises(http.client.HTTPException):
+        read_head(io.BytesIO(head))
