@@ -699,6 +699,51 @@ def test_many_samples_keep_their_order_through_everything(tmp_path):
     assert together[: len(whole) // 4] == [set(whole[i : i + 4]) for i in range(0, len(whole) // 4 * 4, 4)]
 
 
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory):
+    """Shards whose samples are large, so that each can be read when it is due."""
+    folder, noise = tmp_path_factory.mktemp("photos"), random.Random(1)
+    paths = [folder / f"{number}.tar" for number in range(3)]
+    for number, path in enumerate(paths):
+        files = []
+        for i in range(50 + number):
+            photo = noise.randbytes(noise.randrange(30_000, 90_000))
+            files += [(f"{number}-{i}.cls", b"%d" % i), (f"{number}-{i}.jpg", photo)]
+        path.write_bytes(tar_bytes(files))
+    return [str(path) for path in paths]
+
+
+def test_large_samples_of_files_come_as_they_are_in_the_order_of_the_plan(photos):
+    known = {sample["__key__"]: sample for sample in wds.WebDataset(photos, shardshuffle=False)}
+    dataset = wds.WebDataset(photos, exact=True, lanes=4)
+    one_by_one = wds.WebDataset(photos, exact=True, lanes=4, select_files=bool)
+    for _ in range(2):
+        found = list(dataset)
+        assert sorted(sample["__key__"] for sample in found) == sorted(known)
+        assert all(sample == known[sample["__key__"]] for sample in found)
+        assert found == list(one_by_one)
+        assert dataset.stats()["bytes_read"] <= sum(map(os.path.getsize, photos))
+
+
+def test_large_samples_of_files_are_not_held(photos):
+    dataset = wds.WebDataset(photos, exact=True, lanes=4)
+    next(iter(dataset))
+    assert 0 < dataset.stats()["bytes_read"] < 0.6 * sum(map(os.path.getsize, photos))
+
+
+def test_a_damaged_header_among_large_samples_is_found(photos, tmp_path):
+    damaged = tmp_path / "damaged.tar"
+    damaged.write_bytes(Path(photos[0]).read_bytes())
+    wds.index([str(damaged)])
+    status = damaged.stat()
+    with open(damaged, "r+b") as file:
+        file.seek(0)
+        file.write(b"x")
+    os.utime(damaged, ns=(status.st_atime_ns, status.st_mtime_ns))
+    with pytest.raises(wds.WebDatasetError, match=r"damaged\.tar"):
+        list(wds.WebDataset([str(damaged)], exact=True))
+
+
 def test_a_stage_that_is_replaced_takes_effect(folder):
     dataset = exact(folder).to_tuple("__key__")
     for size in range(1, 8):  # the stage before is gone, and a new one may stand at its place in memory

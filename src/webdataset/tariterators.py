@@ -169,6 +169,7 @@ class Grouping:
         self.suffixes = None if suffixes is None else set(suffixes)
         self.handler = handler
         self.report = report
+        self._field_of: dict[str, tuple[str, int]] = {}
 
     def of_shard(self, windows: Iterable[list[Member]], source: Sample) -> Iterator[Sample]:
         """The samples of one opened shard."""
@@ -180,7 +181,7 @@ class Grouping:
         The sample in progress when the windows fail is dropped: it may be half a sample.
         """
         report, split = self.report, self.split
-        field_of: dict[str, tuple[str, int]] = {}
+        field_of = self._field_of
         seen: dict[str, int] = {}
         key, fields, count = _NO_KEY, 0, 0
         prefix: str | None
@@ -209,7 +210,7 @@ class Grouping:
                     try:
                         field, bit = field_of[extension]
                     except KeyError:
-                        field, bit = self._field(field_of, extension)
+                        field, bit = self._field(extension)
                     if not bit:
                         self._leave_out(name, offset, places, field)
                     elif field in sample:
@@ -240,8 +241,9 @@ class Grouping:
         prefix, extension = base_plus_ext(name) if self.split is None else self.split(name)
         return (None, "") if extension is None else (prefix, extension)
 
-    def _field(self, field_of: dict[str, tuple[str, int]], extension: str) -> tuple[str, int]:
+    def _field(self, extension: str) -> tuple[str, int]:
         """The field's name and its bit; 0 for a name that must not or need not become a field."""
+        field_of = self._field_of
         if len(field_of) > MAX_FIELDS_REMEMBERED:
             field_of.clear()
         field = extension.lower() if self.lcase else extension

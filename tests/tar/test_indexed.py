@@ -62,6 +62,12 @@ def in_pieces(data, samples, length):
     return found
 
 
+def apart(data, samples, numbers):
+    """The samples with these numbers, each of a piece of its own."""
+    pieces = [data[int(samples.starts[number]) : int(samples.starts[number + 1])] for number in numbers]
+    return samples.in_pieces(pieces, numbers, PLACES)
+
+
 @pytest.mark.parametrize("format", FORMATS)
 @pytest.mark.parametrize("mtime", [1_700_000_000, 1_700_000_000.25])
 @pytest.mark.parametrize("length", [1, 7, 100])
@@ -71,10 +77,22 @@ def test_samples_are_those_that_the_reader_gives(tmp_path, format, mtime, length
     assert in_pieces(data, indexed(data, tmp_path), length) == samples_read(data)
 
 
+@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("mtime", [1_700_000_000, 1_700_000_000.25])
+@pytest.mark.parametrize("numbers", [[5], [0, 20, 59], [3, 4, 50, 8]])
+def test_samples_that_lie_apart_are_those_that_the_reader_gives(tmp_path, format, mtime, numbers):
+    files = [(f"{i:03d}.{ext}", ext.encode() * i * 100) for i in range(60) for ext in ("jpg", "cls", "seg.PNG")]
+    data = archive(files, FORMATS[format], mtime)
+    known = samples_read(data)
+    assert apart(data, indexed(data, tmp_path), numbers) == [known[number] for number in numbers]
+
+
 def test_samples_may_be_built_in_several_ways(tmp_path):
     files = [(f"{i}.{ext}", b"x" * i) for i in range(100) for ext in ("a", "b", "c")[: 1 + i % 3]]
     data = archive(files)
-    assert in_pieces(data, indexed(data, tmp_path), 9) == samples_read(data)
+    samples, known = indexed(data, tmp_path), samples_read(data)
+    assert in_pieces(data, samples, 9) == known
+    assert apart(data, samples, [70, 1, 2, 33]) == [known[number] for number in (70, 1, 2, 33)]
 
 
 @pytest.mark.parametrize(
@@ -113,8 +131,17 @@ def test_a_header_that_changed_is_never_believed(tmp_path_factory, number, place
     samples = indexed(bytes(data), tmp_path_factory.getbasetemp())
     data[int(samples.starts[number]) + place] ^= change
     piece = bytes(data[: int(samples.starts[-1])])
-    found = samples.in_piece(piece, 0, 59, PLACES)
-    assert found is None or found == samples_read(bytes(data))
+    for found in (samples.in_piece(piece, 0, 59, PLACES), apart(piece, samples, list(range(60)))):
+        assert found is None or found == samples_read(bytes(data))
+
+
+def test_a_piece_that_was_cut_is_not_believed(tmp_path):
+    data = archive([(f"{i}.txt", b"t" * 700) for i in range(5)])
+    samples = indexed(data, tmp_path)
+    pieces = [data[int(samples.starts[number]) : int(samples.starts[number + 1])] for number in range(5)]
+    assert samples.in_pieces(pieces, [0, 1, 2, 3, 4], PLACES) == samples_read(data)
+    pieces[3] = pieces[3][:1100]
+    assert samples.in_pieces(pieces, [0, 1, 2, 3, 4], PLACES) is None
 
 
 @given(

@@ -23,6 +23,8 @@ from .share import Share
 
 TOGETHER = 512
 """Samples of a shard that are read at the same time, where order does not matter."""
+FEW = 64
+"""Samples that are read at the same time just before they are given."""
 STRETCH = 2048
 """Samples of a lane that are looked up at the same time."""
 MISSING: Any = None
@@ -46,6 +48,10 @@ class Wanted(NamedTuple):
     shards: Array
     numbers: Array
     """Which samples of their shards they are."""
+
+    def some(self, these: Array) -> Wanted:
+        """Those at these places."""
+        return Wanted(self.part, self.positions[these], self.shards[these], self.numbers[these])
 
 
 class Feed:
@@ -131,22 +137,36 @@ class Feed:
             for part in range(len(self._epoch.passes))
         ]
         in_order = (wanted for _, wanted in heapq.merge(*streams, key=itemgetter(0)))
-        return self._by_shards(in_order) if self._epoch.fits else in_order
+        return self._of_all(in_order) if self._epoch.fits else in_order
 
-    def _by_shards(self, windows: Iterator[Wanted]) -> Iterator[Wanted]:
-        """The same samples shard by shard: where all fit into memory, reading can be as sequential as it gets."""
+    def _of_all(self, windows: Iterator[Wanted]) -> Iterator[Wanted]:
+        """The same samples, where all may be in memory: shard by shard, or when they are due if that costs nothing."""
         import numpy as np
 
         by_part: dict[int, list[Wanted]] = {}
         for wanted in windows:
             by_part.setdefault(wanted.part, []).append(wanted)
+        due = []
         for part, group in by_part.items():
             columns = zip(*(wanted[1:] for wanted in group), strict=True)
-            positions, shards, numbers = (np.concatenate(column) for column in columns)
-            order = np.lexsort((numbers, shards))
-            for here in np.split(order, np.flatnonzero(np.diff(shards[order])) + 1):
-                for few in np.split(here, range(TOGETHER, len(here), TOGETHER)):
-                    yield Wanted(part, positions[few], shards[few], numbers[few])
+            whole = Wanted(part, *(np.concatenate(column) for column in columns))
+            if self._samples[part].at_hand:
+                self._samples[part].expect_all()
+                due.append(self._by_steps(whole))
+            else:
+                yield from _by_shards(whole)
+        yield from (wanted for _, wanted in heapq.merge(*due, key=itemgetter(0)))
+
+    def _by_steps(self, wanted: Wanted) -> Iterator[tuple[Any, Wanted]]:
+        """Samples a few at a time as steps want them, with their first step and position."""
+        import numpy as np
+
+        steps = self._share.steps_of(wanted.positions)
+        order = np.lexsort((wanted.positions, steps))
+        for few in np.split(order, range(FEW, len(order), FEW)):
+            if len(few):
+                when = int(steps[few[0]]), int(wanted.positions[few[0]]), wanted.part
+                yield when, wanted.some(few[np.lexsort((wanted.numbers[few], wanted.shards[few]))])
 
     def _wanted_of(self, part: int, lane: int, first_step: int) -> Iterator[tuple[Any, Wanted]]:
         """The windows of a lane with when they are wanted: the first step and position."""
@@ -219,6 +239,16 @@ def _stretches(windows: Iterator[Window], length: int) -> Iterator[list[Window]]
             together, count, enough = [], 0, STRETCH
     if together:
         yield together
+
+
+def _by_shards(wanted: Wanted) -> Iterator[Wanted]:
+    """The same samples shard by shard: reading is as sequential as it gets."""
+    import numpy as np
+
+    order = np.lexsort((wanted.numbers, wanted.shards))
+    for here in np.split(order, np.flatnonzero(np.diff(wanted.shards[order])) + 1):
+        for few in np.split(here, range(TOGETHER, len(here), TOGETHER)):
+            yield wanted.some(few)
 
 
 def _when_wanted(wanted: Iterator[Wanted], load: Callable[[Wanted], Any]) -> Iterator[Any]:

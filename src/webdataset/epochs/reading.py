@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from io import BytesIO
 from typing import Any, NamedTuple
 
@@ -14,6 +15,7 @@ from webdataset.handlers import reraise_exception
 from webdataset.indexfiles import check_fits
 from webdataset.openshards import OpenShards
 from webdataset.reports import Report
+from webdataset.storage.local import expect_reads
 from webdataset.storage.ranges import PartStream, RangeReader
 from webdataset.storage.urls import local_path
 from webdataset.tar.index import ShardIndex
@@ -27,6 +29,10 @@ FAR_GAP = 128 << 10
 """The same for a server, where asking takes longer."""
 SMALL, MANY = 32 << 10, 48
 """Up to this size of samples, and from so many of them on, it pays to look at many at once."""
+FEW = 4
+"""From so many on it pays to look at samples together that lie apart."""
+MAX_APART = 64 << 20
+"""Up to so many bytes of them."""
 MAX_HELD = 64 << 20
 """Bytes of memory for what is known of the shards that are read."""
 MAX_MEMORY = 4 << 20
@@ -80,10 +86,13 @@ class Samples:
         index = self._index(shard)
         found: dict[int, Sample | None] = {}
         report = Report(strict=self._report.strict)
+        grouping = Grouping(self._keys, True, None, reraise_exception, report)
         try:
             with self._open.lease(shard) as opened:
+                if samples := self._apart(opened, index, numbers):
+                    return samples
                 for first, last in _runs(index.samples.starts, numbers, NEAR_GAP if opened.is_near else FAR_GAP):
-                    samples = self._run(opened, index, first, last, report)
+                    samples = self._run(opened, index, first, last, grouping)
                     if (first, last) == (numbers[0], numbers[-1]) and len(samples) == len(numbers):
                         return samples  # one run, without gaps: the commonest case
                     found.update(zip(range(first, last + 1), samples, strict=True))
@@ -93,6 +102,18 @@ class Samples:
             with self._lock:
                 self._report.add({**report.counts, "reasons": report.reasons})
         return [found[number] for number in numbers]
+
+    @cached_property
+    def at_hand(self) -> bool:
+        """Whether it costs nothing to read single samples: large ones, in files that the system keeps in memory."""
+        samples = int(self._catalogue.counts.sum())
+        is_large = bool(samples) and int(self._catalogue.sizes.sum()) >= SMALL * samples
+        return is_large and all(local_path(url) is not None for url in self._catalogue.urls)
+
+    def expect_all(self) -> None:
+        """Tell the system that all the files will be read: it can begin, one after the other."""
+        for url in self._catalogue.urls:
+            expect_reads(url)
 
     def _index(self, shard: int) -> Places:
         """Where the shard's samples are; held for many shards, since the windows of an epoch come back to all."""
@@ -114,7 +135,7 @@ class Samples:
         """Close the shards that are open."""
         self._open.close()
 
-    def _run(self, opened: _Opened, index: Places, first: int, last: int, report: Report) -> list[Sample | None]:
+    def _run(self, opened: _Opened, index: Places, first: int, last: int, grouping: Grouping) -> list[Sample | None]:
         """All samples from one number to another, which lie together."""
         starts, count = index.samples.starts, last + 1 - first
         start, stop = int(starts[first]), int(starts[last + 1])
@@ -136,8 +157,8 @@ class Samples:
             members = self._around(stream, index, start, stop)
         if members is None:
             size, url = stop - start, opened.url
+            report = grouping.report
             members = read_piece(stream, start, size, small=small, plain=self._plain, url=url, report=report)
-        grouping = Grouping(self._keys, True, None, reraise_exception, report)
         if as_they_are:
             samples: list[Sample | None] = list(grouping.samples([members], opened.places))
         else:
@@ -150,6 +171,19 @@ class Samples:
                 hint=f"make the index anew: wds.index({opened.url!r}, force=True)",
             )
         return samples
+
+    def _apart(self, opened: _Opened, index: Places, numbers: Sequence[int]) -> list[Sample | None] | None:
+        """Samples that lie far from each other in a file, if they can be looked at together."""
+        starts, count = index.samples.starts, len(numbers)
+        if count < FEW or not opened.is_near or self._select is not None or self._rename is not None:
+            return None
+        begins, ends = (starts[places].tolist() for places in (numbers, [number + 1 for number in numbers]))
+        wanted = sum(ends) - sum(begins)
+        if wanted > MAX_APART or ends[-1] - begins[0] - wanted < NEAR_GAP * (count - 1):
+            return None
+        opened.check(index)
+        pieces = [opened.reader.read(begin, end) for begin, end in zip(begins, ends, strict=True)]
+        return index.samples.in_pieces(pieces, list(numbers), opened.places)
 
     def _memory(self, size: int) -> bytearray | None:
         """What a thread receives parts in, as long as they are of the usual size."""

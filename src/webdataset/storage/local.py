@@ -39,6 +39,12 @@ def open_local(url: str, mode: str = "rb", *, buffering: int = -1) -> BinaryIO:
         raise _translated(exn, path, url) from exn
 
 
+def expect_reads(url: str) -> None:
+    """Let the system read a whole file into its memory, in the background, if it can; what is wrong is seen later."""
+    with contextlib.suppress(StorageError, OSError, AttributeError), open_local(url, buffering=0) as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
+
+
 class ReadFile(io.BufferedReader):
     """A file, by its path or descriptor, that counts what was read of it as all streams do."""
 

@@ -16,8 +16,11 @@
 from __future__ import annotations
 
 import sys
+from array import array
+from bisect import bisect_left
 from functools import cached_property
 from itertools import repeat
+from operator import getitem
 from typing import TYPE_CHECKING, Any
 
 from .cursor import Cursor, Readable
@@ -61,16 +64,28 @@ class IndexedSamples:
         import numpy as np
 
         numbers = np.arange(first, last + 1)
+        begins = self.starts[numbers].astype(np.int64) - int(self.starts[first])
+        return self._taken(_Piece(piece, begins), numbers, places)
+
+    def in_pieces(self, pieces: list[bytes], numbers: list[int], places: dict[str, Any]) -> list[Any] | None:
+        """The same of samples that lie apart, each of which is a piece."""
+        import numpy as np
+
+        return self._taken(_Pieces(pieces), np.array(numbers), places)
+
+    def _taken(self, source: _Piece | _Pieces, numbers: Any, places: dict[str, Any]) -> list[Any] | None:
+        import numpy as np
+
         if self._kinds is None:
-            return self._alike(piece, self._layouts[0], numbers, places)
-        kinds = self._kinds[first : last + 1]
+            return self._alike(source, self._layouts[0], numbers, np.arange(len(numbers)), places)
+        kinds = self._kinds[numbers]
         found: list[Any] = [None] * len(numbers)
         distinct = np.unique(kinds).tolist()
         if len(distinct) > MAX_LAYOUTS:
             return None
         for kind in distinct:
             here = np.flatnonzero(kinds == kind)
-            samples = self._alike(piece, self._layouts[kind], numbers[here], places, first)
+            samples = self._alike(source, self._layouts[kind], numbers[here], here, places)
             if samples is None:
                 return None
             for place, sample in zip(here.tolist(), samples, strict=True):
@@ -81,12 +96,13 @@ class IndexedSamples:
         """Where the data of big members between two places of the shard begin and end; None if that is not known."""
         if self._big is None:
             return None
-        first, last = self._big[0].searchsorted((start, stop)).tolist()
-        begins, ends = (column[first:last].tolist() for column in self._big)
-        return list(zip(begins, ends, strict=True))
+        begins, ends = self._big
+        first = bisect_left(begins, start)
+        last = bisect_left(begins, stop, first)
+        return list(zip(begins[first:last], ends[first:last], strict=True))
 
     @cached_property
-    def _big(self) -> tuple[Any, Any] | None:
+    def _big(self) -> tuple[array[int], array[int]] | None:
         import numpy as np
 
         if not all(layout.is_whole for layout in self._layouts):
@@ -102,7 +118,7 @@ class IndexedSamples:
         before = np.concatenate(([0], ends))[self._members(np.arange(len(self.starts) - 1), 1)[:, 0]]
         data = self.starts[samples].astype(np.int64) + ends - padded - before[samples]
         big = np.flatnonzero(sizes >= BIG)
-        return data[big], data[big] + sizes[big]
+        return array("q", data[big].tobytes()), array("q", (data[big] + sizes[big]).tobytes())
 
     def _members(self, numbers: Any, width: int) -> Any:
         """The numbers of the first members of these samples, in rows."""
@@ -112,9 +128,9 @@ class IndexedSamples:
         return firsts[:, None] + np.arange(width)
 
     def _alike(
-        self, piece: bytes, layout: _Layout, numbers: Any, places: dict[str, Any], first: int | None = None
+        self, source: _Piece | _Pieces, layout: _Layout, numbers: Any, here: Any, places: dict[str, Any]
     ) -> list[dict[str, Any]] | None:
-        """Samples that are built in the same way."""
+        """Samples that are built in the same way, and which of the source's they are."""
         import numpy as np
 
         if not layout.is_simple:
@@ -124,19 +140,62 @@ class IndexedSamples:
             return None
         padded = (sizes + (BLOCK - 1)) & -BLOCK
         ends = np.cumsum(padded + layout.headers, axis=1)
-        begin = self.starts[numbers].astype(np.int64)
-        if not (ends[:, -1] == self.starts[numbers + 1].astype(np.int64) - begin).all():
+        whole = self.starts[numbers + 1].astype(np.int64) - self.starts[numbers].astype(np.int64)
+        if not (ends[:, -1] == whole).all():
             return None  # something that is no sample stands between the samples
-        begin -= int(self.starts[numbers[0] if first is None else first])
-        data = begin[:, None] + ends - padded
-        if data[-1, -1] + padded[-1, -1] > len(piece):
+        taken = source.taken(layout, here, ends - padded, sizes)
+        if taken is None:
+            return None
+        names, contents = taken
+        keys = _keys(names, layout.ending)
+        return None if keys is None else _samples(layout.fields, keys, contents, places)
+
+
+class _Piece:
+    """Samples that lie one after the other, and where each begins."""
+
+    def __init__(self, piece: bytes, begins: Any) -> None:
+        self._piece = piece
+        self._begins = begins
+
+    def taken(self, layout: _Layout, here: Any, data: Any, sizes: Any) -> tuple[str, list[bytes]] | None:
+        """The names of the first members, and all contents; `data` are the places of these from each one's begin."""
+        import numpy as np
+
+        piece = self._piece
+        data = data + self._begins[here][:, None]
+        if data[-1, -1] + sizes[-1, -1] > len(piece):
             return None
         names = _checked_names(np, piece, layout, data, sizes)
-        keys = None if names is None else _keys(names, layout.ending)
-        if keys is None:
+        if names is None:
             return None
-        contents = map(piece.__getitem__, map(slice, data.ravel().tolist(), (data + sizes).ravel().tolist()))
-        return _samples(layout.fields, keys, list(contents), places)
+        slices = map(slice, data.ravel().tolist(), (data + sizes).ravel().tolist())
+        return names, list(map(piece.__getitem__, slices))
+
+
+class _Pieces:
+    """Samples that lie apart."""
+
+    def __init__(self, pieces: list[bytes]) -> None:
+        self._pieces = pieces
+
+    def taken(self, layout: _Layout, here: Any, data: Any, sizes: Any) -> tuple[str, list[bytes]] | None:
+        """The same as of samples that lie together."""
+        import numpy as np
+
+        pieces = [self._pieces[number] for number in here.tolist()]
+        lengths = [len(piece) for piece in pieces]
+        if not (data[:, -1] + sizes[:, -1] <= lengths).all():
+            return None
+        members = [piece for piece in pieces for _ in layout.fields]
+        begins = data - layout.headers
+        heads = b"".join(map(getitem, members, map(slice, begins.ravel().tolist(), data.ravel().tolist())))
+        ends = np.cumsum(np.broadcast_to(layout.headers, data.shape)).reshape(data.shape)
+        names = _checked_names(np, heads, layout, ends, sizes)
+        if names is None:
+            return None
+        slices = map(slice, data.ravel().tolist(), (data + sizes).ravel().tolist())
+        return names, list(map(getitem, members, slices))
 
 
 def members_around(
