@@ -8,7 +8,7 @@ import string
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from webdataset.storage.connections import _Response
@@ -54,9 +54,8 @@ def begun(kind: Any, data: bytes, method: str) -> dict[str, Any]:
     end=st.sampled_from(["\r\n", "\n"]),
     before=st.sampled_from(["", "HTTP/1.1 100 Continue\r\n\r\n"]),
 )
-@example("HTTP/1.1", 200, "OK", [("Content-Length", "5")], "GET", "\r\n", "")
 def test_an_answer_means_what_it_means_to_http_client(
-    version: str, status: int, reason: str, fields: list[tuple[str, str]], method: str, end: str, before: str
+    *, version: str, status: int, reason: str, fields: list[tuple[str, str]], method: str, end: str, before: str
 ) -> None:
     lines = [f"{version} {status} {reason}", *(f"{name}: {value}" for name, value in fields), "", "body"]
     data = (before + end.join(lines)).encode("iso-8859-1")
