@@ -155,8 +155,7 @@ class Settings:
     @property
     def proxies(self) -> tuple[str | None, ...]:
         """What names proxies is read by urllib; here to notice that it changed."""
-        names = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
-        return tuple(os.environ.get(name) for name in (*names, *map(str.upper, names), "REQUEST_METHOD"))
+        return tuple(map(os.environ.get, _PROXIES))
 
     @property
     def ca_bundle(self) -> str | None:
@@ -251,6 +250,9 @@ class Settings:
 
 
 settings = Settings()
+
+_NAMES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+_PROXIES = (*_NAMES, *map(str.upper, _NAMES), "REQUEST_METHOD")
 
 
 def _flag(name: str, *, default: bool = False) -> bool:

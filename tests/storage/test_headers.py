@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webdataset.storage.connections import _Response
-from webdataset.storage.headers import read_head
+from webdataset.storage.connections import Response
+from webdataset.storage.headers import read_head, request_head
 
 NAMES = st.text(string.ascii_letters + string.digits + "-_", min_size=1, max_size=12)
 VALUES = st.text(string.ascii_letters + string.digits + ' ,;:/="-\u00e9', max_size=20).map(str.strip)
@@ -59,7 +59,7 @@ def test_an_answer_means_what_it_means_to_http_client(
 ) -> None:
     lines = [f"{version} {status} {reason}", *(f"{name}: {value}" for name, value in fields), "", "body"]
     data = (before + end.join(lines)).encode("iso-8859-1")
-    assert begun(_Response, data, method) == begun(http.client.HTTPResponse, data, method)
+    assert begun(Response, data, method) == begun(http.client.HTTPResponse, data, method)
     *_, headers = read_head(io.BytesIO(data))
     for name, value in fields:
         assert headers.get(name.upper()) == value
@@ -102,3 +102,33 @@ def test_a_head_that_was_cut_is_no_answer(cut: int) -> None:
 def test_what_is_not_http_is_said_to_be_none(head: bytes) -> None:
     with pytest.raises(http.client.HTTPException):
         read_head(io.BytesIO(head))
+
+
+# -- requests ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("bad", ["a\r\nX: 1", "a\nX: 1", "a\rX", "a\0"])
+def test_no_value_can_begin_another_field(bad: str) -> None:
+    good: dict[str, Any] = {"method": "GET", "target": "/a", "host": "host", "headers": {"A": "b"}, "body": None}
+    request_head(**good)
+    for wrong in ({"target": f"/{bad}"}, {"host": bad}, {"headers": {"A": bad}}, {"headers": {bad: "A"}}):
+        with pytest.raises(ValueError, match="control character"):
+            request_head(**good | wrong)
+    with pytest.raises(ValueError, match="control character"):
+        request_head(**good | {"target": "/a HTTP/1.1"})
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "body", "sent"),
+    [
+        ("GET", {}, None, ["Host: host"]),
+        ("PUT", {}, None, ["Host: host", "Content-Length: 0"]),
+        ("PUT", {}, b"abc", ["Host: host", "Content-Length: 3"]),
+        ("GET", {}, b"abc", ["Host: host", "Content-Length: 3"]),
+        ("PUT", {"content-length": "9"}, iter([b""]), ["Host: host", "content-length: 9"]),
+        ("GET", {"host": "other", "A": "é"}, None, ["host: other", "A: é"]),
+    ],
+)
+def test_what_every_request_needs_is_added(method: str, headers: dict[str, str], body: Any, sent: list[str]) -> None:
+    head = request_head(method, "/a?b", "host", headers, body)
+    assert head.decode("iso-8859-1").split("\r\n") == [f"{method} /a?b HTTP/1.1", *sent, "", ""]

@@ -21,8 +21,6 @@ from .order import Window, samples_of
 from .reading import Samples
 from .share import Share
 
-TOGETHER = 512
-"""Samples of a shard that are read at the same time, where order does not matter."""
 FEW = 64
 """Samples that are read at the same time just before they are given."""
 STRETCH = 2048
@@ -154,7 +152,7 @@ class Feed:
                 self._samples[part].expect_all()
                 due.append(self._by_steps(whole))
             else:
-                yield from _by_shards(whole)
+                yield from _by_shards(whole, self._samples[part].together)
         yield from (wanted for _, wanted in heapq.merge(*due, key=itemgetter(0)))
 
     def _by_steps(self, wanted: Wanted) -> Iterator[tuple[Any, Wanted]]:
@@ -241,13 +239,13 @@ def _stretches(windows: Iterator[Window], length: int) -> Iterator[list[Window]]
         yield together
 
 
-def _by_shards(wanted: Wanted) -> Iterator[Wanted]:
-    """The same samples shard by shard: reading is as sequential as it gets."""
+def _by_shards(wanted: Wanted, together: int) -> Iterator[Wanted]:
+    """The same samples shard by shard, so many at a time: reading is as sequential as it gets."""
     import numpy as np
 
     order = np.lexsort((wanted.numbers, wanted.shards))
     for here in np.split(order, np.flatnonzero(np.diff(wanted.shards[order])) + 1):
-        for few in np.split(here, range(TOGETHER, len(here), TOGETHER)):
+        for few in np.split(here, range(together, len(here), together)):
             yield wanted.some(few)
 
 

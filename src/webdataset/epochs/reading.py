@@ -37,6 +37,8 @@ MAX_HELD = 64 << 20
 """Bytes of memory for what is known of the shards that are read."""
 MAX_MEMORY = 4 << 20
 """Bytes that a thread keeps for what it receives."""
+MOST_TOGETHER = 512
+"""Samples that are read at the same time, where order does not matter."""
 
 
 class Places(NamedTuple):
@@ -106,9 +108,16 @@ class Samples:
     @cached_property
     def at_hand(self) -> bool:
         """Whether it costs nothing to read single samples: large ones, in files that the system keeps in memory."""
-        samples = int(self._catalogue.counts.sum())
-        is_large = bool(samples) and int(self._catalogue.sizes.sum()) >= SMALL * samples
-        return is_large and all(local_path(url) is not None for url in self._catalogue.urls)
+        return self._mean_bytes >= SMALL and all(local_path(url) is not None for url in self._catalogue.urls)
+
+    @cached_property
+    def together(self) -> int:
+        """How many samples of a shard are best read at the same time, where order does not matter."""
+        return max(1, min(MOST_TOGETHER, MAX_MEMORY // self._mean_bytes))
+
+    @property
+    def _mean_bytes(self) -> int:
+        return int(self._catalogue.sizes.sum()) // max(1, int(self._catalogue.counts.sum())) + 1
 
     def expect_all(self) -> None:
         """Tell the system that all the files will be read: it can begin, one after the other."""

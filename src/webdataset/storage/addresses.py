@@ -20,8 +20,9 @@ _UNSENDABLE = re.compile(r"[^\x21-\x7e]")
 _CONTROL = re.compile(r"[\x00-\x20\x7f]")
 
 
+@functools.lru_cache(maxsize=256)
 def parts_of(url: str, shown: str) -> SplitResult:
-    """The parts of a url that may be asked for; others are errors."""
+    """The parts of a url that may be asked for; others are errors. Those of many parts of an object are the same."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -46,9 +47,22 @@ def redirected(source: SplitResult, location: str, shown: str) -> SplitResult:
     return target
 
 
+@functools.lru_cache(maxsize=256)
 def place_of(parts: SplitResult) -> tuple[str, str, int]:
     """What credentials are for: scheme, host and port."""
     return parts.scheme, parts.hostname or "", port_of(parts)
+
+
+@functools.lru_cache(maxsize=256)
+def host_of(parts: SplitResult) -> str:
+    """What the header field `Host` says: the port only if it is not the usual one.
+
+    >>> host_of(urlsplit("http://me@Host:80/a")), host_of(urlsplit("https://[::1]:8443/a"))
+    ('host', '[::1]:8443')
+    """
+    scheme, host, port = place_of(parts)
+    host = f"[{host}]" if ":" in host else host if host.isascii() else host.encode("idna").decode()
+    return host if port == (443 if scheme == "https" else 80) else f"{host}:{port}"
 
 
 def port_of(parts: SplitResult) -> int:
@@ -65,6 +79,7 @@ def address_of(parts: SplitResult) -> str:
     return f"{parts.scheme}://{netloc_of(parts)}{target_of(parts)}"
 
 
+@functools.lru_cache(maxsize=256)
 def target_of(parts: SplitResult) -> str:
     """Path and query as they are sent.
 

@@ -21,7 +21,7 @@ from webdataset.errors import StorageError
 from webdataset.settings import settings
 
 from . import addresses
-from .connections import connection_to, shut
+from .connections import Connection, Response, connection_to, shut
 from .pool import POOL
 
 USER_AGENT = "webdataset/2"
@@ -43,8 +43,8 @@ _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 class Reply:
     """An answer of a server, its body still to be read."""
 
-    response: http.client.HTTPResponse
-    connection: http.client.HTTPConnection
+    response: Response
+    connection: Connection
     socket: socket.socket
     url: str
     server: Any = None
@@ -225,7 +225,7 @@ class Connector:
         if proxy is not None and parts.scheme == "http":
             target = f"http://{addresses.netloc_of(parts)}{target}"
             headers = headers | addresses.proxy_headers(proxy)
-        message = (method, target, body, headers)
+        message = (method, target, addresses.host_of(parts), headers, body)
         checked = redirected and settings.secure
         if reuse and not checked and (kept := POOL.take(server)) is not None:
             # the server may have closed it a moment ago, which says nothing about the next one
@@ -238,14 +238,13 @@ class Connector:
                 addresses.check_public(connection, parts, proxy is not None, self.url)
         return self._ask(connection, server, message)
 
-    def _ask(self, connection: http.client.HTTPConnection, server: Any, message: tuple[Any, ...]) -> Reply:
+    def _ask(self, connection: Connection, server: Any, message: tuple[Any, ...]) -> Reply:
         with _closed_on_error(connection, self.url):
             raw: socket.socket = connection.sock
             self._watch(raw)
             raw.settimeout(self.read_timeout)
             start = time.monotonic()
-            connection.request(*message)
-            response = connection.getresponse()
+            response = connection.ask(*message)
             return Reply(response, connection, raw, self.url, server, time.monotonic() - start)
 
     def _watch(self, sock: socket.socket) -> None:
@@ -294,7 +293,7 @@ def _without_credentials(headers: dict[str, str]) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _closed_on_error(connection: http.client.HTTPConnection, url: str) -> Any:
+def _closed_on_error(connection: Connection, url: str) -> Any:
     try:
         yield
     except (UnicodeError, http.client.InvalidURL):

@@ -7,7 +7,7 @@ import functools
 import http.client
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 from urllib.parse import SplitResult
 
@@ -15,7 +15,7 @@ from webdataset.errors import StorageError
 from webdataset.settings import settings
 
 from . import addresses
-from .headers import read_head
+from .headers import read_head, request_head
 
 BODILESS = (204, 304)
 Watch = Callable[[socket.socket], None]
@@ -27,12 +27,12 @@ class ProxyDownError(OSError):
 
 def connection_to(
     parts: SplitResult, proxy: SplitResult | None, timeout: float, cafile: str | None, watch: Watch
-) -> http.client.HTTPConnection:
+) -> Connection:
     """A connection to the server of an address, not yet open; `watch(socket)` is called before anything is awaited."""
     host, port = parts.hostname or "", addresses.port_of(parts)
     via, via_port = (proxy.hostname or "", proxy.port or 8080) if proxy is not None else (host, port)
     if parts.scheme == "http":
-        return _Connection(via, via_port, timeout, watch, is_proxy=proxy is not None)
+        return Connection(via, via_port, timeout, watch, is_proxy=proxy is not None)
     tls = _tls_for(cafile)
     connection = _TlsConnection(via, via_port, timeout, watch, is_proxy=proxy is not None, name=host, tls=tls)
     if proxy is not None:
@@ -47,7 +47,7 @@ def shut(sock: socket.socket) -> None:
         socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
 
-class _Response(http.client.HTTPResponse):
+class Response(http.client.HTTPResponse):
     """An answer whose header is whole: http.client takes one that was cut, without its length, for a good one."""
 
     headers: Any
@@ -76,10 +76,10 @@ def _count(text: str | None) -> int | None:
     return int(text) if text is not None and text.isdecimal() else None
 
 
-class _Connection(http.client.HTTPConnection):
+class Connection(http.client.HTTPConnection):
     """A connection that tells of its socket before it waits for anything."""
 
-    response_class = _Response
+    response_class = Response
 
     def __init__(self, host: str, port: int, timeout: float, watch: Watch, *, is_proxy: bool) -> None:
         super().__init__(host, port, timeout=timeout)
@@ -87,8 +87,23 @@ class _Connection(http.client.HTTPConnection):
         # where http.client gets its socket
         self._create_connection = functools.partial(_dialled_proxy if is_proxy else _dialled, watch)
 
+    def ask(
+        self, method: str, target: str, host: str, headers: Mapping[str, str], body: bytes | Iterable[bytes] | None
+    ) -> Response:
+        """Send a request and read the head of the answer; the answer before it was read to its end."""
+        self.sock.sendall(request_head(method, target, host, headers, body))
+        for piece in () if body is None else (body,) if isinstance(body, bytes) else body:
+            self.sock.sendall(piece)
+        response = Response(self.sock, method=method)
+        try:
+            response.begin()
+        except BaseException:
+            response.close()
+            raise
+        return response
 
-class _TlsConnection(_Connection):
+
+class _TlsConnection(Connection):
     default_port = 443
 
     def __init__(

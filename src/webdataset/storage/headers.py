@@ -1,5 +1,7 @@
-"""The head of a server's answer, read much faster than http.client does it, which counts where many parts are read.
+"""The heads of requests and answers, written and read much faster than by http.client: that counts for many parts.
 
+>>> request_head("GET", "/a.tar", "host", {"Range": "bytes=0-9"}, None)
+b'GET /a.tar HTTP/1.1\\r\\nHost: host\\r\\nRange: bytes=0-9\\r\\n\\r\\n'
 >>> import io
 >>> status, reason, is_old, headers = read_head(io.BytesIO(b"HTTP/1.1 206 Some\\r\\nETag: x\\r\\n\\r\\n..."))
 >>> status, reason, is_old, headers.get("etag")
@@ -10,16 +12,36 @@ from __future__ import annotations
 
 import http.client
 import re
-from collections.abc import ItemsView
+from collections.abc import ItemsView, Mapping
 from typing import Any, Protocol
 
 MAX_LINE = 65536
 MAX_LINES = 100
+WITH_BODY = ("POST", "PUT", "PATCH")
+"""They say how long their body is even if there is none."""
 
 _STATUS = re.compile(r"HTTP/(0\.9|1\.\d) +([1-9]\d\d)(?:[ \t]+(.*))?\r?\n")
 _FIELD = re.compile(r"(?m)^([^:\s]+):[ \t]*(.*)\n")
 _FOLDED = re.compile(rb"\s*\n[ \t]+")
 _CONTINUE = "100"
+
+
+def request_head(method: str, target: str, host: str, headers: Mapping[str, str], body: Any) -> bytes:
+    """What is sent before the body, bytes or None. Nothing in it can begin another field, or another request.
+
+    If the body is anything else, the headers say how long it is.
+    """
+    known = {name.lower() for name in headers}
+    lines = [f"{method} {target} HTTP/1.1"]
+    if "host" not in known:
+        lines.append(f"Host: {host}")
+    if "content-length" not in known and (body or method in WITH_BODY):
+        lines.append(f"Content-Length: {len(body or b'')}")
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    text = "\r\n".join([*lines, "", ""])
+    if text.count("\n") != len(lines) + 1 or text.count("\r") != len(lines) + 1 or "\0" in text or " " in target:
+        raise ValueError("a header field or an address has a control character")
+    return text.encode("iso-8859-1")
 
 
 class Lines(Protocol):

@@ -258,7 +258,8 @@ class _Remote:
         length = None if self._version is None else self._version.length
         if length is not None and stop > length:
             raise StorageError(f"the object has {length} bytes, {stop} were expected", url=self._url)
-        part = self._object.part(start, stop, self._version)
+        with self._report.in_force():
+            part = self._object.part(start, stop, self._version)
         part.report = None  # counted here, by one thread at a time
         with self._changing:
             if self._closed:
