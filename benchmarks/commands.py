@@ -93,7 +93,7 @@ def start_up() -> sections.Row:
 def beside_tar(folder: str, shards: list[str]) -> list[sections.Row]:
     """The same jobs, by GNU tar."""
     rows = []
-    photographs = make_shards(folder, len(shards) * 500, size=90_000, name="photo")
+    photographs = make_shards(folder, len(shards) * 2500, size=90_000, name="photo")
     for name, parts in (("small samples", shards), ("of 90 KB", photographs)):
         whole = f"{folder}/all.tar"
         script = f"cp {parts[0]} {whole} && tar -Af {whole} {' '.join(parts[1:])}"

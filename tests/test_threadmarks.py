@@ -126,6 +126,51 @@ def test_batches_of_the_loader_go_on(urls: list[str], options: dict[str, Any], t
     check_resumes(make)
 
 
+ROUNDS = {
+    "cut": lambda loader: loader.with_epoch(7),
+    "longer than a pass": lambda loader: loader.with_epoch(sum(SIZES) + 4),
+    "exactly a pass": lambda loader: loader.with_epoch(sum(SIZES)),
+    "two passes": lambda loader: loader.repeat(2),
+    "two passes at most": lambda loader: loader.repeat(2, nbatches=sum(SIZES) + 2),
+}
+
+
+@pytest.mark.parametrize("name", ROUNDS)
+@pytest.mark.parametrize("options", [{"workers": "thread"}, {"workers": "thread", "num_workers": 2}, {}])
+def test_a_loader_that_cuts_and_repeats_goes_on(urls: list[str], name: str, options: dict[str, Any]) -> None:
+    def make() -> Any:
+        return ROUNDS[name](wds.WebLoader(streamed(urls).map(key), batch_size=None, **options))
+
+    check_resumes(make, every=1 if options else 3)
+
+
+@pytest.mark.parametrize("name", ["cut", "longer than a pass", "two passes"])
+def test_a_loader_with_processes_that_cuts_and_repeats_goes_on(urls: list[str], name: str) -> None:
+    def make() -> Any:
+        return ROUNDS[name](wds.WebLoader(streamed(urls).map(key), batch_size=None, num_workers=2))
+
+    check_resumes(make, every=9)
+
+
+def test_a_state_of_other_rounds_is_refused(urls: list[str]) -> None:
+    def loader() -> Any:
+        return wds.WebLoader(streamed(urls).map(key), batch_size=None, workers="thread")
+
+    state = loader().with_epoch(7).state_dict()
+    with pytest.raises(wds.StateError, match=r"saved with with_epoch\(7\), and this is a dataset with its own epochs"):
+        loader().load_state_dict(state)
+    with pytest.raises(wds.StateError, match=r"with its own epochs, and this is a dataset with repeat\(2\)"):
+        loader().repeat(2).load_state_dict(loader().state_dict())
+    with pytest.raises(wds.StateError, match="the state is damaged"):
+        loader().with_epoch(7).load_state_dict({**state, "round": {"passes": None, "items": 7}})
+
+
+def test_a_round_that_was_left_is_begun_anew(urls: list[str]) -> None:
+    loader = wds.WebLoader(streamed(urls).map(key), batch_size=None, workers="thread").with_epoch(9)
+    next(iter(loader))
+    assert len(list(loader)) == 9
+
+
 def test_a_collation_of_the_users_own_goes_on(urls: list[str]) -> None:
     def make() -> Any:
         dataset = streamed(urls).map(key).listed(3)
@@ -218,5 +263,3 @@ def test_a_state_of_another_loader_is_refused(urls: list[str], other: dict[str, 
         wds.WebLoader(streamed(urls), **options).load_state_dict(loader.state_dict())
     with pytest.raises(wds.StateError, match="a loader with threads, not of a loader with worker processes"):
         wds.WebLoader(streamed(urls), batch_size=None, num_workers=2).load_state_dict(loader.state_dict())
-    with pytest.raises(wds.StateError, match="with_epoch"):
-        loader.with_epoch(3).state_dict()

@@ -15,8 +15,13 @@ from .reports import Report
 from .threadloader import ThreadLoader
 
 if TYPE_CHECKING:
+    from .rounds import StreamRounds
     from .steps import Taken
     from .workermarks import ThreadMarks, WorkerMarks
+
+
+ONE_PASS = (1, 0)
+"""The limits of a loader that neither repeats nor cuts what it reads."""
 
 
 class WebLoader(LoaderFace, DataPipeline, FluidInterface):
@@ -34,6 +39,7 @@ class WebLoader(LoaderFace, DataPipeline, FluidInterface):
     """Where a loader of an exact dataset is."""
     _marks: WorkerMarks | ThreadMarks | None = None
     """Where the workers of a loader of a streamed dataset are."""
+    _rounds: StreamRounds | None = None
 
     def __init__(self, dataset: Any, *args: Any, workers: str = "process", **kw: Any) -> None:
         if workers not in ("process", "thread"):
@@ -73,6 +79,11 @@ class WebLoader(LoaderFace, DataPipeline, FluidInterface):
 
         return ThreadMarks(loader)
 
+    def __iter__(self) -> Iterator[Any]:
+        if self._marks is None or self.limits() == ONE_PASS:
+            return super().__iter__()
+        return self._stream_rounds().items(self.limits(), self.iterator1, self._marks.forget)
+
     def iterator1(self) -> Iterator[Any]:
         progress = self._taken or self._marks
         if progress is not None:
@@ -92,8 +103,7 @@ class WebLoader(LoaderFace, DataPipeline, FluidInterface):
         """Where the loader is, after the latest batch that it gave: small, and fit for JSON."""
         if self._shown is not None:
             return self._shown
-        progress = self._taken or self._marks
-        if progress is None:
+        if self._taken is None and self._marks is None:
             raise StateError(
                 "the state of this loader cannot be saved",
                 hint='WebLoader(dataset.batched(n), batch_size=None), workers="thread", or exact=True make it possible',
@@ -101,19 +111,33 @@ class WebLoader(LoaderFace, DataPipeline, FluidInterface):
         from .steps import check_can_be_saved
 
         check_can_be_saved(self.pipeline[2:])
-        return progress.state_dict(self.limits())
+        limits = self.limits()
+        if self._taken is not None:
+            return self._taken.state_dict(limits)
+        assert self._marks is not None
+        state = self._marks.state_dict()
+        return state if limits == ONE_PASS else {**state, "round": self._stream_rounds().state(limits)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next pass go on where the state was saved."""
         self._shown = None
-        progress = self._taken or self._marks
-        if progress is None:
-            raise StateError("a state cannot be loaded into this loader", hint="it cannot save one either")
-        progress.load_state_dict(state, self.limits())
-        if self._marks is not None:
+        if self._taken is not None:
+            self._taken.load_state_dict(state, self.limits())
+        elif self._marks is not None:
             from .workermarks import end_workers
 
+            self._stream_rounds().load(state, self.limits(), self._marks.load_state_dict)
             end_workers(self.pipeline[0])
+        else:
+            raise StateError("a state cannot be loaded into this loader", hint="it cannot save one either")
+
+    def _stream_rounds(self) -> StreamRounds:
+        """How its epochs are repeated or cut, where they are those of streamed data."""
+        if self._rounds is None:
+            from .rounds import StreamRounds
+
+            self._rounds = StreamRounds()
+        return self._rounds
 
     def items_in_passes(self, count: int) -> int:
         return super().items_in_passes(count) if self._taken is None else self._taken.length(self.pipeline[2:], count)

@@ -1,7 +1,8 @@
-"""Rounds: the epochs of an exact dataset one after the other, cut as `with_epoch` and `repeat` say.
+"""Rounds: epochs one after the other, cut as `with_epoch` and `repeat` say, so that each round can be taken up again.
 
-`with_epoch(n)` cuts the endless sequence of epochs into rounds of n items, each of which begins where the one before
-ended: so every sample still comes once before any comes twice. `repeat(n)` makes a round of n epochs.
+Of an exact dataset, `with_epoch(n)` cuts the endless sequence of epochs into rounds of n items, each of which begins
+where the one before ended: so every sample still comes once before any comes twice. `repeat(n)` makes a round of n
+epochs.
 """
 
 from __future__ import annotations
@@ -125,6 +126,58 @@ class Rounds:
         return 0 if not epoch else epoch * self._progress.program().length() // items
 
 
+class StreamRounds:
+    """The rounds of a loader of streamed data: each begins with a new pass."""
+
+    def __init__(self) -> None:
+        self._turn = self._given = 0
+        self._loaded = False
+
+    def items(self, limits: Limits, one_pass: Callable[[], Iterator[Any]], forget: Callable[[], None]) -> Iterator[Any]:
+        """The items of the next round, or of the rest of the one that was taken up.
+
+        `one_pass` begins a pass, or goes on with the one that was taken up; `forget` says that the pass is over.
+        """
+        loaded, self._loaded = self._loaded, False
+        turn, given = (self._turn, self._given) if loaded else (0, 0)
+        passes, most = limits.passes or sys.maxsize, limits.items or sys.maxsize
+        while turn < passes and given < most:
+            before = given
+            items = one_pass()
+            try:
+                for item in items:
+                    given += 1
+                    if given == most:
+                        forget()
+                    self._turn, self._given = turn, given
+                    yield item
+                    if given == most:
+                        break
+            finally:
+                close(items)
+            if given == before and not loaded:
+                break  # nothing comes of a pass: it would go on for ever
+            loaded = False
+            turn += 1
+        self._turn = self._given = 0
+
+    def state(self, limits: Limits) -> dict[str, Any]:
+        """What a state says of the round."""
+        return {"passes": limits.passes, "items": limits.items, "turn": self._turn, "given": self._given}
+
+    def load(self, state: Any, limits: Limits, load_pass: Callable[[Any], None]) -> None:
+        """Make the next round go on where the state says, and with `load_pass` its pass; all of it or nothing."""
+        saved = state.get("round") if isinstance(state, dict) else None
+        saved = saved or {"passes": 1, "items": 0, "turn": 0, "given": 0}
+        try:
+            _check_same(saved, limits)
+            turn, given = int(saved["turn"]), int(saved["given"])
+        except (KeyError, TypeError, ValueError, AttributeError) as exn:
+            raise StateError(f"the state is damaged: {type(exn).__name__} at {exn}") from None
+        load_pass(state)
+        self._turn, self._given, self._loaded = turn, given, True
+
+
 def saved_round(program: Program, place: Place, limits: Limits) -> dict[str, Any]:
     """What a state says of the round."""
     passes, items = limits
@@ -135,15 +188,10 @@ def saved_round(program: Program, place: Place, limits: Limits) -> dict[str, Any
 def taken_up(program: Program, place: Place, saved: dict[str, Any] | None, limits: Limits) -> Place:
     """A place with what a state says of its round; a StateError if rounds are others now."""
     saved = saved or {"number": 0, "given": 0, "turn": 0, "passes": 1, "items": 0, "each": 0}
-    passes, items = limits
+    items = limits.items
     each = _samples_of_an_item(program)
     same = each == saved["each"] or not items or not saved["items"]
-    if saved["passes"] != passes or (same and saved["items"] != items):
-        then, now = _said(saved["passes"], saved["items"]), _said(passes, items)
-        raise StateError(
-            f"the state does not fit: it was saved with {then}, and this is a dataset with {now}",
-            hint="give with_epoch() and repeat() as they were",
-        )
+    _check_same(saved if same else {**saved, "items": items}, limits)
     # items of another size: as many as it takes to hold the samples that were given over all ranks
     given = saved["given"] if same else min(-(-saved["given"] * saved["each"] // each), items)
     return place._replace(given=given, turn=saved["turn"], round=saved["number"])
@@ -152,6 +200,15 @@ def taken_up(program: Program, place: Place, saved: dict[str, Any] | None, limit
 def _samples_of_an_item(program: Program) -> int:
     """Samples over all ranks."""
     return program.batches.item * program.sources[0].shards.rank_and_world()[1]
+
+
+def _check_same(saved: dict[str, Any], limits: Limits) -> None:
+    if (saved["passes"], saved["items"]) != limits:
+        then, now = _said(saved["passes"], saved["items"]), _said(*limits)
+        raise StateError(
+            f"the state does not fit: it was saved with {then}, and this is a dataset with {now}",
+            hint="give with_epoch() and repeat() as they were",
+        )
 
 
 def _said(passes: int | None, items: int) -> str:

@@ -133,6 +133,10 @@ class ThreadLoader:
         under_way = self._reading is not None and not self._ended
         return self.dataset.next_mark(), self._reading.mark() if under_way and self._reading is not None else None
 
+    def forget(self) -> None:
+        """The pass that is under way is of no interest any more."""
+        self._going_on, self._ended = None, True
+
     def load_mark(self, mark: tuple[Any, Any]) -> None:
         """Make the next pass begin after the item that a mark was given with."""
         following, self._going_on = mark

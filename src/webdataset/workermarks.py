@@ -57,14 +57,16 @@ class ThreadMarks:
         """What the loader gives, as it is."""
         return iter(batches)
 
-    def state_dict(self, limits: tuple[int | None, int] = (1, 0)) -> dict[str, Any]:
+    def forget(self) -> None:
+        """The pass that is under way is over, and the next one is the next to be read."""
+        self.loader.forget()
+
+    def state_dict(self) -> dict[str, Any]:
         """The state after the latest item that was taken."""
-        _check_one_pass(limits)
         return threads_state(self._described(), self.loader.mark())
 
-    def load_state_dict(self, state: dict[str, Any], limits: tuple[int | None, int] = (1, 0)) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next pass go on where the state was saved."""
-        _check_one_pass(limits)
         self.loader.load_mark(threads_mark(self._described(), state))
 
     def _described(self) -> dict[str, Any]:
@@ -116,15 +118,18 @@ class WorkerMarks:
         self.dataset.resumed()
         self._marks, self._next = None, 0
 
-    def state_dict(self, limits: tuple[int | None, int] = (1, 0)) -> dict[str, Any]:
+    def forget(self) -> None:
+        """The pass that is under way is over, and the next one is the next to be read, by all workers."""
+        self.dataset.set_epoch(self.dataset.next_epoch())
+        self._marks, self._next = None, 0
+
+    def state_dict(self) -> dict[str, Any]:
         """The state after the latest item that was taken."""
-        _check_one_pass(limits)
         marks = self._first_marks() if self._marks is None else self._marks
         return loader_state([self.dataset.state_from_mark(mark) for mark in marks], self._next)
 
-    def load_state_dict(self, state: dict[str, Any], limits: tuple[int | None, int] = (1, 0)) -> None:
+    def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the workers that are started next go on where the state was saved."""
-        _check_one_pass(limits)
         states, self._next = loader_places(self.dataset, state, self.workers)
         self._marks = [each["mark"] for each in states]
         for worker, mark in enumerate(self._marks):
@@ -144,14 +149,6 @@ def end_workers(loader: Any) -> None:
     if kept is not None:
         kept._shutdown_workers()
         loader._iterator = None
-
-
-def _check_one_pass(limits: tuple[int | None, int]) -> None:
-    if limits != (1, 0):
-        raise StateError(
-            "the state cannot be saved: with_epoch() and repeat() of a loader cut and repeat what its workers give",
-            hint="call them on the dataset, where they count the items of each worker, or use exact=True",
-        )
 
 
 def _turned(pairs: Iterable[tuple[Any, Any]], first: int) -> Iterator[tuple[Any, Any]]:
