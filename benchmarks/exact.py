@@ -3,8 +3,8 @@
 Batches of 64 undecoded samples, streamed through a shuffle buffer (of 1000 samples, and of as many bytes as an exact
 epoch may hold) and as an exact epoch, in turns, each time in a fresh process; the best round of each counts. The data
 are read once and several times, under several names, so that they fit and do not fit into the memory that an exact
-epoch may hold. Also what the other promises come to: the time to restore a state at 90 % of an epoch, the memory of a plan over 100,000
-shards, and the quality of the shuffle.
+epoch may hold. Also what the other promises come to: the time to restore a state at 90 % of an epoch, the memory of a
+plan over 100,000 shards, and the quality of the shuffle.
 """
 
 from __future__ import annotations
