@@ -45,6 +45,8 @@ class IndexedSamples:
         self._limit = max_member_bytes
         # copies: an index that is mapped keeps its file open
         self._layouts = [_Layout(layout) for layout in index.layouts]
+        self.is_simple = all(layout.is_simple for layout in self._layouts)
+        """Whether all samples may be of the simplest kind."""
         self._sizes = index.member_sizes.copy()
         self._kinds = index.kinds.copy() if len(self._layouts) > 1 else None
         self._firsts = index.first_members.copy() if len(self._layouts) > 1 else None
