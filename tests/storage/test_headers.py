@@ -72,6 +72,14 @@ def test_a_field_that_comes_twice_has_both_values() -> None:
     assert headers.get_all("vary") == ["a, b"]
 
 
+def test_interim_answers_are_passed_over_but_not_without_end() -> None:
+    hints = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
+    status, _, _, headers = read_head(io.BytesIO(hints * 3 + b"HTTP/1.1 206 OK\r\nA: b\r\n\r\n"))
+    assert (status, dict(headers.items())) == (206, {"A": "b"})
+    with pytest.raises(http.client.HTTPException, match="interim"):
+        read_head(io.BytesIO(hints * 100))
+
+
 def test_a_long_value_may_go_on_in_the_next_line() -> None:
     *_, headers = read_head(io.BytesIO(b"HTTP/1.1 200 OK\r\na: 1\r\n  2\r\n\t3\r\nb: 4\r\n\r\n"))
     assert dict(headers.items()) == {"a": "1 2 3", "b": "4"}

@@ -17,13 +17,15 @@ from typing import Any, Protocol
 
 MAX_LINE = 65536
 MAX_LINES = 100
+MAX_INTERIM = 20
+"""Answers such as 100 Continue and 103 Early Hints, which come before the one that counts."""
 WITH_BODY = ("POST", "PUT", "PATCH")
 """They say how long their body is even if there is none."""
 
 _STATUS = re.compile(r"HTTP/(0\.9|1\.\d) +([1-9]\d\d)(?:[ \t]+(.*))?\r?\n")
 _FIELD = re.compile(r"(?m)^([^:\s]+):[ \t]*(.*)\n")
 _FOLDED = re.compile(rb"\s*\n[ \t]+")
-_CONTINUE = "100"
+_SWITCHING = "101"
 
 
 def request_head(method: str, target: str, host: str, headers: Mapping[str, str], body: Any) -> bytes:
@@ -76,13 +78,16 @@ class Headers:
 
 def read_head(stream: Lines) -> tuple[int, str, bool, Headers]:
     """The status, the reason, whether it is of HTTP before 1.1, and the header fields; the stream is at the body."""
-    found = None
-    while found is None or found[2] == _CONTINUE:
+    for _ in range(MAX_INTERIM):
         lines = _lines(stream)
         status = lines[0].decode("iso-8859-1")
         found = _STATUS.fullmatch(status)
         if found is None:
             raise http.client.BadStatusLine(status)
+        if found[2][0] != "1" or found[2] == _SWITCHING:
+            break
+    else:
+        raise http.client.HTTPException(f"more than {MAX_INTERIM} interim answers")
     text = b"".join(lines[1:])
     if b"\n " in text or b"\n\t" in text:  # an old way to write long values
         text = _FOLDED.sub(b" ", text)
