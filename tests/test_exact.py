@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import random
+import tarfile
 from collections import Counter
 from itertools import product
 from pathlib import Path
@@ -723,6 +725,21 @@ def test_large_samples_of_files_come_as_they_are_in_the_order_of_the_plan(photos
         assert all(sample == known[sample["__key__"]] for sample in found)
         assert found == list(one_by_one)
         assert dataset.stats()["bytes_read"] <= sum(map(os.path.getsize, photos))
+
+
+def test_large_samples_with_long_names_are_not_read_twice(tmp_path):
+    path = tmp_path / "a.tar"
+    names = [f"{'k' * 120 if i % 9 == 0 else ''}{i}.jpg" for i in range(200)]
+    with tarfile.open(path, "w", format=tarfile.GNU_FORMAT) as archive:
+        for name in names:
+            member = tarfile.TarInfo(name)
+            member.size = 40_000
+            archive.addfile(member, io.BytesIO(name.encode()[:1] * 40_000))
+    dataset = wds.WebDataset([str(path)], exact=True)
+    samples = list(dataset)
+    assert sorted(sample["__key__"] + ".jpg" for sample in samples) == sorted(names)
+    assert all(sample["jpg"] == sample["__key__"].encode()[:1] * 40_000 for sample in samples)
+    assert dataset.stats()["bytes_read"] <= path.stat().st_size
 
 
 def test_large_samples_of_files_are_not_held(photos):

@@ -91,7 +91,7 @@ class Samples:
         grouping = Grouping(self._keys, True, None, reraise_exception, report)
         try:
             with self._open.lease(shard) as opened:
-                if samples := self._apart(opened, index, numbers):
+                if samples := self._apart(opened, index, numbers, grouping):
                     return samples
                 for first, last in _runs(index.samples.starts, numbers, NEAR_GAP if opened.is_near else FAR_GAP):
                     samples = self._run(opened, index, first, last, grouping)
@@ -172,16 +172,12 @@ class Samples:
             samples: list[Sample | None] = list(grouping.samples([members], opened.places))
         else:
             samples = self._chosen(grouping, members, starts[first + 1 : last + 2], opened.places)
-        if len(samples) != count:
-            raise ShardError(
-                f"{count} samples are indexed here, but {len(samples)} were found",
-                url=opened.url,
-                offset=start,
-                hint=f"make the index anew: wds.index({opened.url!r}, force=True)",
-            )
+        opened.check_count(len(samples), count, start)
         return samples
 
-    def _apart(self, opened: _Opened, index: Places, numbers: Sequence[int]) -> list[Sample | None] | None:
+    def _apart(
+        self, opened: _Opened, index: Places, numbers: Sequence[int], grouping: Grouping
+    ) -> list[Sample | None] | None:
         """Samples that lie far from each other in a file, if they can be looked at together."""
         starts, count = index.samples.starts, len(numbers)
         as_they_are = self._select is None and self._rename is None
@@ -193,7 +189,19 @@ class Samples:
             return None
         opened.check(index)
         pieces = [opened.reader.read(begin, end) for begin, end in zip(begins, ends, strict=True)]
-        return index.samples.in_pieces(pieces, list(numbers), opened.places)
+        found = index.samples.in_pieces(pieces, list(numbers), opened.places)
+        if found is None:
+            index.samples.is_simple = False  # nor will the others be
+            found = [self._alone(opened, start, piece, grouping) for start, piece in zip(begins, pieces, strict=True)]
+        return found
+
+    def _alone(self, opened: _Opened, start: int, piece: bytes, grouping: Grouping) -> Sample:
+        """The sample that is a piece."""
+        size, report = len(piece), grouping.report
+        members = read_piece(BytesIO(piece), start, size, small=False, plain=self._plain, url=opened.url, report=report)
+        samples = list(grouping.samples([members], opened.places))
+        opened.check_count(len(samples), 1, start)
+        return samples[0]
 
     def _memory(self, size: int) -> bytearray | None:
         """What a thread receives parts in, as long as they are of the usual size."""
@@ -261,6 +269,13 @@ class _Opened:
     def close(self) -> None:
         """Close the shard."""
         self.reader.close()
+
+    def check_count(self, found: int, indexed: int, start: int) -> None:
+        """Make sure that there are as many samples at this place as the index says."""
+        if found != indexed:
+            told = f"{indexed} samples are indexed here, but {found} were found"
+            hint = f"make the index anew: wds.index({self.url!r}, force=True)"
+            raise ShardError(told, url=self.url, offset=start, hint=hint)
 
     def check(self, index: Any) -> None:
         """Make sure, once, that this is the shard that was indexed; of a server only after a read from it."""
