@@ -157,7 +157,7 @@ def test_a_state_of_other_rounds_is_refused(urls: list[str]) -> None:
         return wds.WebLoader(streamed(urls).map(key), batch_size=None, workers="thread")
 
     state = loader().with_epoch(7).state_dict()
-    with pytest.raises(wds.StateError, match=r"saved with with_epoch\(7\), and this is a dataset with its own epochs"):
+    with pytest.raises(wds.StateError, match=r"^the state does not fit: .*with_epoch\(7\), and .* its own epochs"):
         loader().load_state_dict(state)
     with pytest.raises(wds.StateError, match=r"with its own epochs, and this is a dataset with repeat\(2\)"):
         loader().repeat(2).load_state_dict(loader().state_dict())

@@ -170,10 +170,10 @@ class StreamRounds:
         saved = state.get("round") if isinstance(state, dict) else None
         saved = saved or {"passes": 1, "items": 0, "turn": 0, "given": 0}
         try:
-            _check_same(saved, limits)
-            turn, given = int(saved["turn"]), int(saved["given"])
-        except (KeyError, TypeError, ValueError, AttributeError) as exn:
+            passes, items, turn, given = (saved[name] for name in ("passes", "items", "turn", "given"))
+        except (KeyError, TypeError) as exn:
             raise StateError(f"the state is damaged: {type(exn).__name__} at {exn}") from None
+        _check_same(passes, items, limits)
         load_pass(state)
         self._turn, self._given, self._loaded = turn, given, True
 
@@ -191,7 +191,7 @@ def taken_up(program: Program, place: Place, saved: dict[str, Any] | None, limit
     items = limits.items
     each = _samples_of_an_item(program)
     same = each == saved["each"] or not items or not saved["items"]
-    _check_same(saved if same else {**saved, "items": items}, limits)
+    _check_same(saved["passes"], saved["items"] if same else items, limits)
     # items of another size: as many as it takes to hold the samples that were given over all ranks
     given = saved["given"] if same else min(-(-saved["given"] * saved["each"] // each), items)
     return place._replace(given=given, turn=saved["turn"], round=saved["number"])
@@ -202,9 +202,9 @@ def _samples_of_an_item(program: Program) -> int:
     return program.batches.item * program.sources[0].shards.rank_and_world()[1]
 
 
-def _check_same(saved: dict[str, Any], limits: Limits) -> None:
-    if (saved["passes"], saved["items"]) != limits:
-        then, now = _said(saved["passes"], saved["items"]), _said(*limits)
+def _check_same(passes: int | None, items: int, limits: Limits) -> None:
+    if (passes, items) != limits:
+        then, now = _said(passes, items), _said(*limits)
         raise StateError(
             f"the state does not fit: it was saved with {then}, and this is a dataset with {now}",
             hint="give with_epoch() and repeat() as they were",
