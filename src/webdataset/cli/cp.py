@@ -19,9 +19,14 @@ EXAMPLES = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "inputs", nargs="+", metavar="URL", help="shards to copy: files, URLs, braces, globs; - is stdin"
+        "inputs",
+        nargs="+",
+        metavar="URL",
+        help="shards to copy: files, URLs, braces, globs; - is stdin. Without -o the last one is the target",
     )
-    parser.add_argument("output", metavar="TARGET", help="a folder or prefix ending in /, or a name for one shard")
+    parser.add_argument(
+        "-o", "--output", metavar="TARGET", help="a folder or prefix ending in /, or a name for one shard"
+    )
     parser.add_argument("--force", action="store_true", help="copy also what is there already")
     parser.add_argument("--checksum", action="store_true", help="compare contents, not only sizes")
     grammar.add_processes(parser, unordered=False)
@@ -38,6 +43,10 @@ def run(options: argparse.Namespace) -> int:
     from .flow import finished, handler_of, urls_of
     from .progress import Progress
 
+    if options.output is None:
+        options.output = options.inputs.pop()
+    if not options.inputs:
+        raise grammar.UsageError("the target is missing: wl cp URL... TARGET, or wl cp URL... -o TARGET")
     if options.output == "-" and sys.stdout.isatty():
         raise grammar.UsageError("not writing bytes to a terminal: name a file or folder, or pipe the output on")
     urls = urls_of(options.inputs)
