@@ -56,7 +56,7 @@ def main() -> int:
     loader = f"wds.WebLoader(dataset, batch_size=None, num_workers={options.workers})"
     print("\nThe three lines that did it:")
     print(THREE_LINES.format(loader=loader if network.has_torch else "dataset"), end="")
-    return 0 if accuracy > 0.95 else 1
+    return 0 if accuracy > 0.9 else 1
 
 
 def parse() -> argparse.Namespace:
