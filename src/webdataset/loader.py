@@ -20,10 +20,6 @@ if TYPE_CHECKING:
     from .workermarks import ThreadMarks, WorkerMarks
 
 
-ONE_PASS = (1, 0)
-"""The limits of a loader that neither repeats nor cuts what it reads."""
-
-
 class WebLoader(LoaderFace, DataPipeline, FluidInterface):
     """A DataLoader whose batches can be unbatched, shuffled and batched again, and counted.
 
@@ -39,7 +35,8 @@ class WebLoader(LoaderFace, DataPipeline, FluidInterface):
     """Where a loader of an exact dataset is."""
     _marks: WorkerMarks | ThreadMarks | None = None
     """Where the workers of a loader of a streamed dataset are."""
-    _rounds: StreamRounds | None = None
+    _stream_rounds: StreamRounds
+    """How it cuts and repeats a streamed dataset, and where it is in that."""
 
     def __init__(self, dataset: Any, *args: Any, workers: str = "process", **kw: Any) -> None:
         if workers not in ("process", "thread"):
@@ -70,6 +67,9 @@ class WebLoader(LoaderFace, DataPipeline, FluidInterface):
             self.repetitions, self.nsamples = repeated
             add_length_method(self)
         elif self._marks is not None:
+            from .rounds import StreamRounds
+
+            self._stream_rounds = StreamRounds()
             self.append(self._marks.items)
 
     def _thread_marks(self, loader: ThreadLoader) -> ThreadMarks | None:
@@ -80,9 +80,9 @@ class WebLoader(LoaderFace, DataPipeline, FluidInterface):
         return ThreadMarks(loader)
 
     def __iter__(self) -> Iterator[Any]:
-        if self._marks is None or self.limits() == ONE_PASS:
+        if self._marks is None or self.limits().is_one_pass:
             return super().__iter__()
-        return self._stream_rounds().items(self.limits(), self.iterator1, self._marks.forget)
+        return self._stream_rounds.items(self.limits(), self.iterator1, self._marks.forget)
 
     def iterator1(self) -> Iterator[Any]:
         progress = self._taken or self._marks
@@ -116,7 +116,7 @@ class WebLoader(LoaderFace, DataPipeline, FluidInterface):
             return self._taken.state_dict(limits)
         assert self._marks is not None
         state = self._marks.state_dict()
-        return state if limits == ONE_PASS else {**state, "round": self._stream_rounds().state(limits)}
+        return state if limits.is_one_pass else {**state, "round": self._stream_rounds.state(limits)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next pass go on where the state was saved."""
@@ -126,18 +126,10 @@ class WebLoader(LoaderFace, DataPipeline, FluidInterface):
         elif self._marks is not None:
             from .workermarks import end_workers
 
-            self._stream_rounds().load(state, self.limits(), self._marks.load_state_dict)
+            self._stream_rounds.load(state, self.limits(), self._marks.load_state_dict)
             end_workers(self.pipeline[0])
         else:
             raise StateError("a state cannot be loaded into this loader", hint="it cannot save one either")
-
-    def _stream_rounds(self) -> StreamRounds:
-        """How its epochs are repeated or cut, where they are those of streamed data."""
-        if self._rounds is None:
-            from .rounds import StreamRounds
-
-            self._rounds = StreamRounds()
-        return self._rounds
 
     def items_in_passes(self, count: int) -> int:
         return super().items_in_passes(count) if self._taken is None else self._taken.length(self.pipeline[2:], count)

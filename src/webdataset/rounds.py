@@ -26,6 +26,11 @@ class Limits(NamedTuple):
     """Items, at most; 0 for any number."""
 
     @property
+    def is_one_pass(self) -> bool:
+        """Whether nothing is cut or repeated."""
+        return self == Limits()
+
+    @property
     def continues(self) -> bool:
         """Whether a round begins where the one before has ended, rather than with an epoch."""
         return self.passes is None and self.items > 0

@@ -251,8 +251,8 @@ class Settings:
 
 settings = Settings()
 
-_NAMES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
-_PROXIES = (*_NAMES, *map(str.upper, _NAMES), "REQUEST_METHOD")
+_LOWER = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
+_PROXIES = (*_LOWER, *map(str.upper, _LOWER), "REQUEST_METHOD")
 
 
 def _flag(name: str, *, default: bool = False) -> bool:

@@ -77,9 +77,9 @@ def _printed(text: str) -> int:
         sys.stdout.write(text)
         sys.stdout.flush()
     except OSError as error:
-        from .running import say_unwritten
+        from .running import say_lost_stream
 
-        return say_unwritten("wl", error)
+        return say_lost_stream("wl", error)
     return 0
 
 

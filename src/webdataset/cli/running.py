@@ -14,12 +14,11 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from . import COMMANDS
+from . import COMMANDS, streams
 from .grammar import Parser, UsageError, command_parser
 
 FOR_PROGRAMMERS = (DeprecationWarning, ImportWarning, PendingDeprecationWarning, ResourceWarning)
 DATA_ERROR, USAGE_ERROR, INTERRUPTED, TERMINATED = 1, 2, 130, 143
-CLOSED = "standard input or output is closed: redirect it, to /dev/null if it is not wanted"
 PATIENCE = 5.0
 """Seconds after which a command that was told to end is told again."""
 
@@ -73,8 +72,8 @@ def run_parser(
     except KeyboardInterrupt:
         return say_interrupted(parser.prog)
     except BaseException as error:
-        if stdout_is_gone(error) or stdout_is_closed(error):
-            return say_unwritten(parser.prog, error)
+        if stdout_is_gone(error) or stream_is_closed(error):
+            return say_lost_stream(parser.prog, error)
         return say_error(parser.prog, error, verbose=getattr(options, "verbose", False))
 
 
@@ -139,30 +138,33 @@ def say_interrupted(program: str) -> int:
 
 def stdout_is_gone(error: BaseException) -> bool:
     """Whether the error comes from a reader of our stdout that has seen enough."""
-    return _is_of_stdout(error, errno.EPIPE)
+    return _is_of_a_stream(error, errno.EPIPE)
 
 
-def stdout_is_closed(error: BaseException) -> bool:
+def stream_is_closed(error: BaseException) -> bool:
     """Whether the error comes from a stream that the shell has closed."""
-    return _is_of_stdout(error, errno.EBADF)
+    return bool(streams.closed) and _is_of_a_stream(error, errno.EBADF)
 
 
-def _is_of_stdout(error: BaseException, number: int) -> bool:
+def _is_of_a_stream(error: BaseException, number: int) -> bool:
     cause: BaseException | None = error
     while cause is not None and not (isinstance(cause, OSError) and cause.errno == number):
         cause = cause.__cause__
     return cause is not None and getattr(error, "url", None) in (None, "-")
 
 
-def say_unwritten(program: str, error: BaseException) -> int:
-    """What could not be written to stdout; that nobody reads any more is no error."""
+def say_lost_stream(program: str, error: BaseException) -> int:
+    """A standard stream cannot be used; that nobody reads our output any more is no error."""
     with contextlib.suppress(Exception):  # what Python would still flush goes nowhere
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
     if stdout_is_gone(error):
         return 0
-    return say_error(program, UsageError(CLOSED) if stdout_is_closed(error) else error)
+    if stream_is_closed(error):
+        which = " or ".join(streams.closed)
+        error = UsageError(f"{which} is closed: redirect it, to /dev/null if it is not wanted")
+    return say_error(program, error)
 
 
 def _meant(name: str) -> str:

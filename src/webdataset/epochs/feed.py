@@ -21,7 +21,7 @@ from .order import Window, samples_of
 from .reading import Samples
 from .share import Share
 
-FEW = 64
+AT_A_TIME = 64
 """Samples that are read at the same time just before they are given."""
 STRETCH = 2048
 """Samples of a lane that are looked up at the same time."""
@@ -161,7 +161,7 @@ class Feed:
 
         steps = self._share.steps_of(wanted.positions)
         order = np.lexsort((wanted.positions, steps))
-        for few in np.split(order, range(FEW, len(order), FEW)):
+        for few in np.split(order, range(AT_A_TIME, len(order), AT_A_TIME)):
             if len(few):
                 when = int(steps[few[0]]), int(wanted.positions[few[0]]), wanted.part
                 yield when, wanted.some(few[np.lexsort((wanted.numbers[few], wanted.shards[few]))])

@@ -29,7 +29,7 @@ FAR_GAP = 128 << 10
 """The same for a server, where asking takes longer."""
 SMALL, MANY = 32 << 10, 48
 """Up to this size of samples, and from so many of them on, it pays to look at many at once."""
-FEW = 8
+MANY_APART = 8
 """From so many on it pays to look at samples together that lie apart."""
 MAX_APART = 64 << 20
 """Up to so many bytes of them."""
@@ -181,7 +181,7 @@ class Samples:
         """Samples that lie far from each other in a file, if they can be looked at together."""
         starts, count = index.samples.starts, len(numbers)
         as_they_are = self._select is None and self._rename is None
-        if count < FEW or not (opened.is_near and as_they_are and index.samples.is_simple):
+        if count < MANY_APART or not (opened.is_near and as_they_are and index.samples.is_simple):
             return None
         begins, ends = (starts[places].tolist() for places in (numbers, [number + 1 for number in numbers]))
         wanted = sum(ends) - sum(begins)

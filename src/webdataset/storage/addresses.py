@@ -22,7 +22,7 @@ _CONTROL = re.compile(r"[\x00-\x20\x7f]")
 
 @functools.lru_cache(maxsize=256)
 def parts_of(url: str, shown: str) -> SplitResult:
-    """The parts of a url that may be asked for; others are errors. Those of many parts of an object are the same."""
+    """The parts of a url that may be asked for; others are errors. Kept, since an object may be read in many pieces."""
     try:
         parts = urlsplit(url)
         port = parts.port

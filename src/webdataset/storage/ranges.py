@@ -258,7 +258,7 @@ class _Remote:
         length = None if self._version is None else self._version.length
         if length is not None and stop > length:
             raise StorageError(f"the object has {length} bytes, {stop} were expected", url=self._url)
-        with self._report.in_force():
+        with self._report.in_force():  # a thread of a pool has none, and would make one for every part
             part = self._object.part(start, stop, self._version)
         part.report = None  # counted here, by one thread at a time
         with self._changing:

@@ -158,7 +158,7 @@ def _in_processes(
 def batches(samples: Iterable[Sample]) -> Iterator[list[Sample]]:
     """Lists of samples that are worth sending to another process; an error comes after the samples before it."""
     batch: list[Sample] = []
-    size = 0
+    size, failure = 0, None
     try:
         for sample in samples:
             batch.append(sample)
@@ -167,12 +167,12 @@ def batches(samples: Iterable[Sample]) -> Iterator[list[Sample]]:
             if size > BATCH_BYTES or len(batch) >= BATCH_SAMPLES:
                 yield batch
                 batch, size = [], 0
-    except Exception:
-        if batch:
-            yield batch
-        raise
+    except Exception as exn:
+        failure = exn
     if batch:
         yield batch
+    if failure is not None:
+        raise failure
 
 
 class _Worker:

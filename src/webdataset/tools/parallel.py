@@ -32,18 +32,19 @@ def submitted(
     [(1, '1'), (2, '2'), (3, '3')]
     """
     pending: deque[Task] = deque()
+    failure = None
     try:
         try:
             for item in items:
                 pending.append((item, executor.submit(function, item)))
                 while len(pending) > workers * (1 + AHEAD):
                     yield _next(pending, ordered)
-        except Exception:
-            while pending:
-                yield _next(pending, ordered)
-            raise
+        except Exception as exn:
+            failure = exn
         while pending:
             yield _next(pending, ordered)
+        if failure is not None:
+            raise failure
     finally:
         for _, future in pending:
             future.cancel()
