@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial as bound
 from typing import Any
 
-from .codecs import arrays, basic, decoders, images, media, more_decoders, pickles, trusting
+from .codecs import arrays, basic, cbor, decoders, images, media, more_decoders, pickles, torchfiles, trusting
 from .codecs.compression import gunzip_bounded
 from .codecs.images import IMAGE_EXTENSIONS, imagespecs
 from .errors import DecodingError, UnsafePickleError, WebDatasetError
@@ -55,12 +55,12 @@ pytorch_weights_only: bool  # see __getattr__
 KeyHandler = Callable[[str, Any], Any]
 Sample = dict[str, Any]
 
-torch_loads = arrays.decode_pth
+torch_loads = torchfiles.decode_pth
 unpickle_loads = pickles.loads
 npy_loads = arrays.decode_npy
 npz_loads = arrays.decode_npz
 msgpack_loads = basic.decode_msgpack
-cbor_loads = basic.decode_cbor
+cbor_loads = cbor.decode_cbor
 tenbin_loads = arrays.decode_ten
 safetensors_loads = arrays.decode_safetensors
 

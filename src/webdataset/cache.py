@@ -19,7 +19,8 @@ from functools import partial
 from typing import Any
 
 from . import tariterators
-from .errors import MissingPackageError, ShardError, StorageError
+from .codecs.cbor import read_cbor
+from .errors import DecodingError, ShardError, StorageError
 from .gopen import gopen, open_ranges, takes_proxy
 from .handlers import Handler, handled, reraise_exception
 from .logs import Log
@@ -408,20 +409,27 @@ cbors2_to_samples = cbors_to_samples
 
 
 def _records(streams: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    try:
-        import cbor2
-    except ImportError:
-        raise MissingPackageError("reading CBOR needs a package", hint="pip install 'webdataset[formats]'") from None
     for source in streams:
         with source["stream"] as stream:
             ahead = stream if hasattr(stream, "peek") else io.BufferedReader(stream)
-            decoder = cbor2.CBORDecoder(ahead)
             while ahead.peek(1):
                 try:
-                    record = decoder.decode()
-                except (cbor2.CBORDecodeError, EOFError) as exn:
+                    record = read_cbor(partial(_taken, ahead))
+                    sample = {"__url__": source["url"], **record}
+                except (DecodingError, TypeError, ValueError) as exn:
                     raise ShardError(f"this is not a row of CBOR records: {exn}", url=source["url"]) from exn
-                yield {"__url__": source["url"], **record}
+                yield sample
+
+
+def _taken(stream: Any, size: int) -> bytes:
+    """The next bytes of a stream, read in pieces, so that memory grows with what arrives."""
+    pieces, rest = [], size
+    while rest and (piece := stream.read(min(rest, 1 << 20))):
+        pieces.append(piece)
+        rest -= len(piece)
+    if rest:
+        raise DecodingError(f"a record is cut: {size} bytes are claimed, {size - rest} are there")
+    return b"".join(pieces)
 
 
 def _url_of(item: Any) -> str:

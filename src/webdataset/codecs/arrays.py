@@ -1,18 +1,20 @@
-"""Arrays and tensors as the bytes of a field: npy, npz, tenbin, safetensors, pth."""
+"""Arrays and tensors as the bytes of a field: npy, npz, tenbin, safetensors."""
 
 from __future__ import annotations
 
+import ast
+import functools
 import io
 import math
-import pickle
 import re
 from typing import TYPE_CHECKING, Any
 
-from webdataset.errors import DecodingError, EncodingError, SecurityError, UnsafePickleError, WebDatasetError
+from webdataset.errors import DecodingError, EncodingError, SecurityError
 from webdataset.settings import settings
 
 from .basic import kind_of
-from .packages import is_array, is_tensor, package, torch_package
+from .dtypes import dtype_from, fits, is_shape
+from .packages import is_array, is_tensor, package
 from .tenbin import decode_buffer, encode_buffer
 
 if TYPE_CHECKING:
@@ -23,10 +25,10 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 FREE_BYTES = 64 << 20
-TORCH_SWITCHES = (
-    "allow it with torch.serialization.add_safe_globals, or, if you trust the data to run code, "
-    "decode(allow_pickle=True), WDS_ALLOW_PICKLE=1 or WDS_PYTORCH_WEIGHTS_ONLY=0"
-)
+NPY_MAGIC = b"\x93NUMPY"
+NPY_HEADERS = {(1, 0): (2, "latin-1"), (2, 0): (4, "latin-1"), (3, 0): (4, "utf-8")}
+"""By version: the bytes of the header's length, and its encoding."""
+MAX_NPY_HEADER = 64 << 10
 
 
 def encode_npy(value: Any) -> bytes:
@@ -47,7 +49,7 @@ def decode_npy(data: bytes) -> Array:
     if dtype.hasobject:
         raise SecurityError("an array of Python objects is a pickle, which is not loaded; store it as .pyd")
     start, count = stream.tell(), math.prod(shape)
-    if min(shape, default=0) < 0 or count * dtype.itemsize > len(data) - start:
+    if not fits(shape, dtype.itemsize, len(data) - start):
         raise DecodingError(f"the header says shape {shape} of {dtype}, but only {len(data) - start} bytes follow")
     array: Array = np.ndarray(shape, dtype, order="F" if fortran else "C")
     if count and dtype.itemsize:
@@ -118,30 +120,6 @@ def decode_safetensors(data: bytes) -> dict[str, Any]:
     return tensors
 
 
-def encode_pth(value: Any) -> bytes:
-    """Anything torch.save takes."""
-    stream = io.BytesIO()
-    torch_package().save(value, stream)
-    return stream.getvalue()
-
-
-def decode_pth(data: bytes, *, weights_only: bool | None = None) -> Any:
-    """What torch.save wrote, on the CPU; only tensors and plain data, unless the program allows more."""
-    if settings.secure:
-        raise SecurityError("torch.load is refused in secure mode (WDS_SECURE, enforce_security)")
-    if weights_only is None:
-        weights_only = settings.pytorch_weights_only
-    try:
-        return torch_package().load(io.BytesIO(data), map_location="cpu", weights_only=weights_only)
-    except pickle.UnpicklingError as exn:
-        raise _torch_refusal(exn) from exn
-
-
-def decode_pth_trusted(data: bytes) -> Any:
-    """What torch.save wrote, any object."""
-    return decode_pth(data, weights_only=False)
-
-
 def as_array(value: Any, *, contiguous: bool = False) -> Array:
     """A numpy array of an array, numpy scalar or tensor; Python objects cannot be stored as arrays."""
     import numpy as np
@@ -167,44 +145,38 @@ def check_expansion(size: int, stored: int) -> None:
         raise DecodingError(f"{stored} bytes would expand to {size}, more than {settings.max_ratio} times as many")
 
 
-def _torch_refusal(exn: Exception) -> WebDatasetError:
-    """torch's page of advice as one line: what was refused and how to allow it here."""
-    if named := re.search(r"GLOBAL (\S+)", str(exn)):
-        return UnsafePickleError(f"the file asks for {named[1]}, which is not plain data", hint=TORCH_SWITCHES)
-    reason = re.search(r"Unsupported [^.\n]*", str(exn))
-    return DecodingError(
-        f"torch does not read it as tensors and plain data ({reason[0] if reason else 'not written by torch.save'})",
-        hint=TORCH_SWITCHES,
-    )
-
-
 def _npy_header(stream: io.BytesIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    import numpy as np
+    """Shape, order and data type as the header has them, which is read here since numpy believes its data type."""
+    magic, version = stream.read(6), tuple(stream.read(2))
+    if magic != NPY_MAGIC or version not in NPY_HEADERS:
+        raise DecodingError(f"not an npy file of a known version (it begins with {magic + bytes(version)!r})")
+    length, encoding = NPY_HEADERS[version]
+    size = int.from_bytes(stream.read(length), "little")
+    if size > MAX_NPY_HEADER:
+        raise DecodingError(f"an npy header of {size} bytes, at most {MAX_NPY_HEADER} are read")
+    return _parsed_header(stream.read(size).decode(encoding))
 
-    version = np.lib.format.read_magic(stream)
-    if version == (1, 0):
-        return np.lib.format.read_array_header_1_0(stream)
-    if version == (2, 0):
-        return np.lib.format.read_array_header_2_0(stream)
-    if version == (3, 0):  # as 2.0, with UTF-8 field names, for which numpy has no public reader
-        return _header_3_0(stream)
-    raise DecodingError(f"unknown version {version} of the npy format")
+
+@functools.lru_cache(maxsize=128)
+def _parsed_header(text: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Kept, since the arrays of a dataset have few shapes, and evaluating the text takes longer than all else."""
+    header = _literal(text)
+    if (
+        type(header) is not dict
+        or header.keys() != {"descr", "fortran_order", "shape"}
+        or not is_shape(header["shape"])
+    ):
+        raise DecodingError("the npy header is damaged")
+    return header["shape"], bool(header["fortran_order"]), dtype_from(header["descr"])
 
 
-def _header_3_0(stream: io.BytesIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
-    import ast
-    import struct
-
-    import numpy as np
-
-    (length,) = struct.unpack("<I", stream.read(4))
-    if length > 10_000:
-        raise DecodingError(f"a header of {length} bytes")
-    header = ast.literal_eval(stream.read(length).decode("utf-8"))
-    shape = header["shape"]
-    if not all(isinstance(size, int) for size in shape):
-        raise DecodingError(f"impossible shape {shape!r}")
-    return tuple(shape), bool(header["fortran_order"]), np.lib.format.descr_to_dtype(header["descr"])
+def _literal(text: str) -> Any:
+    try:
+        return ast.literal_eval(text.strip())
+    except SyntaxError:  # Python 2 wrote long integers with an L
+        return ast.literal_eval(re.sub(r"\b(\d+)L\b", r"\1", text.strip()))
+    except (RecursionError, MemoryError):
+        raise DecodingError("the npy header is nested too deeply") from None
 
 
 def _npz_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> tuple[str, Any]:

@@ -76,17 +76,6 @@ def decode_msgpack(data: bytes) -> Any:
     return _msgpack().unpackb(data)
 
 
-def encode_cbor(value: Any) -> bytes:
-    """Any CBOR value."""
-    packed: bytes = _cbor().dumps(value)
-    return packed
-
-
-def decode_cbor(data: bytes) -> Any:
-    """Any CBOR value."""
-    return _cbor().loads(data)
-
-
 def encode_bytes(value: Any) -> bytes:
     """The bytes of anything that has a buffer: arrays, `array.array`."""
     if is_tensor(value):
@@ -146,7 +135,3 @@ _to_json = _json_encoder()
 
 def _msgpack() -> Any:
     return package("msgpack", extra="formats", purpose="for MessagePack fields")
-
-
-def _cbor() -> Any:
-    return package("cbor2", extra="formats", purpose="for CBOR fields")

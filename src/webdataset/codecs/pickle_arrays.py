@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from webdataset.errors import UnsafePickleError
 
+from .dtypes import MAX_DEPTH, MAX_ITEM_BYTES, depth, fits, is_dtype_string, is_shape
 from .pickle_objects import SWITCHES, Builder, Draft, Name
 
 if TYPE_CHECKING:
@@ -25,7 +26,6 @@ SCALAR_TYPES = frozenset(
     + ["clongdouble", "str_", "bytes_", "datetime64", "timedelta64"]
 )
 TIME_UNITS = frozenset(b"Y M W D h m s ms us ns ps fs as generic".split())
-MAX_ITEM_BYTES = 1 << 28
 
 
 def find_numpy(full: str) -> tuple[Any, Builder | None] | None:
@@ -62,6 +62,7 @@ class DtypeDraft(Draft):
         else:
             dtype = self._plain(size, state[8] if len(state) == 9 else None)
         _check(dtype.itemsize <= MAX_ITEM_BYTES, "a dtype", f"of {dtype.itemsize} bytes")
+        _check(depth(dtype) <= MAX_DEPTH, "a dtype", f"of more than {MAX_DEPTH} levels")
         return dtype.newbyteorder(order) if order in "<>" and names is None and subarray is None else dtype
 
     def _plain(self, size: Any, metadata: Any) -> np.dtype[Any]:
@@ -72,7 +73,7 @@ class DtypeDraft(Draft):
             _check(type(size) is int and 0 <= size <= MAX_ITEM_BYTES, "a dtype", "of such a size")
             return np.dtype(f"{kind}{size // 4 if kind == 'U' else size}")
         if kind in "Mm":
-            return np.dtype(f"{self.letters}{_time_unit(metadata)}")
+            return np.dtype(f"{kind}8{_time_unit(metadata)}")
         return np.dtype(self.letters)
 
 
@@ -89,8 +90,7 @@ class ArrayDraft(Draft):
 
 def _dtype(machine: Machine, args: tuple[Any, ...]) -> DtypeDraft:  # noqa: ARG001
     letters = args[0] if args else None
-    known = type(letters) is str and len(letters) <= 24 and letters[:1] in tuple("?bBhHiIlLqQefdgFDGSUVOMmuc")
-    _check(known, "a dtype", "of such a kind")
+    _check(is_dtype_string(letters), "a dtype", "of such a kind")
     assert isinstance(letters, str)
     return DtypeDraft(letters)
 
@@ -126,7 +126,7 @@ def _array(
     import numpy as np
 
     _check(isinstance(dtype, np.dtype), "an array", "without a dtype")
-    _check(_is_shape(shape), "an array", "of such a shape")
+    _check(is_shape(shape) and fits(shape, 0, machine.size), "an array", "of such a shape")
     if dtype == np.dtype("O") and objects:
         return _object_array(machine, data, shape, order)
     _check(not dtype.hasobject, "an array", "that mixes objects and bytes")
@@ -148,7 +148,9 @@ def _object_array(machine: Machine, items: Any, shape: tuple[int, ...], order: A
     array = np.empty(len(items), object)
     for index, item in enumerate(items):
         array[index] = item
-    return array.reshape(shape, order=order)
+    shaped = array.reshape(shape, order=order)
+    machine.containers.append(shaped)
+    return shaped
 
 
 def _with_fields(machine: Machine, names: Any, fields: Any, size: Any, *, flags: Any) -> np.dtype[Any]:
@@ -177,7 +179,7 @@ def _with_shape(subarray: Any) -> np.dtype[Any]:
     import numpy as np
 
     given = type(subarray) is tuple and len(subarray) == 2 and isinstance(subarray[0], np.dtype)
-    _check(given and _is_shape(subarray[1]), "a dtype", "of such a shape")
+    _check(given and is_shape(subarray[1]), "a dtype", "of such a shape")
     base, shape = subarray
     _check(base.itemsize * math.prod(shape) <= MAX_ITEM_BYTES, "a dtype", "of such a size")
     return np.dtype((base, shape))
@@ -186,8 +188,9 @@ def _with_shape(subarray: Any) -> np.dtype[Any]:
 def _time_unit(metadata: Any) -> str:
     """The unit of datetime64 and timedelta64: (dict, (b"ns", number, numerator, denominator))."""
     unit = metadata[1] if type(metadata) is tuple and len(metadata) == 2 else None
-    given = type(unit) is tuple and len(unit) == 4 and unit[0] in TIME_UNITS and unit[2:] == (1, 1)
-    _check(given and type(unit[1]) is int and unit[1] > 0, "a dtype", "with such a time unit")  # type: ignore[index]
+    given = type(unit) is tuple and len(unit) == 4 and type(unit[0]) is bytes and unit[0] in TIME_UNITS
+    given = given and unit[2:] == (1, 1) and type(unit[1]) is int  # type: ignore[index]
+    _check(given and 0 < unit[1] < 1 << 31, "a dtype", "with such a time unit")  # type: ignore[index]
     assert unit is not None
     return "" if unit[0] == b"generic" else f"[{unit[1]}{unit[0].decode()}]"
 
@@ -202,10 +205,6 @@ def _is_field(part: Any) -> bool:
         and type(part[1]) is int
         and (len(part) == 2 or part[2] is None or type(part[2]) is str)
     )
-
-
-def _is_shape(shape: Any) -> bool:
-    return type(shape) is tuple and len(shape) <= 64 and all(type(size) is int and size >= 0 for size in shape)
 
 
 def _check(good: bool, what: str, fault: str) -> None:

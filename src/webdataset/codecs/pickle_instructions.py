@@ -49,9 +49,20 @@ _constant(pickle.NONE, lambda: None)
 _constant(pickle.NEWTRUE, lambda: True)
 _constant(pickle.NEWFALSE, lambda: False)
 _constant(pickle.EMPTY_TUPLE, tuple)
-_constant(pickle.EMPTY_LIST, list)
-_constant(pickle.EMPTY_DICT, dict)
-_constant(pickle.EMPTY_SET, set)
+
+
+def _empty(code: bytes, make: Callable[[], Any]) -> None:
+    def push(machine: Machine) -> None:
+        container = make()
+        machine.containers.append(container)
+        machine.stack.append(container)
+
+    INSTRUCTIONS[code[0]] = push
+
+
+_empty(pickle.EMPTY_LIST, list)
+_empty(pickle.EMPTY_DICT, dict)
+_empty(pickle.EMPTY_SET, set)
 
 
 @instruction(pickle.BININT1)
@@ -198,44 +209,43 @@ def _dup(machine: Machine) -> None:
 
 @instruction(pickle.TUPLE)
 def _tuple(machine: Machine) -> None:
-    items = machine.pop_mark()
-    machine.stack.append(tuple(items))
+    machine.push_container(tuple(machine.pop_mark()))
 
 
 @instruction(pickle.TUPLE1)
 def _tuple1(machine: Machine) -> None:
-    machine.stack[-1] = (machine.stack[-1],)
+    machine.push_container((machine.stack.pop(),))
 
 
 @instruction(pickle.TUPLE2)
 def _tuple2(machine: Machine) -> None:
-    machine.stack[-2:] = [(machine.stack[-2], machine.stack[-1])]
+    second, first = machine.stack.pop(), machine.stack.pop()
+    machine.push_container((first, second))
 
 
 @instruction(pickle.TUPLE3)
 def _tuple3(machine: Machine) -> None:
-    machine.stack[-3:] = [(machine.stack[-3], machine.stack[-2], machine.stack[-1])]
+    third, second, first = machine.stack.pop(), machine.stack.pop(), machine.stack.pop()
+    machine.push_container((first, second, third))
 
 
 @instruction(pickle.LIST)
 def _list(machine: Machine) -> None:
-    items = machine.pop_mark()
-    machine.stack.append(items)
+    machine.push_container(machine.pop_mark())
 
 
 @instruction(pickle.DICT)
 def _dict(machine: Machine) -> None:
     items = machine.pop_mark()
-    machine.stack.append({})
+    machine.push_container({})
     _set_items(machine, items)
 
 
 @instruction(pickle.FROZENSET)
 def _frozenset(machine: Machine) -> None:
     items = machine.pop_mark()
-    for item in items:
-        machine.check_key(item)
-    machine.stack.append(frozenset(items))
+    machine.check_keys(items)
+    machine.push_container(frozenset(items))
 
 
 @instruction(pickle.APPEND)
@@ -267,9 +277,8 @@ def _additems(machine: Machine) -> None:
     target = machine.stack[-1]
     if type(target) is not set:
         raise UnpicklingError(f"items for a {type(target).__name__}, which is no set")
-    for item in items:
-        machine.check_key(item)
-        target.add(item)
+    machine.check_keys(items, target)
+    target.update(items)
 
 
 def _extend(machine: Machine, items: list[Any]) -> None:
@@ -285,9 +294,9 @@ def _set_items(machine: Machine, items: list[Any]) -> None:
         raise UnpicklingError(f"items for a {type(target).__name__}, which is no dict")
     if len(items) % 2:
         raise UnpicklingError("a key without a value")
-    for key, value in zip(items[0::2], items[1::2], strict=True):
-        if type(key) is tuple:
-            machine.check_key(key)
+    keys = items[0::2]
+    machine.check_keys(keys, target)
+    for key, value in zip(keys, items[1::2], strict=True):
         target[key] = value
 
 

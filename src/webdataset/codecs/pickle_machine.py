@@ -11,22 +11,24 @@ import pickle
 import struct
 from typing import Any
 
-from webdataset.errors import UnsafePickleError
+from webdataset.errors import DecodingError, UnsafePickleError
 
+from .keys import SEEDED_HASHES, KeyGuard
+from .pickle_depth import NESTING, check_depth, dismantle
 from .pickle_instructions import INSTRUCTIONS, STOP
 from .pickle_objects import SWITCHES, Builder, Draft, find, is_registered, named, new_registered, set_state
 
 UnpicklingError = pickle.UnpicklingError
 
-KEY_ITEMS = 10_000
-KEY_DEPTH = 100
 SPARE_BUDGET = 1 << 20
 
 
 class Machine:
     """One pickle being read."""
 
-    __slots__ = ("budget", "builders", "data", "drafts", "marks", "memo", "position", "size", "stack")
+    __slots__ = (
+        "budget", "builders", "containers", "data", "drafts", "keys", "marks", "memo", "position", "size", "stack",
+    )  # fmt: skip
 
     def __init__(self, data: bytes) -> None:
         self.data = bytes(data)
@@ -39,11 +41,22 @@ class Machine:
             int, tuple[Any, Builder]
         ] = {}  # by identity; the object is kept so that its id stays its own
         self.drafts = 0
+        self.containers: list[Any] = []  # all that were made, so that none is freed before their depth is known
+        self.keys = KeyGuard(self.charge)
         # what is built out of a pickle is about as large as the pickle; references must not multiply it
         self.budget = 8 * len(self.data) + SPARE_BUDGET
 
     def run(self) -> Any:
         """Execute up to the STOP instruction and return the value."""
+        try:
+            value = self._executed()
+            check_depth(self.containers)
+        except BaseException:
+            dismantle(self.containers)
+            raise
+        return value
+
+    def _executed(self) -> Any:
         data, instructions = self.data, INSTRUCTIONS
         try:
             while (code := data[self.position]) != STOP:
@@ -64,18 +77,14 @@ class Machine:
         if self.budget < 0:
             raise UnpicklingError(f"a pickle of {len(self.data)} bytes would expand too far")
 
-    def check_key(self, key: Any) -> None:
-        """Hashing walks tuples recursively without a memory: refuse those that would take for ever."""
-        if type(key) is not tuple:
+    def check_keys(self, keys: list[Any], target: Any = None) -> None:
+        """Refuse keys that would take for ever to hash, or that were made to collide."""
+        if SEEDED_HASHES.issuperset(map(type, keys)):
             return
-        seen, pending = 0, [(key, 1)]
-        while pending:
-            items, depth = pending.pop()
-            seen += len(items)
-            if seen > KEY_ITEMS or depth > KEY_DEPTH:
-                raise UnpicklingError("a key of nested tuples is too large")
-            pending += [(item, depth + 1) for item in items if type(item) is tuple]
-        self.charge(seen)
+        try:
+            self.keys.check(keys, target)
+        except DecodingError as exn:
+            raise UnpicklingError(f"the pickle has {exn}") from None
 
     # -- bytes -----------------------------------------------------------------------------------
 
@@ -115,6 +124,10 @@ class Machine:
             raise UnpicklingError("an array that contains itself")
         self.stack.append(value)
 
+    def push_container(self, container: Any) -> None:
+        self.containers.append(container)
+        self.stack.append(container)
+
     # -- objects ---------------------------------------------------------------------------------
 
     def push_global(self, module: str, name: str) -> None:
@@ -131,6 +144,8 @@ class Machine:
         value = new_registered(thing, args) if new and is_registered(thing) else build(self, args)
         if isinstance(value, Draft):
             self.drafts += 1
+        elif isinstance(value, NESTING):
+            self.containers.append(value)
         self.stack.append(value)
 
     def complete(self, state: Any) -> None:

@@ -114,11 +114,11 @@ def _call_registered(given: Any) -> Builder:
 
 
 def _set(machine: Machine, args: tuple[Any, ...]) -> set[Any]:
-    return set(_keys(machine, _items(machine, args)))
+    return set(_keys(machine, args))
 
 
 def _frozenset(machine: Machine, args: tuple[Any, ...]) -> frozenset[Any]:
-    return frozenset(_keys(machine, _items(machine, args)))
+    return frozenset(_keys(machine, args))
 
 
 def _empty_bytes(machine: Machine, args: tuple[Any, ...]) -> bytes:  # noqa: ARG001
@@ -162,7 +162,8 @@ def _ordered_dict(machine: Machine, args: tuple[Any, ...]) -> OrderedDict[Any, A
     result: OrderedDict[Any, Any] = OrderedDict()
     for pair in _items(machine, args):
         _check(type(pair) in (list, tuple) and len(pair) == 2, "an OrderedDict", "of other things than pairs")
-        result[_keys(machine, [pair[0]])[0]] = pair[1]
+        machine.check_keys([pair[0]], result)
+        result[pair[0]] = pair[1]
     return result
 
 
@@ -188,18 +189,31 @@ def _counter(machine: Machine, args: tuple[Any, ...]) -> Counter[Any]:
 
 
 def _date(machine: Machine, args: tuple[Any, ...]) -> datetime.date:  # noqa: ARG001
-    _check(len(args) == 1 and _short_bytes(args[0]), "a date", "of such parts")
-    return datetime.date(*args)
+    _check(len(args) == 1 and _is_packed(args[0], 4), "a date", "of such parts")
+    return _day(args[0])
 
 
 def _time(machine: Machine, args: tuple[Any, ...]) -> datetime.time:  # noqa: ARG001
-    _check(1 <= len(args) <= 2 and _short_bytes(args[0]) and _zones(args[1:]), "a time", "of such parts")
-    return datetime.time(*args)
+    _check(1 <= len(args) <= 2 and _is_packed(args[0], 6) and _zones(args[1:]), "a time", "of such parts")
+    packed = args[0]
+    return _time_of_day(packed[0] & 0x7F, packed[1:], packed[0] >> 7, *args[1:])
 
 
 def _datetime(machine: Machine, args: tuple[Any, ...]) -> datetime.datetime:  # noqa: ARG001
-    _check(1 <= len(args) <= 2 and _short_bytes(args[0]) and _zones(args[1:]), "a datetime", "of such parts")
-    return datetime.datetime(*args)  # noqa: DTZ001 with or without a zone, as it was
+    _check(1 <= len(args) <= 2 and _is_packed(args[0], 10) and _zones(args[1:]), "a datetime", "of such parts")
+    packed = args[0]
+    day = _day(bytes([*packed[:2], packed[2] & 0x7F, packed[3]]))
+    return datetime.datetime.combine(day, _time_of_day(packed[4], packed[5:], packed[2] >> 7, *args[1:]))
+
+
+def _day(packed: bytes) -> datetime.date:
+    """Year, month and day, through the constructor that checks them; the one for pickles believes its bytes."""
+    return datetime.date(packed[0] << 8 | packed[1], packed[2], packed[3])
+
+
+def _time_of_day(hour: int, packed: bytes, fold: int, zone: datetime.tzinfo | None = None) -> datetime.time:
+    microsecond = int.from_bytes(packed[2:5], "big")
+    return datetime.time(hour, packed[0], packed[1], microsecond, zone, fold=fold)
 
 
 def _timedelta(machine: Machine, args: tuple[Any, ...]) -> datetime.timedelta:  # noqa: ARG001
@@ -304,14 +318,14 @@ def _items(machine: Machine, args: tuple[Any, ...]) -> list[Any]:
     return items
 
 
-def _keys(machine: Machine, keys: list[Any]) -> list[Any]:
-    for key in keys:
-        machine.check_key(key)
+def _keys(machine: Machine, args: tuple[Any, ...]) -> list[Any]:
+    keys = _items(machine, args)
+    machine.check_keys(keys)
     return keys
 
 
-def _short_bytes(value: Any) -> bool:
-    return type(value) is bytes and len(value) <= 10
+def _is_packed(value: Any, size: int) -> bool:
+    return type(value) is bytes and len(value) == size
 
 
 def _zones(values: tuple[Any, ...]) -> bool:

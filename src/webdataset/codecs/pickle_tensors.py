@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-import io
+import math
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 from webdataset.errors import UnsafePickleError
+from webdataset.settings import settings
 
+from .arrays import check_expansion
+from .dtypes import is_shape
 from .packages import torch_package
 from .pickle_objects import SWITCHES, Builder, Name
+from .torchfiles import load_checked
 
 if TYPE_CHECKING:
     from .pickle_machine import Machine
@@ -28,7 +32,7 @@ def _load_from_bytes(machine: Machine, args: tuple[Any, ...]) -> Any:
     """A storage. torch would load these bytes with its unrestricted unpickler; weights_only is the safe one."""
     _check(len(args) == 1 and type(args[0]) is bytes, "a tensor", "of other things than bytes")
     machine.charge(len(args[0]))
-    return torch_package().load(io.BytesIO(args[0]), map_location="cpu", weights_only=True)
+    return load_checked(args[0])
 
 
 def _rebuild_tensor(machine: Machine, args: tuple[Any, ...]) -> Any:  # noqa: ARG001
@@ -37,8 +41,9 @@ def _rebuild_tensor(machine: Machine, args: tuple[Any, ...]) -> Any:  # noqa: AR
     storage, offset, size, stride, requires_grad, hooks = args[:6]
     _check(isinstance(storage, torch.storage.TypedStorage), "a tensor", "without its bytes")
     _check(type(offset) is int and offset >= 0, "a tensor", "at such an offset")
-    _check(_is_shape(size) and _is_shape(stride) and len(size) == len(stride), "a tensor", "of such a shape")
+    _check(is_shape(size) and is_shape(stride) and len(size) == len(stride), "a tensor", "of such a shape")
     _check(_lies_inside(storage, offset, size, stride), "a tensor", "that reaches outside its bytes")
+    check_expansion(math.prod(size) * storage.dtype.itemsize, settings.max_decoded_bytes)
     _check(type(hooks) in (OrderedDict, type(None)) and not hooks, "a tensor", "with hooks")
     # the typed storage's own methods warn that it is deprecated, but it is what pickles hold
     tensor = torch.tensor([], dtype=storage.dtype).set_(storage._untyped_storage, offset, size, stride)
@@ -53,7 +58,7 @@ def _rebuild_parameter(machine: Machine, args: tuple[Any, ...]) -> Any:  # noqa:
 
 
 def _size(machine: Machine, args: tuple[Any, ...]) -> Any:  # noqa: ARG001
-    _check(len(args) == 1 and _is_shape(args[0]), "a torch.Size", "of other things than sizes")
+    _check(len(args) == 1 and is_shape(args[0]), "a torch.Size", "of other things than sizes")
     return torch_package().Size(args[0])
 
 
@@ -78,10 +83,6 @@ def _lies_inside(storage: Any, offset: int, size: tuple[int, ...], stride: tuple
         return True
     last = offset + sum((count - 1) * step for count, step in zip(size, stride, strict=True))
     return bool((last + 1) * storage.dtype.itemsize <= storage._untyped_storage.nbytes())
-
-
-def _is_shape(shape: Any) -> bool:
-    return isinstance(shape, tuple) and len(shape) <= 64 and all(type(size) is int and size >= 0 for size in shape)
 
 
 def _check(good: bool, what: str, fault: str) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from webdataset.errors import EncodingError, MissingPackageError
 
-from . import arrays, basic, images, pickles
+from . import arrays, basic, cbor, images, pickles, torchfiles
 from .basic import kind_of
 
 
@@ -29,14 +29,14 @@ CODECS = {
     "class count": Codec(basic.encode_int, basic.decode_int, asked_only=True),
     "json jsn": Codec(basic.encode_json, basic.decode_json),
     "pyd pickle pkl": Codec(pickles.dumps, pickles.loads),
-    "pth": Codec(arrays.encode_pth, arrays.decode_pth),
+    "pth": Codec(torchfiles.encode_pth, torchfiles.decode_pth),
     "npy": Codec(arrays.encode_npy, arrays.decode_npy),
     "npz": Codec(arrays.encode_npz, arrays.decode_npz),
     "ten tb": Codec(arrays.encode_ten, arrays.decode_ten),
     "tenbin": Codec(arrays.encode_ten, arrays.decode_ten, asked_only=True),
     "mp msg": Codec(basic.encode_msgpack, basic.decode_msgpack),
     "msgpack": Codec(basic.encode_msgpack, basic.decode_msgpack, asked_only=True),
-    "cbor": Codec(basic.encode_cbor, basic.decode_cbor),
+    "cbor": Codec(cbor.encode_cbor, cbor.decode_cbor),
     "safetensors": Codec(arrays.encode_safetensors, arrays.decode_safetensors, asked_only=True),
     "bin": Codec(basic.encode_bytes),
     "jpg jpeg img image": Codec(images.encode_jpeg),
@@ -58,7 +58,7 @@ more_decoders: dict[str, Callable[[bytes], Any]] = {
 # the same decoders for programs that said allow_pickle=True
 trusting: dict[Callable[[bytes], Any], Callable[[bytes], Any]] = {
     pickles.loads: pickles.loads_trusted,
-    arrays.decode_pth: arrays.decode_pth_trusted,
+    torchfiles.decode_pth: torchfiles.decode_pth_trusted,
 }
 
 

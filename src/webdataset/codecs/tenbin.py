@@ -13,10 +13,13 @@ dtype, info string (both 8 ASCII bytes), number of dimensions, dimensions.
 
 from __future__ import annotations
 
+import math
 import struct
 import sys
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO
+
+from .dtypes import fits
 
 if TYPE_CHECKING:
     import numpy as np
@@ -76,7 +79,7 @@ def decode_list(l: Sequence[Any], infos: Infos = False) -> Any:  # noqa: E741 gi
     arrays, strings = [], []
     for header, data in zip(l[0::2], l[1::2], strict=True):
         shape, dtype, info = decode_header(header)
-        if _count(shape) * dtype.itemsize != bytelen(data):
+        if math.prod(shape) * dtype.itemsize != bytelen(data) or not fits(shape, dtype.itemsize, bytelen(data)):
             raise ValueError(f"the header says shape {shape} of {dtype}, the data has {bytelen(data)} bytes")
         arrays.append(np.frombuffer(data, dtype=dtype).reshape(shape))
         strings.append(info)
@@ -277,13 +280,6 @@ def _read_exactly(stream: BinaryIO, size: int, *, needed: int) -> bytes:
     if size - rest < needed:
         raise ValueError(f"a chunk of {needed} bytes is cut: only {size - rest} are there")
     return b"".join(pieces)
-
-
-def _count(shape: tuple[int, ...]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count
 
 
 def _check_name(fname: str, nocheck: bool) -> None:

@@ -23,6 +23,7 @@ from webdataset.reports import current_report
 from webdataset.stages import PipelineStage
 from webdataset.workers import pytorch_worker_info
 
+from .lmdbfiles import check_database
 from .locks import locked
 
 log = Log(__name__)
@@ -60,7 +61,11 @@ mcached = Cached
 
 
 class LMDBCached(PipelineStage):
-    """Keep all samples in an LMDB database once a pass is complete."""
+    """Keep all samples in an LMDB database once a pass is complete.
+
+    LMDB maps the file into memory and believes its pages: only read databases that you trust. One that is cut short, or
+    that is no database, is an error.
+    """
 
     def __init__(
         self,
@@ -108,6 +113,7 @@ class LMDBCached(PipelineStage):
     def _opened(self, path: str) -> Iterator[Any]:
         """The database, or None while another pass of this process has it open: LMDB allows that only once."""
         lmdb = _lmdb()
+        check_database(path)
         try:
             db = lmdb.open(path, map_size=self.map_size)
         except lmdb.Error as exn:
