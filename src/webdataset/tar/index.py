@@ -35,6 +35,8 @@ KEYS_TOGETHER = 1024
 ALIGNED = 8
 MAX_TEXT = 256 << 20
 """Bytes of keys in a block; names may have 64 KiB each, so no real block is larger."""
+MAX_LAYOUTS = 16 << 20
+"""Bytes of the layouts' JSON, which takes ten times the memory when it is read."""
 _WIDTHS = {"<u1": 1, "<u2": 2, "<u4": 4, "<u8": 8}
 _FRONT = struct.Struct("<8sII")
 
@@ -111,7 +113,9 @@ class ShardIndex:
             head = json.loads(text)
             if start + head["length"] != len(data):
                 raise _damaged(f"the index is cut: it has {len(data)} of {start + head['length']} bytes", url)
-            return cls(head, _Columns(data, start, head["columns"], url))
+            columns = _Columns(data, start, head["columns"], url)
+            columns.check_claims(head)
+            return cls(head, columns)
         except (ValueError, TypeError, KeyError, AttributeError):
             raise _damaged("the index is damaged: its header makes no sense", url) from None
 
@@ -201,10 +205,19 @@ class ShardIndex:
     def layouts(self) -> list[Layout]:
         """The ways in which samples are built."""
         try:
-            layouts = json.loads(self._columns.decompressed("layouts"))
-            return [[(str(f), str(e), int(n), None if s is None else int(s)) for f, e, n, s in one] for one in layouts]
-        except (ValueError, TypeError):
+            told = json.loads(self._columns.decompressed("layouts", limit=MAX_LAYOUTS))
+            layouts = [[(str(f), str(e), int(n), None if s is None else int(s)) for f, e, n, s in one] for one in told]
+        except (ValueError, TypeError, RecursionError):
             raise self._columns.damaged("layouts") from None
+        entries = [entry for layout in layouts for entry in layout]
+        if (self.samples and not layouts) or not all(self._is_possible(*entry) for entry in entries):
+            raise self._columns.damaged("layouts")
+        return layouts
+
+    def _is_possible(self, field: str, ending: str, blocks: int, stored: int | None) -> bool:  # noqa: ARG002
+        """Whether a member can be so: a sample's own entries (`__key__`) are no fields."""
+        room = self.size // BLOCK
+        return not field.startswith("__") and 0 < blocks <= room and (stored is None or 0 <= stored <= self.size)
 
     @cached_property
     def kinds(self) -> Array:
@@ -222,7 +235,27 @@ class ShardIndex:
     def member_sizes(self) -> Array:
         """The bytes of every member's content."""
         count = int(self.first_members[-1]) + len(self._layout(-1)) if self.samples else 0
-        return self._columns.numbers("sizes", count)
+        sizes = self._columns.numbers("sizes", count)
+        if not self._fit(sizes):
+            raise self._columns.damaged("sizes")
+        return sizes
+
+    def _fit(self, sizes: Array) -> bool:
+        """Whether the members of every sample lie between its beginning and the next one's."""
+        import numpy as np
+
+        room = (self.starts[1:] - self.starts[:-1]).astype(np.int64)
+        for kind, layout in enumerate(self.layouts):
+            of_kind = np.flatnonzero(self.kinds == kind) if len(self.layouts) > 1 else np.arange(self.samples)
+            taken = np.full(len(of_kind), sum(blocks for _, _, blocks, _ in layout) * BLOCK, np.int64)
+            for place, (_, _, _, stored) in enumerate(layout):
+                held = sizes[self.first_members[of_kind] + place] if stored is None else np.uint64(stored)
+                if (held > self.size).any():
+                    return False
+                taken += (held.astype(np.int64) + (BLOCK - 1)) & -BLOCK
+            if (taken > room[of_kind]).any():
+                return False
+        return True
 
     def _layout(self, i: int) -> Layout:
         return self.layouts[int(self.kinds[i])]
@@ -240,7 +273,7 @@ class ShardIndex:
         if keys is None:
             ends = self._columns.numbers("blocks", -(-self.samples // KEYS_TOGETHER))
             start = int(ends[number - 1]) if number else 0
-            text = self._columns.decompressed("keys", start, int(ends[number]))
+            text = self._columns.decompressed("keys", start, int(ends[number]), limit=MAX_TEXT)
             keys = decoded(text).split("\0")
             if len(keys) != min(KEYS_TOGETHER, self.samples - number * KEYS_TOGETHER):
                 raise self._columns.damaged("keys")
@@ -284,11 +317,27 @@ class _Columns:
             self._checked.add(name)
         return column
 
-    def decompressed(self, name: str, start: int = 0, stop: int | None = None) -> bytes:
+    def check_claims(self, head: dict[str, Any]) -> None:
+        """Refuse numbers that the file and the shard cannot hold, before anything is made of them."""
+        samples, size = head["samples"], head["size"]
+        if type(samples) is not int or type(size) is not int or not 0 <= samples * BLOCK <= size:
+            raise _damaged(f"the index is damaged: {samples} samples cannot be in {size} bytes", self._url)
+        for place, length, *_ in self._table.values():
+            if type(place) is not int or type(length) is not int or place < 0 or length < 0:
+                raise ValueError
+        self.check_length("starts", samples + 1)
+
+    def check_length(self, name: str, count: int) -> None:
+        """Refuse a column that has not this many numbers."""
+        _, length, _, kind = self._table[name]
+        if kind not in _WIDTHS or length != count * _WIDTHS[kind]:
+            raise self.damaged(name)
+
+    def decompressed(self, name: str, start: int = 0, stop: int | None = None, *, limit: int) -> bytes:
         """A part of a compressed column, which may not grow without bounds."""
         tool = zlib.decompressobj()
         try:
-            data = tool.decompress(self.raw(name)[start:stop], MAX_TEXT)
+            data = tool.decompress(self.raw(name)[start:stop], limit)
         except zlib.error:
             raise self.damaged(name) from None
         if not tool.eof:
@@ -300,10 +349,10 @@ class _Columns:
         import numpy as np
 
         column = self.raw(name)
-        kind = self._table[name][3]
-        if kind not in _WIDTHS or len(column) != count * _WIDTHS[kind]:
+        self.check_length(name, count)
+        if len(column) != self._table[name][1]:
             raise self.damaged(name)
-        return np.frombuffer(column, kind)
+        return np.frombuffer(column, self._table[name][3])
 
     def damaged(self, name: str) -> ShardError:
         return _damaged(f"the index is damaged: its column {name!r} makes no sense", self._url)
