@@ -17,6 +17,7 @@ from .codecs import arrays, basic, cbor, decoders, images, media, more_decoders,
 from .codecs.compression import gunzip_bounded
 from .codecs.images import IMAGE_EXTENSIONS, imagespecs
 from .errors import DecodingError, UnsafePickleError, WebDatasetError
+from .printing import printable
 from .settings import settings
 
 __all__ = [
@@ -283,7 +284,7 @@ def _failure(sample: Sample, name: str, exn: Exception) -> DecodingError:
 
 def _line(text: str) -> str:
     """A message that may quote data, as a short printable line."""
-    return "".join(char if char.isprintable() else " " for char in text[:300])
+    return printable(text, 300)
 
 
 default_decoder = Decoder([])

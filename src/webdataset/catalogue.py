@@ -160,7 +160,9 @@ class Catalogue:
         target = os.path.abspath(os.fspath(path))
         folder = os.path.dirname(target)
         text = json.dumps(self.as_wids(name or os.path.basename(target).partition(".")[0], folder), indent=1)
-        indexfiles.write_whole(target, text.encode("utf-8", "surrogateescape"))
+        # what is left of a query may still be somebody's secret, under a name that nobody knows
+        mode = 0o600 if any("?" in url or "@" in url for url in self.urls if local_path(url) is None) else 0o666
+        indexfiles.write_whole(target, text.encode("utf-8", "surrogateescape"), mode=mode)
 
     def as_wids(self, name: str, folder: str | None = None) -> dict[str, Any]:
         """The catalogue as wids' JSON describes it; user names, passwords and signatures are left out."""
@@ -187,7 +189,7 @@ class Catalogue:
             rows = [shard_of_row(item, url, base) for item in found["shardlist"]]
         except WebDatasetError:
             raise
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise ShardError(f"this is no {KIND}: {error}", url=url) from None
         return cls(rows, keys=keys)
 
@@ -221,15 +223,24 @@ class Catalogue:
         return found
 
 
+MAX_NUMBER = (1 << 56) - 1
+"""Of samples or bytes of a shard; sums over a hundred shards still fit 64 bits."""
+
+
 def shard_of_row(item: dict[str, Any], origin: str, base: str | None) -> Shard:
     """A shard of a list that comes from `origin`: its url in full, and refused if it may not be named there."""
     url = _absolute(str(item["url"]), origin, base)
     size = item.get("filesize")
     version = item.get("version")
-    samples = int(item["nsamples"])
-    if samples < 0:
-        raise ValueError(f"a shard with {samples} samples")
-    return Shard(url, samples, -1 if size is None else int(size), None if version is None else str(version))
+    samples = _number(item["nsamples"])
+    return Shard(url, samples, -1 if size is None else _number(size), None if version is None else str(version))
+
+
+def _number(value: Any) -> int:
+    number = int(value)
+    if not 0 <= number <= MAX_NUMBER:
+        raise ValueError(f"a shard cannot have {value} samples or bytes")
+    return number
 
 
 def _absolute(url: str, origin: str, base: str | None) -> str:

@@ -29,6 +29,7 @@ import tarfile
 from collections.abc import Callable
 from typing import Any
 
+from .printing import printable
 from .redact import redacted
 
 PLACES = ("url", "shard", "offset", "member", "key", "field")
@@ -74,7 +75,7 @@ class WebDatasetError(Exception):
         known = [f"{name} {_shown(name, value)}" for name in PLACES if (value := getattr(self, name)) is not None]
         line = redacted(self.message) + (f" [{', '.join(known)}]" if known else "")
         line += f"; {self.hint}" if self.hint else ""
-        return " ".join(line.split("\n"))
+        return printable(" ".join(line.split("\n")))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self)!r})"
@@ -177,17 +178,5 @@ def _shown(name: str, value: Any) -> str:
     if name == "url":
         return redacted(os.fspath(value))
     if name in ("member", "key", "field"):
-        return _printable(str(value))
+        return printable(str(value), 120)
     return str(value)
-
-
-def _printable(text: str, limit: int = 120) -> str:
-    """Names come out of data: escape what could garble a terminal, and keep the line short.
-
-    >>> _printable("a\\x1b[2J")
-    'a\\\\x1b[2J'
-    """
-    escaped = "".join(
-        c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text[: limit + 1]
-    )
-    return escaped if len(text) <= limit else f"{escaped[:limit]}..."

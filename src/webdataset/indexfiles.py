@@ -390,9 +390,9 @@ def _keep(index: ShardIndex, place: str) -> None:
     write_whole(place, index.to_bytes())
 
 
-def write_whole(path: str, data: bytes) -> None:
+def write_whole(path: str, data: bytes, *, mode: int = 0o666) -> None:
     """Write a file that appears under its name when it is complete."""
-    file = AtomicFile(path)
+    file = AtomicFile(path, mode=mode)
     try:
         file.write(data)
         file.publish()

@@ -11,6 +11,7 @@ import re
 from .settings import settings
 
 _SECRET = r"sig|token|key|secret|passw|pwd|credential|auth|session"  # noqa: S105 - names of secrets, not a secret
+_SECRET_NAME = re.compile(rf"(?i){_SECRET}")
 _USERINFO = re.compile(r"(?<=://)[^/\s'\"@?#]*(?:@[^/\s'\"@?#]*)*@")
 _QUERY = re.compile(rf"(?i)([?&;][^=&\s'\"]*(?:{_SECRET})[^=&\s'\"]*=)[^&\s'\"#]+")
 _HEADER = re.compile(
@@ -18,6 +19,15 @@ _HEADER = re.compile(
 )
 _OPTION = re.compile(r"(?i)((?:^|\s)(?:-u|--user|--[\w-]*(?:password|token|secret|key))[ =])[^\s'\"]+")
 _VARIABLE = re.compile(r"\b((?:[A-Z0-9]+_)*(?:TOKEN|SECRET|PASSWORD|KEY|SIGNATURE)(?:_[A-Z0-9]+)*=)[^\s'\"&;]+")
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a parameter of this name holds a secret.
+
+    >>> is_secret_name("access_token"), is_secret_name("part")
+    (True, False)
+    """
+    return _SECRET_NAME.search(name) is not None
 
 
 def redacted(text: str) -> str:

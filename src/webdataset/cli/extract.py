@@ -25,6 +25,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--nokey", action="store_true", help="no column with the key")
     parser.add_argument("--noheader", action="store_true", help="no line with the names of the columns")
     parser.add_argument(
+        "--safe-csv",
+        action="store_true",
+        help="mark CSV cells that a spreadsheet would run as a formula (= + - @) with '",
+    )
+    parser.add_argument(
         "-d", "--decode", metavar="SPEC", default="basic", help="basic, raw (stored text), or rgb8 etc. for pixels"
     )
     parser.add_argument("-o", "--output", metavar="URL", default="-", help="where to write instead of stdout")
@@ -50,6 +55,7 @@ def run(options: argparse.Namespace) -> int:
     if format == "parquet":
         refuse_terminal(options.output)
     table: dict[str, Any] = {"fields": columns(options), "format": format, "header": not options.noheader}
+    table["safe_csv"] = getattr(options, "safe_csv", False)
     report = Report()
     with writing(options.output) as out, report.in_force():
         write_table(rows, out, **table, handler=handler_of(options))

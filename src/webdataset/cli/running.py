@@ -101,6 +101,7 @@ def _print_any_name() -> None:
 def say_error(program: str, error: BaseException, *, verbose: bool = False) -> int:
     """One line on stderr, with a traceback before it if wanted; the result is the exit code."""
     from webdataset.errors import WebDatasetError
+    from webdataset.printing import printable
     from webdataset.redact import redacted
 
     if not isinstance(error, Exception):
@@ -112,7 +113,7 @@ def say_error(program: str, error: BaseException, *, verbose: bool = False) -> i
     wrong_use = isinstance(error, UsageError) or is_about_an_argument(error)
     known = wrong_use or isinstance(error, (WebDatasetError, OSError))
     text = str(error) if known else f"{type(error).__name__}: {error}"
-    lines = text if isinstance(error, UsageError) else " ".join(text.split("\n"))
+    lines = text if isinstance(error, UsageError) else printable(" ".join(text.split("\n")))
     sys.stderr.write(f"{program}: {redacted(lines)}\n")
     return USAGE_ERROR if wrong_use else DATA_ERROR
 

@@ -21,6 +21,7 @@ from webdataset.handlers import close
 from webdataset.logs import Log
 from webdataset.reports import current_report
 from webdataset.stages import PipelineStage
+from webdataset.storage.cachenames import without_signature
 from webdataset.workers import pytorch_worker_info
 
 from .lmdbfiles import check_database
@@ -115,7 +116,7 @@ class LMDBCached(PipelineStage):
         lmdb = _lmdb()
         check_database(path)
         try:
-            db = lmdb.open(path, map_size=self.map_size)
+            db = lmdb.open(path, map_size=self.map_size, mode=0o700)
         except lmdb.Error as exn:
             if "already open" not in str(exn):
                 raise StorageError(f"the cache cannot be opened: {exn}", url=path) from exn
@@ -190,6 +191,8 @@ class SampleBytes:
         self.checked = False
 
     def dumps(self, sample: Any) -> bytes:
+        if isinstance(sample, dict) and isinstance(url := sample.get("__url__"), str):
+            sample = sample | {"__url__": without_signature(url)}  # no secret stays on a disk
         data: bytes = self.pickler.dumps(sample)
         if not self.checked:
             self.loads(data)

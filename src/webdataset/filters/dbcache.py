@@ -118,9 +118,10 @@ def _connected(path: str) -> sqlite3.Connection:
     import sqlite3
 
     try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o600))  # nobody else reads it
         # a generator may be closed by the garbage collector, in any thread
         return sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
-    except sqlite3.Error as exn:
+    except (sqlite3.Error, OSError) as exn:
         raise StorageError(f"the cache cannot be opened: {exn}", url=path) from exn
 
 

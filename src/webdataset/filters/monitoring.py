@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
 
 from webdataset.handlers import close
+from webdataset.printing import short_repr
 from webdataset.stages import pipelinefilter
 
 from .closing import closing, plain
@@ -60,10 +61,10 @@ def _shown(source: Iterator[Any], text: Callable[[Any], str], n: int, every: int
 
 def _text(sample: Any, fmt: str | None, width: int, name: str) -> str:
     if not isinstance(sample, dict):
-        return f"--- {name}\n{repr(sample)[:width]}"
+        return f"--- {name}\n{short_repr(sample, width)}"
     if fmt is not None:
         return fmt.format(**sample)
-    return "\n".join([f"--- {name}", *(f"{field} {repr(value)[:width]}" for field, value in sample.items())])
+    return "\n".join([f"--- {name}", *(f"{field} {short_repr(value, width)}" for field, value in sample.items())])
 
 
 def _logged(source: Iterator[dict[str, Any]], logfile: str) -> Iterator[dict[str, Any]]:

@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from webdataset.redact import redacted
 
 MAX_URLS = 10_000_000
+MAX_CHARACTERS = 1_000_000_000
+"""Of all urls together: ten million of a hundred characters."""
 MAX_DEPTH = 64
 
 _NUMBERS = re.compile(r"(-?\d+)\.\.(-?\d+)(?:\.\.-?(\d+))?")
@@ -37,6 +39,11 @@ def braceexpand(pattern: str, *, escape: bool = True, limit: int = MAX_URLS) -> 
             f"the braces in {_short(pattern)} stand for {_amount(size)} urls, more than the limit of {limit}; "
             "write a smaller range"
         )
+    if (characters := size * _length(parts)) > MAX_CHARACTERS:
+        raise ValueError(
+            f"the braces in {_short(pattern)} stand for {_amount(characters)} characters, more than {MAX_CHARACTERS}; "
+            "write shorter numbers"
+        )
     return _expand(parts)
 
 
@@ -56,6 +63,9 @@ class _Range:
         for value in self.values:
             yield _ALPHABET[value] if self.letters else str(value).zfill(self.width)
 
+    def length(self) -> int:
+        return 1 if self.letters else max(self.width, len(str(self.values.start)), len(str(self.values.stop)))
+
     def size(self) -> int:
         span = abs(self.values.stop - self.values.start) - 1
         return span // abs(self.values.step) + 1
@@ -70,6 +80,9 @@ class _Choice:
     def __iter__(self) -> Iterator[str]:
         for option in self.options:
             yield from _expand(option)
+
+    def length(self) -> int:
+        return max(map(_length, self.options))
 
     def size(self) -> int:
         return sum(_size(option) for option in self.options)
@@ -179,6 +192,11 @@ def _size(parts: Sequence[_Part]) -> int:
     for part in parts:
         size *= 1 if isinstance(part, str) else part.size()
     return size
+
+
+def _length(parts: Sequence[_Part]) -> int:
+    """Characters of the longest result."""
+    return sum(len(part) if isinstance(part, str) else part.length() for part in parts)
 
 
 def _short(pattern: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-from webdataset.redact import redacted
+from webdataset.redact import is_secret_name, redacted
 
 NAME_CHARACTERS = 80
 QUOTED_CHARACTERS = 128
@@ -71,5 +71,9 @@ def without_signature(url: str) -> str:
     if "://" not in url or url.startswith("pipe:"):
         return url
     parts = urlsplit(url)
-    kept = [(name, value) for name, value in parse_qsl(parts.query, True) if not SIGNATURES.fullmatch(name)]
+    kept = [(name, value) for name, value in parse_qsl(parts.query, True) if not _signs(name)]
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query=urlencode(kept)).geturl()
+
+
+def _signs(name: str) -> bool:
+    return SIGNATURES.fullmatch(name) is not None or is_secret_name(name)

@@ -18,7 +18,7 @@ from webdataset.errors import StorageError
 
 from . import kept
 from .filling import Filling
-from .kept import CHUNK_BYTES, NO_LINKS, CannotStoreError
+from .kept import CHUNK_BYTES, CannotStoreError, open_regular
 from .streams import PiecewiseStream, arriving
 
 FIRST_LOOK = 0.0005
@@ -233,7 +233,7 @@ class Direct:
 
 def open_shared(path: str) -> int:
     """Open a file of the folder so that it is not removed while it is read."""
-    handle = os.open(path, os.O_RDONLY | NO_LINKS)
+    handle = open_regular(path)
     with contextlib.suppress(OSError):  # some network file systems have no locks
         fcntl.flock(handle, fcntl.LOCK_SH)
     return handle

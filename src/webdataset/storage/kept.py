@@ -12,6 +12,7 @@ A file without facts was put there by somebody else: it is used, but neither cou
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -106,10 +107,19 @@ class Facts(NamedTuple):
 UNREADABLE = Facts(size=-1, crc32=0)
 
 
+def open_regular(path: str) -> int:
+    """Open a regular file for reading; a FIFO or a device that somebody put in its place is an OSError, not a wait."""
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | NO_LINKS)
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise OSError(errno.EINVAL, "this is no regular file", path)
+    return handle
+
+
 def read_facts(path: str) -> Facts | None:
     """The facts about a file, None if there are none; facts that cannot be read fit no file."""
     try:
-        handle = os.open(beside(path, "facts"), os.O_RDONLY | NO_LINKS)
+        handle = open_regular(beside(path, "facts"))
     except FileNotFoundError:
         return None
     except OSError:
@@ -237,7 +247,7 @@ def problem_with(entry: Entry) -> str | None:
 def is_in_use(path: str) -> bool:
     """Whether somebody reads a file."""
     try:
-        with open(os.open(path, os.O_RDONLY | NO_LINKS), "rb") as file:
+        with open(open_regular(path), "rb") as file:
             fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -249,7 +259,7 @@ def is_in_use(path: str) -> bool:
 def remove_unused(path: str) -> bool:
     """Remove a file that nobody reads, and the facts about it."""
     try:
-        with open(os.open(path, os.O_RDONLY | NO_LINKS), "rb") as file:
+        with open(open_regular(path), "rb") as file:
             fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
             os.unlink(path)
     except OSError:
@@ -319,7 +329,7 @@ def _is_locked(path: str) -> bool:
 
 def _checksum(path: str) -> int:
     found = 0
-    with open(os.open(path, os.O_RDONLY | NO_LINKS), "rb", buffering=0) as file:
+    with open(open_regular(path), "rb", buffering=0) as file:
         while data := file.read(CHUNK_BYTES):
             found = zlib.crc32(data, found)
     return found

@@ -26,7 +26,7 @@ from .registry import open_url
 from .urls import as_url, braceexpand, check_url_from_data, expanded, is_local, shell_expanded
 
 KEYS = frozenset({"name", "shards", "buckets", "resample", "choose", "perepoch"})
-MAX_SPEC_BYTES = 64 << 20
+MAX_SPEC_BYTES = 4 << 20
 
 
 class MSSource:
@@ -99,10 +99,14 @@ def read_yaml(url: str) -> Any:
             "reading a YAML list of datasets needs the package pyyaml", hint="pip install 'webdataset[formats]'"
         ) from None
     with open_url(url) as stream:
-        text = stream.read(MAX_SPEC_BYTES)
+        text = stream.read(MAX_SPEC_BYTES + 1)
+    if len(text) > MAX_SPEC_BYTES:
+        raise SampleError(f"it has more than {MAX_SPEC_BYTES} bytes, too many for a list of datasets", url=url)
     try:
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
+            raise SampleError("it uses YAML aliases, of which a few can stand for any amount of data", url=url)
         return yaml.safe_load(text)
-    except yaml.YAMLError as exn:
+    except (yaml.YAMLError, RecursionError) as exn:
         raise SampleError(f"this is not YAML: {exn}", url=url) from None
 
 

@@ -39,7 +39,7 @@ class AtomicFile:
     failure leaves half a file; that costs the time the disk needs.
     """
 
-    def __init__(self, path: str, *, durable: bool = False) -> None:
+    def __init__(self, path: str, *, durable: bool = False, mode: int = 0o666) -> None:
         self.path = checked_target(path)
         self.durable = durable
         self.closed = False
@@ -49,7 +49,7 @@ class AtomicFile:
         short = os.fsdecode(os.fsencode(name)[:200])
         self.temporary = os.path.join(folder, f".{short}.{os.urandom(6).hex()}{TEMPORARY_SUFFIX}")
         try:
-            self._fd = os.open(self.temporary, _FLAGS, 0o666)
+            self._fd = os.open(self.temporary, _FLAGS, mode)
         except OSError as error:
             raise translated(error, self.path) from error
         self._keep_mode()

@@ -16,6 +16,7 @@ from typing import Any
 from webdataset.autodecode import Decoder, morehandlers
 from webdataset.codecs.packages import is_array, is_tensor
 from webdataset.errors import WebDatasetError
+from webdataset.printing import short_repr
 
 from .showing import is_image
 from .tables import plain_value
@@ -144,7 +145,7 @@ def _value(name: str, data: Any) -> str:
     try:
         return _text(json.dumps(plain_value(value), ensure_ascii=False, indent=1))
     except (WebDatasetError, ValueError, TypeError, RecursionError):
-        return _text(repr(value))
+        return _text(short_repr(value, MOST_TEXT))
 
 
 _decoder = Decoder([morehandlers])

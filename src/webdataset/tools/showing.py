@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from webdataset.autodecode import IMAGE_EXTENSIONS
+from webdataset.printing import short_repr
 
 from .listing import shown
 from .pictures import drawn
@@ -25,10 +26,7 @@ def text_lines(sample: Sample, *, width: int = VALUE_WIDTH) -> Iterator[str]:
     for name in sorted(sample):
         if name.startswith("__") and name != "__key__":
             continue
-        value = sample[name]
-        # repr() of a large value takes long and is cut anyway
-        short = value[: width + 1] if isinstance(value, (bytes, str)) else value
-        yield f"{shown(name):<{NAME_WIDTH}}\t{repr(short)[:width]}"
+        yield f"{shown(name):<{NAME_WIDTH}}\t{short_repr(sample[name], width)}"
 
 
 def terminal_lines(

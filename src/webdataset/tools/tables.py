@@ -23,6 +23,7 @@ from typing import Any, BinaryIO
 from webdataset.errors import EncodingError, MissingPackageError
 from webdataset.filters.fields import parse_field_spec
 from webdataset.handlers import Handler, handled, reraise_exception
+from webdataset.printing import MOST_NODES
 
 from .alternatives import field_named
 
@@ -35,6 +36,10 @@ ROWS_PER_GROUP = 1000
 """Rows that are held in memory before they go into a Parquet file."""
 
 _CSV_SPECIAL = re.compile(r'[",\r\n]|^\s|\s$')
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+"""What a terminal may take for a command; tabs and ends of lines are the formats' own matter."""
+_FORMULA = re.compile(r"[=+\-@\t\r]")
+_NUMBER = re.compile(r"[+-]?\d[\d_]*(\.\d*)?([eE][+-]?\d+)?")
 _TSV_ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
 
 
@@ -45,14 +50,17 @@ def write_table(
     fields: str | Sequence[str] = "__key__",
     format: str = "tsv",
     header: bool = True,
+    safe_csv: bool = False,
     handler: Handler = reraise_exception,
 ) -> int:
     """Write the chosen fields of every sample, one row each, and return the number of rows.
 
     `fields` is "jpg;png cls": alternatives by `;`, columns by spaces; "*" stands for all fields, those of the first
-    sample where the format needs columns. Bytes that are no text become `base64:...`, but stay bytes in Parquet.
+    sample where the format needs columns. Bytes that are no text become `base64:...`, but stay bytes in Parquet;
+    control characters of texts become `\\x1b` and their like. With `safe_csv` a cell of a CSV file that a spreadsheet
+    would take for a formula begins with an apostrophe.
     """
-    write = WRITERS.get(format)
+    write = _write_safe_csv if safe_csv and format == "csv" else WRITERS.get(format)
     if write is None:
         raise ValueError(f"the format must be one of {', '.join(WRITERS)}, got {format!r}")
     names = parse_field_spec(fields)
@@ -68,20 +76,37 @@ def plain_value(value: Any) -> Any:
     >>> plain_value(b"hello"), plain_value(b"\\xff"), plain_value(float("nan"))
     ('hello', 'base64:/w==', 'NaN')
     """
-    if value is None or isinstance(value, (str, bool, int)):
-        return _without_surrogates(value) if isinstance(value, str) else value
-    if isinstance(value, float):
-        # JSON has no word for these numbers, and readers refuse the ones that Python writes
-        return value if math.isfinite(value) else {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return _text(bytes(value))
-    if isinstance(value, Mapping):
-        return {str(_text_key(key)): plain_value(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [plain_value(item) for item in value]
-    if hasattr(value, "tolist"):
-        return plain_value(value.tolist())
-    raise EncodingError(f"{type(value).__name__} has no place in a table", hint="-d none gives the stored bytes")
+    return _PlainValues().of(value)
+
+
+class _PlainValues:
+    """Makes plain values of nested ones, up to a number: a few references can stand for more than memory holds."""
+
+    def __init__(self) -> None:
+        self.left = MOST_NODES
+
+    def of(self, value: Any) -> Any:
+        self._check(1)
+        self.left -= 1
+        if value is None or isinstance(value, (str, bool, int)):
+            return _without_surrogates(value) if isinstance(value, str) else value
+        if isinstance(value, float):
+            # JSON has no word for these numbers, and readers refuse the ones that Python writes
+            return value if math.isfinite(value) else {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            return _text(bytes(value))
+        if isinstance(value, Mapping):
+            return {str(_text_key(key)): self.of(item) for key, item in value.items()}
+        if isinstance(value, (list, tuple, set, frozenset)):
+            return [self.of(item) for item in value]
+        if hasattr(value, "tolist"):
+            self._check(math.prod(getattr(value, "shape", ())))
+            return self.of(value.tolist())
+        raise EncodingError(f"{type(value).__name__} has no place in a table", hint="-d none gives the stored bytes")
+
+    def _check(self, nodes: int) -> None:
+        if nodes > self.left:
+            raise EncodingError(f"more than {MOST_NODES:,} values in one field", hint="-d none gives the stored bytes")
 
 
 def _columns_of_first(names: Names, samples: Iterable[Sample]) -> tuple[Names, Iterable[Sample]]:
@@ -114,6 +139,16 @@ def _write_csv(rows: Rows, out: BinaryIO, columns: list[str], header: bool) -> i
     return _write_lines(rows, out, columns if header else None, _csv_line)
 
 
+def _write_safe_csv(rows: Rows, out: BinaryIO, columns: list[str], header: bool) -> int:
+    return _write_lines(
+        rows, out, columns if header else None, lambda cells: _csv_line([_no_formula(c) for c in cells])
+    )
+
+
+def _no_formula(cell: str) -> str:
+    return f"'{cell}" if _FORMULA.match(cell) and not _NUMBER.fullmatch(cell) else cell
+
+
 def _csv_line(cells: list[str]) -> bytes:
     """Python's csv leaves a lone carriage return without quotes, and readers then end the line there."""
     if cells == [""]:
@@ -137,7 +172,7 @@ def _write_lines(rows: Rows, out: BinaryIO, columns: list[str] | None, line_of: 
 def _write_json(rows: Rows, out: BinaryIO, columns: list[str], header: bool) -> int:  # noqa: ARG001 - rows say it all
     count = 0
     for row in rows:
-        out.write(json.dumps(plain_value(row), ensure_ascii=False).encode() + b"\n")
+        out.write(_json(plain_value(row)).encode() + b"\n")
         count += 1
     return count
 
@@ -145,7 +180,7 @@ def _write_json(rows: Rows, out: BinaryIO, columns: list[str], header: bool) -> 
 def _write_json_list(rows: Rows, out: BinaryIO, columns: list[str], header: bool) -> int:  # noqa: ARG001 - as above
     count = 0
     for row in rows:
-        out.write((b",\n" if count else b"[\n") + json.dumps(plain_value(row), ensure_ascii=False).encode())
+        out.write((b",\n" if count else b"[\n") + _json(plain_value(row)).encode())
         count += 1
     out.write(b"\n]\n" if count else b"[]\n")
     return count
@@ -208,8 +243,21 @@ def _parquet_value(value: Any) -> Any:
 def _cell(value: Any) -> str:
     value = plain_value(value)
     if isinstance(value, str):
-        return value
-    return "" if value is None else json.dumps(value, ensure_ascii=False)
+        return value if value.isprintable() else _CONTROL.sub(_escaped, value)
+    return "" if value is None else _json(value)
+
+
+def _json(value: Any) -> str:
+    """JSON escapes control characters, but for those that a terminal obeys as well (0x7f to 0x9f)."""
+    return _CONTROL.sub(_unicode_escaped, json.dumps(value, ensure_ascii=False))
+
+
+def _escaped(match: re.Match[str]) -> str:
+    return f"\\x{ord(match[0]):02x}"
+
+
+def _unicode_escaped(match: re.Match[str]) -> str:
+    return f"\\u{ord(match[0]):04x}"
 
 
 def _text(data: bytes) -> str:

@@ -1,0 +1,41 @@
+"""Text and values that came out of data, fit to be shown: on one line, within a length, and harmless to a terminal.
+
+>>> printable("a\\x1b[2J")
+'a\\\\x1b[2J'
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+MOST_NODES = 5_000_000
+"""Values that a nested value may have, each counted as often as it is reached, where all of it is written out."""
+
+
+def printable(text: str, limit: int | None = None) -> str:
+    """The text with control characters and broken characters escaped, cut to a length if one is given."""
+    cut = text if limit is None or len(text) <= limit else text[:limit]
+    if not cut.isprintable():
+        cut = "".join(char if char.isprintable() else _escaped(char) for char in cut)
+    return cut if limit is None or len(text) <= limit else f"{cut[:limit]}..."
+
+
+def short_repr(value: Any, width: int) -> str:
+    """The beginning of a value's repr, which takes no longer than that: data can make the whole of it endless.
+
+    >>> short_repr(b"abcdef", 6), short_repr({"a": [1, 2]}, 20)
+    ("b'abcd", "{'a': [1, 2]}")
+    """
+    if isinstance(value, (bytes, str)):
+        return repr(value[:width])[:width]
+    if isinstance(value, (list, tuple, dict, set, frozenset)):
+        import reprlib
+
+        bounded = reprlib.Repr()
+        bounded.maxlevel, bounded.maxstring, bounded.maxother = 4, max(width, 30), max(width, 30)
+        return bounded.repr(value)[:width]
+    return repr(value)[:width]
+
+
+def _escaped(char: str) -> str:
+    return char.encode("unicode_escape", "surrogatepass").decode("ascii")

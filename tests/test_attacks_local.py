@@ -1,0 +1,186 @@
+"""Foreign data on this machine: what is shown, what is kept, what is expanded stays within bounds."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import resource
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import webdataset as wds
+from webdataset.catalogue import Catalogue, Shard
+from webdataset.errors import SampleError, ShardError, StorageError
+from webdataset.printing import printable, short_repr
+from webdataset.storage import kept
+from webdataset.storage.braces import braceexpand
+from webdataset.storage.mixture import read_yaml
+
+SECRET = "hunter2"
+
+
+def doubled(levels: int = 60) -> bytes:
+    """A list of twice the same list of twice the same list: a few hundred bytes that stand for 2^60 values."""
+    return b"\x80\x04]q\x00" + b"](h\x00h\x00eq\x00" * levels + b"."
+
+
+def wl(*arguments: str) -> subprocess.CompletedProcess[bytes]:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
+        resource.setrlimit(resource.RLIMIT_CPU, (60, 60))
+
+    command = [sys.executable, "-m", "webdataset", *arguments]
+    return subprocess.run(command, preexec_fn=limit, capture_output=True, check=False)
+
+
+# -- values that a few references make endless -----------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments", [["show", "--html", "-"], ["extract", "-f", "pyd"], ["extract", "-F", "json", "-a"]]
+)
+def test_a_value_of_doubled_references_is_not_written_out(arguments: list[str], make_shard: Callable[..., str]) -> None:
+    shard = make_shard(files=[("a.pyd", doubled())])
+    done = wl(*arguments, shard)
+    assert done.returncode in (0, 1), done.stderr[-300:]
+    assert len(done.stdout) < 1 << 20
+
+
+def test_extract_names_the_limit(make_shard: Callable[..., str]) -> None:
+    done = wl("extract", "-f", "pyd", make_shard(files=[("a.pyd", doubled())]))
+    assert done.returncode == 1
+    assert b"more than 5,000,000 values in one field" in done.stderr
+
+
+def test_a_repr_that_would_be_endless_is_short() -> None:
+    value: list[Any] = []
+    for _ in range(60):
+        value = [value, value]
+    assert len(short_repr(value, 50)) <= 50
+
+
+# -- terminals -------------------------------------------------------------------------------------
+
+EVIL = "\x1b]0;title\x07\x9b2J\x7f"
+
+
+def test_control_characters_are_escaped() -> None:
+    assert printable(EVIL) == "\\x1b]0;title\\x07\\x9b2J\\x7f"
+
+
+def test_errors_escape_all_of_their_text() -> None:
+    assert str(StorageError(f"the server says {EVIL}", url="http://h/a.tar")).isprintable()
+
+
+@pytest.mark.parametrize("format", ["tsv", "csv", "json"])
+def test_fields_cannot_give_orders_to_a_terminal(format: str, make_shard: Callable[..., str]) -> None:
+    shard = make_shard(files=[("a.txt", EVIL.encode()), ("a.json", json.dumps({"x": EVIL}).encode())])
+    done = wl("extract", "-F", format, "-f", "txt json", shard)
+    assert done.returncode == 0
+    assert all(char.isprintable() or char in "\t\n" for char in done.stdout.decode())
+
+
+def test_cells_that_a_spreadsheet_would_run_are_marked_when_asked(make_shard: Callable[..., str]) -> None:
+    cells = ["=1+1", "+cmd", "-x", "@SUM(A1)", "-5", "+1.5e3", "plain"]
+    shard = make_shard(files=[(f"{i}.txt", cell.encode()) for i, cell in enumerate(cells)])
+    plain = wl("extract", "-F", "csv", "--nokey", "--noheader", "-f", "txt", shard).stdout.decode().splitlines()
+    safe = (
+        wl("extract", "-F", "csv", "--nokey", "--noheader", "--safe-csv", "-f", "txt", shard)
+        .stdout.decode()
+        .splitlines()
+    )
+    assert plain == cells
+    assert safe == ["'=1+1", "'+cmd", "'-x", "'@SUM(A1)", "-5", "+1.5e3", "plain"]
+
+
+# -- secrets in files ------------------------------------------------------------------------------
+
+
+def test_a_saved_catalogue_has_no_secrets_and_one_reader(tmp_path: Path) -> None:
+    url = f"https://me:{SECRET}@host/a.tar?token={SECRET}&part=1&X-Amz-Signature={SECRET}&access_key={SECRET}"
+    Catalogue([Shard(url, 1)]).save(tmp_path / "catalogue.json")
+    text = (tmp_path / "catalogue.json").read_text()
+    assert SECRET not in text
+    assert "https://host/a.tar?part=1" in text
+    assert stat.S_IMODE(os.stat(tmp_path / "catalogue.json").st_mode) == 0o600
+
+
+def test_a_samples_cache_has_no_secrets_and_one_reader(tmp_path: Path) -> None:
+    sample = {"__key__": "a", "__url__": f"https://me:{SECRET}@host/a.tar?sig={SECRET}", "x": 1}
+    stage = wds.DBCache(str(tmp_path / "cache.db"), 10, source=[sample])
+    assert list(stage) == [sample]
+    assert list(stage) == [sample | {"__url__": "https://host/a.tar"}]
+    assert SECRET.encode() not in (tmp_path / "cache.db").read_bytes()
+    assert stat.S_IMODE(os.stat(tmp_path / "cache.db").st_mode) == 0o600
+
+
+def test_a_database_of_samples_has_no_secrets_and_one_reader(tmp_path: Path) -> None:
+    sample = {"__key__": "a", "__url__": f"https://me:{SECRET}@host/a.tar", "x": 1}
+    stage = wds.LMDBCached(str(tmp_path / "cache"), map_size=1 << 24)
+    assert list(stage.run([sample])) == [sample]
+    assert SECRET.encode() not in (tmp_path / "cache" / "data.mdb").read_bytes()
+    assert stat.S_IMODE(os.stat(tmp_path / "cache" / "data.mdb").st_mode) & 0o077 == 0
+
+
+# -- lists -----------------------------------------------------------------------------------------
+
+
+def test_braces_of_endless_numbers_are_refused() -> None:
+    with pytest.raises(ValueError, match="characters"):
+        braceexpand("{" + "0" * 2000 + "..9999999}")
+    assert len(list(braceexpand("{000000..099999}.tar"))) == 100_000
+
+
+@pytest.mark.parametrize("number", ["Infinity", "-Infinity", "NaN", "1e400", "-1", '"many"', "[]", str(1 << 70)])
+def test_a_catalogue_with_an_impossible_number_is_one_error(number: str, tmp_path: Path) -> None:
+    row = f'{{"url": "a.tar", "nsamples": {number}}}'
+    (tmp_path / "c.json").write_text(f'{{"__kind__": "wids-shard-index-v1", "shardlist": [{row}]}}')
+    with pytest.raises(ShardError):
+        Catalogue.load(tmp_path / "c.json")
+
+
+def test_yaml_aliases_are_refused(tmp_path: Path) -> None:
+    lines = ["a0: &a0 [x, x]"] + [f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]" for i in range(1, 60)]
+    (tmp_path / "spec.yaml").write_text("\n".join(lines) + "\ndatasets: *a59\n")
+    with pytest.raises(SampleError, match="aliases"):
+        read_yaml(str(tmp_path / "spec.yaml"))
+
+
+def test_yaml_deeper_than_the_stack_is_one_error(tmp_path: Path) -> None:
+    (tmp_path / "spec.yaml").write_text("[" * 20_000)
+    with pytest.raises(SampleError):
+        read_yaml(str(tmp_path / "spec.yaml"))
+
+
+# -- caches ----------------------------------------------------------------------------------------
+
+
+def test_a_fifo_in_place_of_a_caches_facts_holds_nobody_up(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.tar")
+    os.mkfifo(kept.beside(path, "facts"))
+    assert kept.read_facts(path) is kept.UNREADABLE
+
+
+def test_a_fifo_in_place_of_a_samples_cache_is_an_error(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "cache.db")
+    with pytest.raises(StorageError):
+        list(wds.DBCache(str(tmp_path / "cache.db"), 10, source=[{"__key__": "a"}]))
+
+
+def test_a_poisoned_samples_cache_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "cache.db"
+    stage = wds.DBCache(str(path), 1, source=[{"__key__": "a"}])
+    list(stage)
+    with sqlite3.connect(path) as db:
+        db.execute("update cache set data = ?", (b"cos\nsystem\n(S'true'\ntR.",))
+    db.close()
+    with pytest.raises(pickle.UnpicklingError):
+        list(stage)
