@@ -23,6 +23,7 @@ from webdataset.printing import printable, short_repr
 from webdataset.storage import kept
 from webdataset.storage.braces import braceexpand
 from webdataset.storage.mixture import read_yaml
+from webdataset.tools.tables import write_table
 
 SECRET = "hunter2"
 
@@ -80,12 +81,22 @@ def test_errors_escape_all_of_their_text() -> None:
     assert str(StorageError(f"the server says {EVIL}", url="http://h/a.tar")).isprintable()
 
 
-@pytest.mark.parametrize("format", ["tsv", "csv", "json"])
+@pytest.mark.parametrize("format", ["tsv", "json"])
 def test_fields_cannot_give_orders_to_a_terminal(format: str, make_shard: Callable[..., str]) -> None:
     shard = make_shard(files=[("a.txt", EVIL.encode()), ("a.json", json.dumps({"x": EVIL}).encode())])
     done = wl("extract", "-F", format, "-f", "txt json", shard)
     assert done.returncode == 0
     assert all(char.isprintable() or char in "\t\n" for char in done.stdout.decode())
+
+
+def test_csv_cannot_give_orders_to_a_terminal() -> None:
+    master, terminal = os.openpty()
+    with open(terminal, "wb") as out:
+        write_table([{"txt": EVIL}], out, fields="txt", format="csv", header=False)
+        out.flush()
+        shown = os.read(master, 1000).decode()
+    os.close(master)
+    assert all(char.isprintable() or char in "\r\n" for char in shown)
 
 
 def test_cells_that_a_spreadsheet_would_run_are_marked_when_asked(make_shard: Callable[..., str]) -> None:

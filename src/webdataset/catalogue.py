@@ -17,7 +17,7 @@ from urllib.parse import urljoin, urlsplit
 from . import indexfiles
 from .errors import ShardError, WebDatasetError
 from .gopen import gopen
-from .storage.cachenames import without_signature
+from .storage.cachenames import without_secrets
 from .storage.urls import as_url, check_url_from_data, is_local, local_path, scheme_of
 from .tar.index import ShardIndex, key_hash
 from .tariterators import SplitName, base_plus_ext
@@ -266,7 +266,7 @@ def _joined(start: str, url: str) -> str:
 def _relative(url: str, folder: str | None) -> str:
     path = local_path(url)
     if path is None:
-        return without_signature(url)
+        return without_secrets(url)
     full = os.path.abspath(path)
     if folder is not None and full.startswith(os.path.join(folder, "")):
         return os.path.relpath(full, folder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 
 import numpy as np
 import pytest
@@ -147,13 +148,5 @@ def test_tsv_gives_every_text_back(values: list[str]) -> None:
 
 
 def undone(cell: str) -> str:
-    out, escaped = [], False
-    for char in cell:
-        if escaped:
-            out.append({"t": "\t", "n": "\n", "r": "\r", "\\": "\\"}[char])
-            escaped = False
-        elif char == "\\":
-            escaped = True
-        else:
-            out.append(char)
-    return "".join(out)
+    plain = {"t": "\t", "n": "\n", "r": "\r", "\\": "\\"}
+    return re.sub(r"\\(x..|.)", lambda match: plain.get(match[1]) or chr(int(match[1][1:], 16)), cell)

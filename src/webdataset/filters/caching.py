@@ -21,7 +21,7 @@ from webdataset.handlers import close
 from webdataset.logs import Log
 from webdataset.reports import current_report
 from webdataset.stages import PipelineStage
-from webdataset.storage.cachenames import without_signature
+from webdataset.storage.cachenames import without_secrets
 from webdataset.workers import pytorch_worker_info
 
 from .lmdbfiles import check_database
@@ -192,7 +192,7 @@ class SampleBytes:
 
     def dumps(self, sample: Any) -> bytes:
         if isinstance(sample, dict) and isinstance(url := sample.get("__url__"), str):
-            sample = sample | {"__url__": without_signature(url)}  # no secret stays on a disk
+            sample = sample | {"__url__": without_secrets(url)}  # no secret stays on a disk
         data: bytes = self.pickler.dumps(sample)
         if not self.checked:
             self.loads(data)

@@ -7,6 +7,7 @@ False
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from webdataset.redact import is_secret_name, redacted
@@ -68,12 +69,21 @@ def unique_cache_name(url: str) -> str:
 
 def without_signature(url: str) -> str:
     """The url without what changes from one signature to the next, and without user and password."""
+    return _without(url, lambda name: SIGNATURES.fullmatch(name) is not None)
+
+
+def without_secrets(url: str) -> str:
+    """The url without signatures, tokens, keys, user and password, fit to be kept in a file.
+
+    >>> without_secrets("https://me:pw@host/a.tar?token=abc&part=1")
+    'https://host/a.tar?part=1'
+    """
+    return _without(url, lambda name: SIGNATURES.fullmatch(name) is not None or is_secret_name(name))
+
+
+def _without(url: str, unwanted: Callable[[str], bool]) -> str:
     if "://" not in url or url.startswith("pipe:"):
         return url
     parts = urlsplit(url)
-    kept = [(name, value) for name, value in parse_qsl(parts.query, True) if not _signs(name)]
+    kept = [(name, value) for name, value in parse_qsl(parts.query, True) if not unwanted(name)]
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query=urlencode(kept)).geturl()
-
-
-def _signs(name: str) -> bool:
-    return SIGNATURES.fullmatch(name) is not None or is_secret_name(name)

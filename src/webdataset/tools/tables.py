@@ -31,6 +31,7 @@ Sample = Mapping[str, Any]
 Row = dict[str, Any]
 Names = list[list[str]]
 Rows = Iterator[Row]
+Change = Callable[[str], str]
 
 ROWS_PER_GROUP = 1000
 """Rows that are held in memory before they go into a Parquet file."""
@@ -40,7 +41,9 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 """What a terminal may take for a command; tabs and ends of lines are the formats' own matter."""
 _FORMULA = re.compile(r"[=+\-@\t\r]")
 _NUMBER = re.compile(r"[+-]?\d[\d_]*(\.\d*)?([eE][+-]?\d+)?")
-_TSV_ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+_TSV_ESCAPES: dict[int, str] = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {
+    ord("\\"): "\\\\", ord("\t"): "\\t", ord("\n"): "\\n", ord("\r"): "\\r",
+}  # fmt: skip
 
 
 def write_table(
@@ -57,8 +60,8 @@ def write_table(
 
     `fields` is "jpg;png cls": alternatives by `;`, columns by spaces; "*" stands for all fields, those of the first
     sample where the format needs columns. Bytes that are no text become `base64:...`, but stay bytes in Parquet;
-    control characters of texts become `\\x1b` and their like. With `safe_csv` a cell of a CSV file that a spreadsheet
-    would take for a formula begins with an apostrophe.
+    control characters become `\\x1b` and their like, in CSV only on a terminal. With `safe_csv` a cell of a CSV file
+    that a spreadsheet would take for a formula begins with an apostrophe.
     """
     write = _write_safe_csv if safe_csv and format == "csv" else WRITERS.get(format)
     if write is None:
@@ -135,18 +138,29 @@ def _tsv_line(cells: list[str]) -> bytes:
     return "\t".join(cell.translate(_TSV_ESCAPES) for cell in cells).encode() + b"\n"
 
 
-def _write_csv(rows: Rows, out: BinaryIO, columns: list[str], header: bool) -> int:
-    return _write_lines(rows, out, columns if header else None, _csv_line)
+def _write_csv(rows: Rows, out: BinaryIO, columns: list[str], header: bool, change: Change | None = None) -> int:
+    """CSV has no escapes: control characters are kept in a file, and made visible on a terminal."""
+    changes = [change] if change else []
+    changes += [_visible] if out.isatty() else []
+
+    def line_of(cells: list[str]) -> bytes:
+        for made in changes:
+            cells = [made(cell) for cell in cells]
+        return _csv_line(cells)
+
+    return _write_lines(rows, out, columns if header else None, line_of)
 
 
 def _write_safe_csv(rows: Rows, out: BinaryIO, columns: list[str], header: bool) -> int:
-    return _write_lines(
-        rows, out, columns if header else None, lambda cells: _csv_line([_no_formula(c) for c in cells])
-    )
+    return _write_csv(rows, out, columns, header, _no_formula)
 
 
 def _no_formula(cell: str) -> str:
     return f"'{cell}" if _FORMULA.match(cell) and not _NUMBER.fullmatch(cell) else cell
+
+
+def _visible(cell: str) -> str:
+    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", cell)
 
 
 def _csv_line(cells: list[str]) -> bytes:
@@ -243,17 +257,13 @@ def _parquet_value(value: Any) -> Any:
 def _cell(value: Any) -> str:
     value = plain_value(value)
     if isinstance(value, str):
-        return value if value.isprintable() else _CONTROL.sub(_escaped, value)
+        return value
     return "" if value is None else _json(value)
 
 
 def _json(value: Any) -> str:
     """JSON escapes control characters, but for those that a terminal obeys as well (0x7f to 0x9f)."""
     return _CONTROL.sub(_unicode_escaped, json.dumps(value, ensure_ascii=False))
-
-
-def _escaped(match: re.Match[str]) -> str:
-    return f"\\x{ord(match[0]):02x}"
 
 
 def _unicode_escaped(match: re.Match[str]) -> str:
