@@ -32,17 +32,17 @@ def account(host="", **options):
 
 
 def test_a_connection_string_says_it_all(monkeypatch):
-    text = f"DefaultEndpointsProtocol=https;AccountName=me;AccountKey={KEY};EndpointSuffix=core.windows.net"
+    text = f"DefaultEndpointsProtocol=https;AccountName=mine;AccountKey={KEY};EndpointSuffix=core.windows.net"
     monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", text)
-    assert account() == Account("me", "https://me.blob.core.windows.net", KEY)
-    assert account("me.dfs.core.windows.net") == account()
-    assert account(anonymous=True) == Account("me", "https://me.blob.core.windows.net")
+    assert account() == Account("mine", "https://mine.blob.core.windows.net", KEY)
+    assert account("mine.dfs.core.windows.net") == account()
+    assert account(anonymous=True) == Account("mine", "https://mine.blob.core.windows.net")
 
 
 def test_a_connection_string_may_hold_a_sas_token(monkeypatch):
-    text = "BlobEndpoint=https://me.blob.core.windows.net/;SharedAccessSignature=sv=2021&sig=hush%3D"
+    text = "BlobEndpoint=https://mine.blob.core.windows.net/;SharedAccessSignature=sv=2021&sig=hush%3D"
     monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", text)
-    assert account() == Account("me", "https://me.blob.core.windows.net", sas="sv=2021&sig=hush%3D")
+    assert account() == Account("mine", "https://mine.blob.core.windows.net", sas="sv=2021&sig=hush%3D")
     assert "hush" not in repr(account())
 
 
@@ -52,24 +52,24 @@ def test_the_emulator_has_a_short_name(monkeypatch):
 
 
 def test_an_account_and_its_key_come_from_the_environment(monkeypatch):
-    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "me")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "mine")
     monkeypatch.setenv("AZURE_STORAGE_KEY", KEY)
-    assert account() == Account("me", "https://me.blob.core.windows.net", KEY)
+    assert account() == Account("mine", "https://mine.blob.core.windows.net", KEY)
 
 
 def test_the_key_of_one_account_is_not_shown_to_another(monkeypatch):
-    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "me")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "mine")
     monkeypatch.setenv("AZURE_STORAGE_KEY", KEY)
     assert account("other.dfs.core.windows.net").key == ""
-    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", f"AccountName=me;AccountKey={KEY}")
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", f"AccountName=mine;AccountKey={KEY}")
     assert account("other.dfs.core.windows.net").key == ""
 
 
 @pytest.mark.parametrize(
     ("url", "address"),
-    [("abfs://data@me.dfs.core.windows.net/a b/c.tar", "https://me.blob.core.windows.net/data/a%20b/c.tar"),
-     ("abfss://data@me.dfs.core.chinacloudapi.cn/c.tar", "https://me.blob.core.chinacloudapi.cn/data/c.tar"),
-     ("az://data@me.blob.core.windows.net/c.tar", "https://me.blob.core.windows.net/data/c.tar")],
+    [("abfs://data@mine.dfs.core.windows.net/a b/c.tar", "https://mine.blob.core.windows.net/data/a%20b/c.tar"),
+     ("abfss://data@mine.dfs.core.chinacloudapi.cn/c.tar", "https://mine.blob.core.chinacloudapi.cn/data/c.tar"),
+     ("az://data@mine.blob.core.windows.net/c.tar", "https://mine.blob.core.windows.net/data/c.tar")],
 )  # fmt: skip
 def test_urls_may_name_their_account(url, address):
     assert AzureClient(url, anonymous=True).address() == address
@@ -83,7 +83,7 @@ def test_errors_before_any_request(monkeypatch):
     monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", "nonsense")
     with pytest.raises(StorageError, match="CONNECTION_STRING names no account"):
         gopen("az://container/a.tar")
-    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", "AccountName=me;AccountKey=h?sh")
+    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", "AccountName=mine;AccountKey=h?sh")
     with pytest.raises(StorageError, match="not base64") as caught:
         gopen("az://container/a.tar")
     assert "h?sh" not in str(caught.value)
@@ -95,7 +95,7 @@ def test_errors_before_any_request(monkeypatch):
 def test_without_credentials_requests_carry_none(monkeypatch):
     monkeypatch.setitem(sys.modules, "azure.identity", None)
     azure_account._login.cache_clear()
-    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "me")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "mine")
     with Double(lambda question: ranged(question, b"data", '"1"')) as double:
         assert gopen("az://container/a.tar", endpoint=double.url).read() == b"data"
         assert "authorization" not in double.questions[0].headers
@@ -116,7 +116,7 @@ def test_a_login_is_sent_as_a_token_and_kept_while_it_lasts(monkeypatch):
     package.identity, module.DefaultAzureCredential = module, Credential
     monkeypatch.setitem(sys.modules, "azure", package)
     monkeypatch.setitem(sys.modules, "azure.identity", module)
-    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "me")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "mine")
     azure_account._login.cache_clear()
     with Double(lambda question: ranged(question, b"data", '"1"')) as double:
         for _ in range(2):
@@ -129,7 +129,7 @@ def test_a_login_is_sent_as_a_token_and_kept_while_it_lasts(monkeypatch):
 def test_a_container_that_is_not_public_is_an_error_with_the_cure(monkeypatch):
     monkeypatch.setitem(sys.modules, "azure.identity", None)
     azure_account._login.cache_clear()
-    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "me")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "mine")
     refusal = Reply(409, b"", {"x-ms-error-code": "PublicAccessNotPermitted"})
     line = r"account is not public .*set AZURE_STORAGE_KEY"
     with Double(lambda question: refusal) as double, pytest.raises(StorageError, match=line):
@@ -173,3 +173,47 @@ def test_a_sas_token_that_has_ended_or_permits_too_little_is_an_error_without_it
         gopen(f"{shared}/a.tar")
     assert token.partition("sig=")[2] not in str(caught.value)
     assert "sig=" not in str(caught.value)
+
+
+# -- credentials go to Azure, and to what the program names ------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "abfss://c@acct.dfs.evil.com/a.tar",
+        "abfss://c@acct.blob.evil.com/a.tar",
+        "abfss://c@acct.dfs.core.windows.net.evil.com/a.tar",
+        "abfss://c@acct.evil.com/a.tar",
+    ],
+)
+def test_a_host_that_only_the_url_names_gets_no_credentials(url, monkeypatch):
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "acct")
+    monkeypatch.setenv("AZURE_STORAGE_SAS_TOKEN", "sv=1&sig=secret")
+    client = AzureClient(url)
+    assert client.account.is_anonymous
+    assert "secret" not in client.address()
+    assert "Authorization" not in client.prepare("GET", client.address(), {})
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "abfss://c@x@evil:8443#/a.tar",
+        "abfss://c@evil:8443/a.tar",
+        "abfss://c@acct.dfs.core.windows.net:8443/a.tar",
+        "abfss://c@ACCT.dfs.core.windows.net/a.tar",
+        "abfss://c@acct?x.dfs.core.windows.net/a.tar",
+    ],
+)
+def test_a_url_whose_account_is_none_is_refused(url, monkeypatch):
+    monkeypatch.setenv("AZURE_STORAGE_SAS_TOKEN", "sv=1&sig=secret")
+    with pytest.raises(StorageError, match="names no account"):
+        AzureClient(url)
+
+
+@pytest.mark.parametrize("suffix", ["core.windows.net", "core.usgovcloudapi.net", "core.chinacloudapi.cn"])
+def test_azures_own_clouds_get_the_credentials(suffix, monkeypatch):
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT", "acct")
+    monkeypatch.setenv("AZURE_STORAGE_SAS_TOKEN", "sv=1&sig=abc")
+    assert AzureClient(f"abfss://c@acct.dfs.{suffix}/a.tar").account.sas == "sv=1&sig=abc"

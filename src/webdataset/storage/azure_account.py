@@ -11,6 +11,7 @@ import base64
 import functools
 import hashlib
 import hmac
+import re
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from typing import Any
@@ -23,6 +24,14 @@ from .credentials import Lease, Renewed
 
 SCOPE = "https://storage.azure.com/.default"
 SUFFIX = "core.windows.net"
+SUFFIXES = tuple(
+    f".blob.{suffix}"
+    for suffix in (SUFFIX, "core.chinacloudapi.cn", "core.usgovcloudapi.net", "core.cloudapi.de")
+    + ("fabric.microsoft.com", "storage.azure.net")
+)
+"""What the names of Microsoft's own hosts end in: the public cloud, the sovereign ones, OneLake, DNS zones."""
+HINT = "set AZURE_STORAGE_ACCOUNT, or write abfs://container@account.dfs.core.windows.net/path"
+_HOST = re.compile(r"[a-z0-9]{3,24}(\.[A-Za-z0-9-]+)*")
 EMULATOR_ACCOUNT = "devstoreaccount1"
 # Published by Microsoft: the same for everybody's emulator.
 EMULATOR_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
@@ -53,6 +62,8 @@ class Account:
 def account_for(host: str, endpoint: str | None, *, anonymous: bool, url: str) -> Account:
     """The account of a url; `host` is what an abfs: url names, `endpoint` where the program says that the blobs are."""
     stated = _connection_string(settings.cloud("AZURE_STORAGE_CONNECTION_STRING") or "", url)
+    if host and _HOST.fullmatch(host) is None:
+        raise StorageError("this url names no account", url=url, hint=HINT)
     name = (
         host.partition(".")[0]
         or settings.cloud("AZURE_STORAGE_ACCOUNT")
@@ -61,9 +72,11 @@ def account_for(host: str, endpoint: str | None, *, anonymous: bool, url: str) -
     if stated is not None and (not host or name == stated.name) and endpoint is None:
         return Account(stated.name, stated.endpoint) if anonymous else stated
     if not name:
-        hint = "set AZURE_STORAGE_ACCOUNT, or write abfs://container@account.dfs.core.windows.net/path"
-        raise StorageError("this url names no account", url=url, hint=hint)
-    place = endpoint or settings.cloud("AZURE_STORAGE_ENDPOINT") or _blob_endpoint(name, host)
+        raise StorageError("this url names no account", url=url, hint=HINT)
+    own_place = endpoint or settings.cloud("AZURE_STORAGE_ENDPOINT")
+    place = own_place or _blob_endpoint(name, host)
+    if not own_place and not _is_azure(place):
+        anonymous = True  # a host that a url names gets no credentials, only Azure and what the program names
     # the key in the environment is the key of the account in the environment
     own = (
         anonymous
@@ -116,8 +129,17 @@ def _blob_endpoint(name: str, host: str) -> str:
     >>> _blob_endpoint("me", "me.dfs.core.windows.net"), _blob_endpoint("me", "")
     ('https://me.blob.core.windows.net', 'https://me.blob.core.windows.net')
     """
-    _, _, rest = host.partition(".")
-    return f"https://{name}.blob.{rest.partition('.')[2] or SUFFIX}"
+    zone, rest = re.fullmatch(r"[^.]*\.?(z\d+\.)?(?:(?:dfs|blob)\.)?(.*)", host).groups()  # type: ignore[union-attr]
+    return f"https://{name}.{zone or ''}blob.{rest or SUFFIX}"
+
+
+def _is_azure(endpoint: str) -> bool:
+    """Whether an endpoint is one of Microsoft's clouds.
+
+    >>> _is_azure("https://me.blob.core.windows.net"), _is_azure("https://me.blob.evil.com")
+    (True, False)
+    """
+    return endpoint.partition("://")[2].endswith(SUFFIXES)
 
 
 def _checked(key: str, url: str) -> str:
