@@ -30,7 +30,7 @@ from .codecs.arrays import encode_pth as torch_dumps
 from .codecs.arrays import encode_ten as tenbin_dumps
 from .codecs.basic import encode_cbor as cbor_dumps
 from .codecs.basic import encode_msgpack as mp_dumps
-from .codecs.images import imageencoder
+from .codecs.imagefiles import imageencoder
 from .encoding import (
     Encoder,
     Sample,
