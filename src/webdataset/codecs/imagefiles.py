@@ -42,7 +42,11 @@ def imageencoder(image: Any, format: str = "PNG") -> bytes:
     if name not in WITH_ALPHA and picture.mode in ("RGBA", "LA", "PA", "RGBa", "La"):
         raise EncodingError(f"{name} has no transparency; store it as png, or drop the 4th channel")
     stream = io.BytesIO()
-    picture.save(stream, format=name, **OPTIONS.get(name, {}))
+    try:
+        picture.save(stream, format=name, **OPTIONS.get(name, {}))
+    except OSError as exn:  # "cannot write mode F as PNG"
+        hint = 'store it as png or tiff, or convert it: image.convert("RGB")'
+        raise EncodingError(str(exn), hint=hint) from exn
     return stream.getvalue()
 
 

@@ -81,6 +81,8 @@ def _shallow_picture(data: bytes, mode: str) -> Any:
         pixels = _jpeg_pixels(data, mode) if image.format == "JPEG" else None
         if pixels is None:
             image.load()
+            if mode != "rgba" and isinstance(image.info.get("transparency"), bytes):
+                del image.info["transparency"]  # Pillow would do the same, and warn
             return image.convert(mode.upper())
         picture = pillow().fromarray(pixels)
         picture.info = image.info.copy()  # exif, profile and so on, as `convert` hands them on

@@ -179,8 +179,10 @@ def _of_png(data: bytes, image: Any) -> Stored | None:
         pixels = array_of(image)
         if kind.depth == 16:  # older versions of Pillow open them with 32 bits
             pixels = pixels.astype("u2")
-    key = image.info.get("transparency")
-    return Stored(pixels, png.LAYOUTS[kind.colour], (1 << kind.depth) - 1, key if kind.colour in (0, 2) else None)
+    key = image.info.get("transparency") if png.has_key(data, kind) else None
+    if kind.depth == 1 and key is not None:
+        key = key > 0  # 1 or 255, by the version of Pillow
+    return Stored(pixels, png.LAYOUTS[kind.colour], (1 << kind.depth) - 1, key)
 
 
 def _of_pillow(data: bytes, image: Any) -> Stored:
