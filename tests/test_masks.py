@@ -125,7 +125,7 @@ def test_commands_know_the_spec(shard, tmp_path, capsysbinary):
     assert main(["info", "-d", "pixels", "--json", shard]) == 0
     fields = json.loads(capsysbinary.readouterr().out)["fields"]
     assert fields["depth.png"]["dtypes"] == {"uint16": 8}
-    assert fields["mask.png"]["range"] == {"min": 0, "max": 255}
+    assert fields["mask.png"]["range"] == [0, 255]
     out = str(tmp_path / "out.tar")
     code = "_['depth.png'] = _['depth.png'] + 1 if _['cls'] == 0 else _['depth.png']"
     assert main(["map", "-d", "pixels", "-c", code, "-q", shard, "-o", out]) == 0

@@ -11,7 +11,7 @@ from webdataset.errors import EncodingError
 from . import png, pnm
 from .basic import kind_of
 from .packages import is_array, is_tensor
-from .stored import DEEP_MODES, array_of, pillow
+from .stored import DEEP_MODES, pillow
 
 if TYPE_CHECKING:
     import numpy as np
@@ -156,14 +156,14 @@ def _cure(pixels: Array) -> str:
 
 
 def _storable(picture: Any, name: str) -> Any:
-    """The picture in a mode that the format holds as it is, where Pillow would change values or not know the mode."""
+    """The picture in a mode that the format holds as it is, where Pillow would change values or not know the mode;
+    a uint16 array for the encoders that are ours."""
     if picture.mode in DEEP_MODES and name in SHALLOW:
         hint = "store it as png or tiff, or scale it to uint8"
         raise EncodingError(f"{name} has 8 bits per channel, the image more (mode {picture.mode})", hint=hint)
-    if picture.mode == "I" and name in DEEP_ENCODERS:
-        return _with_pixels(picture, _as_uint16(picture, name))
-    if picture.mode.startswith("I;16") and picture.mode != "I;16" and name == "PNG":
-        return _with_pixels(picture, array_of(picture))
+    if picture.mode in DEEP_MODES and picture.mode != "F" and name in DEEP_ENCODERS:
+        pixels = _as_uint16(picture, name)
+        return _with_pixels(picture, pixels) if name == "PNG" else pixels
     if picture.mode == "P" and name == "PNG":
         return _with_whole_palette(picture)
     return picture
