@@ -140,6 +140,14 @@ def test_a_palette_image_keeps_indices_and_palette(tmp_path, name, indices, colo
     assert image.getpalette() == voc(indices, colours).getpalette()
 
 
+def test_a_short_palette_with_alpha_keeps_it():
+    image = Image.fromarray(np.array([[0, 1, 9]], np.uint8))
+    image.putpalette([1, 2, 3, 0, 4, 5, 6, 100], "RGBA")
+    data = encode("png", image)
+    assert read(data).tolist() == [[0, 1, 9]]
+    assert read(data, spec="rgba8")[0, :2].tolist() == [[1, 2, 3, 0], [4, 5, 6, 100]]
+
+
 @pytest.mark.parametrize("name", ["png", "tif"])
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16", "I;16B"])
 def test_pillow_images_keep_their_mode(name, mode):

@@ -131,7 +131,7 @@ def raw_tiff(
     tags |= {322: (tile[1],), 323: (tile[0],)} if tile else {278: (rows or height,)}
     tags |= {338: (extra,)} if extra is not None else {}
     tags |= {317: (2,)} if predictor else {}
-    tags |= more or {}
+    tags = {tag: numbers for tag, numbers in (tags | (more or {})).items() if numbers}
     body = b"".join(data)
     place = start + len(body)
     size, letter, number, code = (8, "Q", "Q", 16) if big else (4, "I", "H", 4)
@@ -508,6 +508,20 @@ def test_what_pillow_would_cut_to_8_bits_is_an_error():
     assert decoded(deep_sgi, "rgb8").shape == (2, 2, 3)
 
 
+def test_a_tiff_that_only_pillow_can_read_gives_its_high_bytes():
+    data = raw_tiff(row(DEEP_RGB, "u2"), 2, more={279: ()})  # without the sizes of its strips
+    assert decoded(data, "rgb8").tolist() == [[[p >> 8 for p in pixel] for pixel in DEEP_RGB]]
+    with pytest.raises(DecodingError, match=r"reads 8 of the 16 bits of this TIFF"):
+        decoded(data, "pixels")
+
+
+def test_a_tiff_of_12_bits_has_4095_for_white():
+    data = raw_tiff(row([0x00, 0x01, 0x23, 0xFF, 0xF8, 0x00], "u1"), 1, more={256: (4,), 258: (12,)})
+    assert decoded(data, "pixels").tolist() == [[0, 0x123, 0xFFF, 0x800]]
+    assert decoded(data, "l").tolist() == [[np.float32(v) / np.float32(4095) for v in (0, 0x123, 0xFFF, 0x800)]]
+    assert decoded(data, "l8").tolist() == [[0, 0x12, 0xFF, 0x80]]
+
+
 def test_a_jpeg_2000_of_fewer_bits_is_not_scaled(monkeypatch):
     data = saved(np.full((4, 4), 0x1230, np.uint16), "JPEG2000")
     monkeypatch.setitem(stored._DEPTHS, "JPEG2000", lambda data: 12)  # Pillow shifts such values to 16 bits
@@ -553,6 +567,8 @@ def test_a_png_with_a_wrong_checksum_is_an_error():
         b"P2 3 1 1023\n0 1",
         b"P5 1 1 1023\n\xff\xff",
         b"P2 2 1 7\n1 x ",
+        b"P2 2 1 1023\n1 102400000 ",
+        b"P2 2 1 1023\n1 -5 ",
     ],
 )
 def test_a_bad_pgm_is_an_error(data):

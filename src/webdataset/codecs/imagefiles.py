@@ -187,10 +187,11 @@ def _with_pixels(picture: Any, pixels: Array) -> Any:
 
 def _with_whole_palette(picture: Any) -> Any:
     """A palette for every index: Pillow takes the bits per pixel from its length, and cuts off larger indices."""
-    palette = picture.getpalette() or []
-    missing = 3 * (picture.getextrema()[1] + 1) - len(palette)
+    mode = picture.palette.mode if picture.palette else "RGB"  # or RGBA
+    palette = picture.getpalette(mode) or []
+    missing = len(mode) * (picture.getextrema()[1] + 1) - len(palette)
     if missing <= 0:
         return picture
     picture = picture.copy()
-    picture.putpalette([*palette, *bytes(missing)])
+    picture.putpalette([*palette, *bytes(missing)], mode)
     return picture

@@ -47,13 +47,13 @@ def stored_pixels(data: bytes, kind: Header) -> Array:
     count = int(np.prod(kind.shape, dtype=np.int64))
     if kind.plain:
         numbers = _COMMENT.sub(b"", data[kind.end :]).split()[:count]
-        values = np.array(numbers, dtype="S5").astype(np.int64)
+        values = np.array([int(number) for number in numbers], np.int64)
     else:
         dtype = np.dtype(">u2" if kind.maximum > 255 else "u1")
         values = np.frombuffer(data[kind.end : kind.end + count * dtype.itemsize], dtype)
     if len(values) < count:
         raise OSError(f"image file is truncated: {len(values)} of {count} values")
-    if values.max() > kind.maximum:
+    if values.min() < 0 or values.max() > kind.maximum:
         raise OSError(f"the image says that {kind.maximum} is white, but has a value of {values.max()}")
     return values.reshape(kind.shape).astype(np.uint16 if kind.maximum > 255 else np.uint8)
 

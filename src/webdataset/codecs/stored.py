@@ -73,7 +73,7 @@ def misread_by_pillow(data: bytes) -> bool:
         return kind is not None and (kind.depth == 16 or (kind.depth < 8 and png.has_key(data, kind)))
     if data[:2] in (b"II", b"MM"):
         of_tiff = tiff.header(data)
-        return of_tiff is not None and of_tiff.bits > 8
+        return of_tiff is not None and of_tiff.bits > 8 and of_tiff.is_plain
     of_pnm = pnm.header(data) if data[:1] == b"P" else None
     return of_pnm is not None and of_pnm.maximum > 255
 
@@ -157,9 +157,9 @@ def _info(data: bytes) -> dict[str, Any]:
 
 def _of_tiff(data: bytes) -> Stored | None:
     kind = tiff.header(data)
-    pixels = None if kind is None else tiff.stored_pixels(data, kind, pillow())
-    if kind is None or pixels is None:
+    if kind is None or not kind.is_plain:
         return None
+    pixels = tiff.stored_pixels(data, kind, pillow())
     return Stored(pixels, kind.layout, (1 << kind.bits) - 1 if pixels.dtype.kind == "u" and kind.bits < 32 else None)
 
 

@@ -66,6 +66,27 @@ class Header(NamedTuple):
         return None if (kinds[0], bits[0]) == (3, 8) else f"{KINDS[kinds[0]]}{bits[0] // 8}"
 
     @property
+    def planes(self) -> int:
+        """How many channels are stored one after the other, or 1 if all are stored pixel by pixel."""
+        return self.value(CHANNELS) if self.value(PLANAR) == 2 else 1
+
+    @property
+    def parts(self) -> list[tuple[int, int]]:
+        """The strips or tiles, plane by plane: (offset, size)."""
+        tiled = TILE_WIDTH in self.tags
+        offsets = self.tags.get(TILE_OFFSETS if tiled else STRIP_OFFSETS, ())
+        sizes = self.tags.get(TILE_SIZES if tiled else STRIP_SIZES, ())
+        return list(zip(offsets, sizes, strict=True)) if len(offsets) == len(sizes) else []
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the file consists of whole numbers of bytes, which can be read here."""
+        if self.dtype is None or self.value(COMPRESSION) not in COMPRESSIONS or self.value(FILL_ORDER) != 1:
+            return False
+        sizes = (self.value(CHANNELS), self.value(HEIGHT, 0), self.value(WIDTH, 0), self.value(TILE_WIDTH))
+        return all(sizes) and len(self.parts) > 0 and len(self.parts) % self.planes == 0
+
+    @property
     def layout(self) -> str:
         """The meaning of the channels, as in `stored.Stored`."""
         base = COLOURS.get(self.value(PHOTOMETRIC, 0), "")
@@ -87,37 +108,23 @@ def header(data: bytes) -> Header | None:
         return None
 
 
-def stored_pixels(data: bytes, kind: Header, pil: Any) -> Array | None:
-    """The stored values, H x W or H x W x C; None for what is not whole numbers of bytes, which is left to Pillow."""
+def stored_pixels(data: bytes, kind: Header, pil: Any) -> Array:
+    """The stored values of a file that is plain, H x W or H x W x C."""
     import numpy as np
 
-    channels = kind.value(CHANNELS)
-    planes = channels if kind.value(PLANAR) == 2 else 1
-    parts = _parts(kind)
-    if kind.dtype is None or kind.value(COMPRESSION) not in COMPRESSIONS or kind.value(FILL_ORDER) != 1:
-        return None
-    if not parts or len(parts) % planes or not (channels and kind.value(HEIGHT, 0) and kind.value(WIDTH, 0)):
-        return None
-    dtype = np.dtype(kind.order + kind.dtype)
+    dtype = np.dtype(f"{kind.order}{kind.dtype}")
     _check_size(kind, dtype, pil)
-    each = len(parts) // planes
-    read = [
-        _plane(data, kind, parts[first : first + each], dtype, channels // planes)
+    channels, parts = kind.value(CHANNELS), kind.parts
+    each = len(parts) // kind.planes
+    planes = [
+        _plane(data, kind, parts[first : first + each], dtype, channels // kind.planes)
         for first in range(0, len(parts), each)
     ]
-    pixels = np.concatenate(read, axis=2) if planes > 1 else read[0]
+    pixels = np.concatenate(planes, axis=2)
     if kind.value(PHOTOMETRIC, 0) == 0 and dtype.kind == "u":  # counts from white to black
         pixels = np.iinfo(pixels.dtype).max - pixels
     pixels = _upright(pixels, kind.value(ORIENTATION))
     return np.ascontiguousarray(pixels[:, :, 0] if channels == 1 else pixels)
-
-
-def _parts(kind: Header) -> list[tuple[int, int]]:
-    """The strips or tiles, plane by plane: (offset, size)."""
-    tiled = TILE_WIDTH in kind.tags
-    offsets = kind.tags.get(TILE_OFFSETS if tiled else STRIP_OFFSETS, ())
-    sizes = kind.tags.get(TILE_SIZES if tiled else STRIP_SIZES, ())
-    return list(zip(offsets, sizes, strict=True)) if len(offsets) == len(sizes) else []
 
 
 def _check_size(kind: Header, dtype: Any, pil: Any) -> None:
