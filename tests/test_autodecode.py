@@ -136,6 +136,72 @@ def test_images_are_decoded_by_a_spec():
     assert imagehandler("rgb8", "jpg png").extensions == {"jpg", "png"}
 
 
+def gray_png(values: list[int], dtype: str = "u2") -> bytes:
+    stream = io.BytesIO()
+    Image.fromarray(np.array([values], dtype)).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def test_fields_have_specs_of_their_own():
+    sample = {"__key__": "a", "png": gray_png([300]), "mask.png": gray_png([300]), "mask.json": b"[1]", "cls": b"1"}
+    for name in ("mask", "mask.png", ".mask.png", "MASK.PNG"):
+        decoded = Decoder(["l8"], fields={name: "pixels"})(sample)
+        assert decoded["png"].tolist() == [[1]]
+        assert decoded["mask.png"].tolist() == [[300]]
+        assert (decoded["mask.json"], decoded["cls"]) == ([1], 1)
+    assert Decoder([], fields={"png": "pixels"})(sample)["mask.png"] == sample["mask.png"]
+
+
+def test_a_field_named_in_full_needs_no_image_extension():
+    sample = {"mask": gray_png([300]), "mask.raw": gray_png([300]), "masks.png": gray_png([300])}
+    decoded = Decoder([], fields={"mask": "pixels"})(sample)
+    assert decoded["mask"].tolist() == [[300]]
+    assert (decoded["mask.raw"], decoded["masks.png"]) == (sample["mask.raw"], sample["masks.png"])
+    assert Decoder([], fields={"mask.raw": "pixels"})(sample)["mask.raw"].tolist() == [[300]]
+
+
+def test_the_longer_name_of_a_field_wins():
+    fields = {"mask": len, "mask.left.png": lambda data: "left", "mask.left": lambda data: "other"}
+    sample = {"mask.png": b"abc", "mask.left.png": b"", "mask.left.x": b""}
+    assert Decoder([], fields=fields)(sample) == {"mask.png": 3, "mask.left.png": "left", "mask.left.x": "other"}
+    reverse = dict(reversed(fields.items()))
+    assert Decoder([], fields=reverse)(sample) == Decoder([], fields=fields)(sample)
+
+
+def test_a_field_is_decoded_by_a_function_of_its_bytes_or_by_a_handler():
+    sample = {"n": b"12", "up.x": b"abc", "both": b"x", "none": b"y"}
+    handler = handle_extension("x", bytes.upper)
+    fields = {"n": int, "up": handler, "both": lambda key, data: (key, data), "none": lambda data: None}
+    assert Decoder([], fields=fields)(sample) == {"n": 12, "up.x": b"ABC", "both": (".both", b"x"), "none": b"y"}
+    assert Decoder([], fields={"n": imagehandler("l8")})({"n.png": gray_png([300])})["n.png"].tolist() == [[1]]
+
+
+def test_a_gzipped_field_has_its_spec_too():
+    sample = {"mask.png.gz": gzip.compress(gray_png([300]))}
+    for name in ("mask", "mask.png"):
+        assert Decoder(["l8"], fields={name: "pixels"})(sample)["mask.png.gz"].tolist() == [[300]]
+
+
+def test_what_does_not_decode_a_field_is_refused_at_once():
+    with pytest.raises(ValueError, match=r"unknown imagespec 'pixel'; there are .* did you mean 'pixels'"):
+        Decoder([], fields={"mask": "pixel"})
+    for wrong in (5, None, True):
+        with pytest.raises(TypeError, match=rf"mask={wrong}: a field is decoded by an image spec or a function"):
+            Decoder([], fields={"mask": wrong})
+
+
+def test_a_decoder_with_fields_pickles():
+    decoder = pickle.loads(pickle.dumps(Decoder(["l8"], fields={"mask": "pixels", "n": int})))
+    decoded = decoder({"mask.png": gray_png([300]), "n": b"3"})
+    assert (decoded["mask.png"].tolist(), decoded["n"]) == ([[300]], 3)
+    assert "FieldHandler('mask', ImageHandler('pixels'))" in repr(decoder.handlers)
+
+
+def test_a_failing_field_says_where():
+    with pytest.raises(DecodingError, match=r"field mask\.png"):
+        Decoder([], fields={"mask": "pixels"})({"__key__": "k", "mask.png": b"no image"})
+
+
 def test_a_decoder_of_functions_decodes_a_dataset():
     decoder = Decoder(handle_extension("up", bytes.upper), autodecode.torch_video)
     samples = [{"__key__": "a", "up": b"x"}, {"__key__": "b", "up": b"y"}]
@@ -283,7 +349,9 @@ def seeds() -> dict[str, bytes]:
         "png": np.zeros((4, 4), np.uint8),
         "jpg": np.zeros((16, 16, 3), np.uint8),
         "webp": np.zeros((4, 4, 3), np.uint8),
-        "tiff": np.zeros((4, 4), np.uint8),
+        "tiff": np.zeros((4, 4), np.uint16),
+        "deep.png": np.zeros((4, 4, 3), np.uint16),
+        "pgm": np.zeros((4, 4), np.uint16),
         "safetensors": {"t": torch.ones(2)},
     }
     return {field: encode(field, value) for field, value in values.items()}
@@ -301,6 +369,8 @@ def test_damaged_files_give_a_value_or_a_decoding_error(field, data):
     cut = data.draw(st.none() | st.integers(0, len(content)))
     with contextlib.suppress(DecodingError):
         Decoder([imagehandler("rgb8"), autodecode.morehandlers])({"__key__": "k", field: bytes(content[:cut])})
+    with contextlib.suppress(DecodingError):
+        Decoder([imagehandler("pixels")])({"__key__": "k", field: bytes(content[:cut])})
 
 
 class Point:

@@ -9,7 +9,7 @@ A handler is a function of (key, data): the key is the field's name with a leadi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial as bound
 from typing import Any
 
@@ -128,11 +128,11 @@ def handle_extension(extensions: str, f: Callable[[Any], Any]) -> KeyHandler:
 
 
 class ImageHandler:
-    """Decodes images; the spec says to what: "pil", "rgb" (float), "rgb8", "torchrgb", "l" and so on."""
+    """Decodes images; the spec says to what: "pil", "rgb" (float), "rgb8", "torchrgb", "l", "pixels" and so on."""
 
     def __init__(self, imagespec: str, extensions: Iterable[str] = IMAGE_EXTENSIONS) -> None:
         if imagespec not in imagespecs:
-            raise ValueError(f"unknown imagespec {imagespec!r}; there are {' '.join(imagespecs)}")
+            raise ValueError(f"unknown imagespec {imagespec!r}; there are {' '.join(imagespecs)}{_meant(imagespec)}")
         self.imagespec = imagespec
         self.extensions = set(extensions.split() if isinstance(extensions, str) else extensions)
 
@@ -148,6 +148,35 @@ class ImageHandler:
 def imagehandler(imagespec: str, extensions: Iterable[str] = IMAGE_EXTENSIONS) -> ImageHandler:
     """A handler for images."""
     return ImageHandler(imagespec, extensions)
+
+
+class FieldHandler:
+    """Decodes one field, or all that begin with its name, in a way of its own.
+
+    `how` is an image spec, a function of the bytes, or a handler. "mask" is the field `mask` and every `mask.png`,
+    `mask.json`, ..., of which a spec means the images alone; "mask.png" is that field alone.
+
+    >>> FieldHandler("mask", len)(".mask.png", b"abc"), FieldHandler("mask", len)(".png", b"abc")
+    (3, None)
+    """
+
+    def __init__(self, name: str, how: str | Callable[..., Any]) -> None:
+        if not isinstance(how, str) and not callable(how):
+            raise TypeError(f"{name}={how!r}: a field is decoded by an image spec or a function of its bytes")
+        self.name = name.strip(".").lower()
+        self.how: Callable[..., Any] = ImageHandler(how) if isinstance(how, str) else how
+        self._takes_key = _takes_key(self.how)
+
+    def __call__(self, key: str, data: Any) -> Any:
+        field = key.lstrip(".").lower()
+        if field != self.name and not field.startswith(f"{self.name}."):
+            return None
+        if field == self.name and isinstance(self.how, ImageHandler):  # whatever its extension
+            return images.decode_image(data, self.how.imagespec)
+        return self.how(key, data) if self._takes_key else self.how(data)
+
+    def __repr__(self) -> str:
+        return f"FieldHandler({self.name!r}, {self.how!r})"
 
 
 def torch_video(key: str, data: bytes) -> Any:
@@ -169,7 +198,8 @@ class Decoder:
 
     `Decoder([f, g])(sample)` decodes a sample; `Decoder(f, g)(dataset)` a dataset. `only` limits the fields that
     are decoded; `partial=True` passes on values that are not bytes; `allow_pickle=True` lets pickles build any
-    object, that is, run code.
+    object, that is, run code. `fields` has a spec or function for some fields, which comes before the handlers:
+    `Decoder(["rgb8"], fields={"mask.png": "pixels"})`.
     """
 
     def __init__(
@@ -181,6 +211,7 @@ class Decoder:
         only: Iterable[str] | str | None = None,
         partial: bool = False,
         allow_pickle: bool = False,
+        fields: Mapping[str, str | Callable[..., Any]] | None = None,
     ) -> None:
         if args and not _is_handler(args[0]):  # Decoder(handlers, pre, post, only, partial)
             positional: tuple[Any, ...] = (*args, *(None, pre, post, only, partial)[len(args) :])
@@ -191,6 +222,7 @@ class Decoder:
         self.partial = partial
         self.handlers: list[KeyHandler] = [
             *(default_pre_handlers if pre is None else pre),
+            *_field_handlers(fields or {}),
             *map(_as_handler, handlers or []),
             *(default_post_handlers if post is None else post),
         ]
@@ -254,6 +286,31 @@ def _is_handler(value: Any) -> bool:
 
 def _as_handler(value: KeyHandler | str) -> KeyHandler:
     return imagehandler(value) if isinstance(value, str) else value
+
+
+def _field_handlers(fields: Mapping[str, Any]) -> list[FieldHandler]:
+    """The handlers of some fields, longer names first: `mask.png` is more than `mask`."""
+    handlers = [FieldHandler(name, how) for name, how in fields.items()]
+    return sorted(handlers, key=lambda handler: -len(handler.name))
+
+
+def _takes_key(function: Callable[..., Any]) -> bool:
+    """Whether a function is a handler, of (key, data), rather than one of the bytes."""
+    import inspect  # takes as long to import as all of this module
+
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # some built-in functions do not tell
+        return False
+    needed = [p for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    return len(needed) == 2
+
+
+def _meant(imagespec: str) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(str(imagespec), imagespecs, 1)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _text(value: Any) -> Any:

@@ -94,9 +94,12 @@ class Filter(Generic[P]):
     __name__: str
     __qualname__: str
 
-    def __init__(self, function: Callable[Concatenate[Any, P], Any], per_sample: bool = False) -> None:
+    def __init__(
+        self, function: Callable[Concatenate[Any, P], Any], per_sample: bool = False, eager: bool = False
+    ) -> None:
         self.function = function
         self.per_sample = per_sample
+        self.eager = eager
         update_wrapper(self, function)
 
     @property
@@ -105,6 +108,8 @@ class Filter(Generic[P]):
         return self.function
 
     def __call__(self, *args: P.args, **kw: P.kwargs) -> Stage:
+        if self.eager:  # a stage checks its options before it asks for data
+            self.function((), *args, **kw)
         return Stage(self, args, kw)
 
     def __repr__(self) -> str:
@@ -115,18 +120,21 @@ class Filter(Generic[P]):
         found: Any = sys.modules.get(self.__module__)
         for part in self.__qualname__.split("."):
             found = getattr(found, part, None)
-        return self.__qualname__ if found is self else (Filter, (self.function, self.per_sample))
+        return self.__qualname__ if found is self else (Filter, (self.function, self.per_sample, self.eager))
 
 
 @overload
 def pipelinefilter(function: Callable[Concatenate[Any, P], Any]) -> Filter[P]: ...
 @overload
-def pipelinefilter(*, per_sample: bool) -> Callable[[Callable[Concatenate[Any, P], Any]], Filter[P]]: ...
-def pipelinefilter(function: Any = None, *, per_sample: bool = False) -> Any:
+def pipelinefilter(
+    *, per_sample: bool, eager: bool = False
+) -> Callable[[Callable[Concatenate[Any, P], Any]], Filter[P]]: ...
+def pipelinefilter(function: Any = None, *, per_sample: bool = False, eager: bool = False) -> Any:
     """Turn `f(source, *options)` into a filter: `f(*options)` is then a stage of a pipeline.
 
     `@pipelinefilter(per_sample=True)` says that each sample is treated on its own, whatever came before it: thread
-    workers then run the stage on several samples at a time.
+    workers then run the stage on several samples at a time. `eager=True` starts the stage once without data when
+    it is given its options, so that wrong ones are refused where they were written, not in the first pass.
 
     >>> @pipelinefilter
     ... def doubled(data):
@@ -135,8 +143,8 @@ def pipelinefilter(function: Any = None, *, per_sample: bool = False) -> Any:
     [2, 4]
     """
     if function is None:
-        return partial(Filter, per_sample=per_sample)
-    return Filter(function, per_sample)
+        return partial(Filter, per_sample=per_sample, eager=eager)
+    return Filter(function, per_sample, eager)
 
 
 class FluentMethod(Generic[P]):

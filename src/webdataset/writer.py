@@ -29,7 +29,7 @@ from .codecs.arrays import encode_npz as numpy_npz_dumps
 from .codecs.arrays import encode_ten as tenbin_dumps
 from .codecs.basic import encode_msgpack as mp_dumps
 from .codecs.cbor import encode_cbor as cbor_dumps
-from .codecs.images import imageencoder
+from .codecs.imagefiles import imageencoder
 from .codecs.torchfiles import encode_pth as torch_dumps
 from .encoding import (
     Encoder,

@@ -161,17 +161,17 @@ def test_the_specs(kind):
     assert modes == {"pil": "RGB", "pilrgb": "RGB", "pill": "L", "pilrgba": "RGBA"}
 
 
-@pytest.mark.parametrize("mode", ["1", "P", "LA", "RGBA", "I;16", "L"])
-def test_every_mode_of_png_is_converted_as_pillow_does(mode):
-    source = Image.fromarray(picture())
-    image = Image.fromarray(np.arange(600, dtype=np.uint16).reshape(20, 30)) if mode == "I;16" else source.convert(mode)
-    data = stored(image, "PNG")
+@pytest.mark.parametrize("mode", ["1", "P", "LA", "RGBA", "L"])
+def test_every_shallow_mode_of_png_is_converted_as_pillow_does(mode):
+    data = stored(Image.fromarray(picture()).convert(mode), "PNG")
     assert np.array_equal(imagehandler("rgb8")(".png", data), by_pillow(data, "RGB"))
 
 
 def test_an_unknown_spec_says_which_there_are():
     with pytest.raises(ValueError, match=r"unknown imagespec 'rgbx'; there are .*rgb8"):
         imagehandler("rgbx")
+    with pytest.raises(ValueError, match=r"; did you mean 'pixels'\?$"):
+        imagehandler("pixel")
 
 
 def test_postscript_is_not_run():
@@ -253,7 +253,7 @@ def test_tensors_have_their_channels_first():
         np.full((2, 2), -0.1),
         np.full((2, 2), np.nan),
         np.zeros((2, 2), np.int64),
-        np.zeros((2, 2, 2), np.uint8),
+        np.zeros((2, 2, 5), np.uint8),
         np.zeros((2, 2, 2, 3), np.uint8),
         np.zeros((0, 0), np.uint8),
         np.zeros((0, 3)),
@@ -267,6 +267,22 @@ def test_what_is_not_an_image_is_an_error(value):
     for kind in ("png", "jpg"):
         with pytest.raises(EncodingError):
             encode(kind, value)
+
+
+def test_pixels_of_a_jpeg_are_its_colours_or_its_gray():
+    colour, gray = stored(picture()), stored(picture()[:, :, 0])
+    assert np.array_equal(imagehandler("pixels")(".jpg", colour), by_pillow(colour, "RGB"))
+    assert np.array_equal(imagehandler("pixels")(".jpg", gray), by_pillow(gray, "L"))
+    assert imagehandler("torchpixels")(".jpg", colour).shape == (3, 37, 53)
+
+
+@pytest.mark.parametrize("spec", ["pixels", "torchpixels"])
+def test_pixels_of_a_jpeg_are_the_same_without_simplejpeg(monkeypatch, spec):
+    files = [stored(picture()), stored(picture()[:, :, 0]), stored(Image.fromarray(picture()).convert("CMYK"))]
+    fast = [np.asarray(imagehandler(spec)(".jpg", data)) for data in files]
+    monkeypatch.setattr(images, "_simplejpeg", lambda: None)
+    for data, found in zip(files, fast, strict=True):
+        assert np.array_equal(imagehandler(spec)(".jpg", data), found)
 
 
 def test_the_image_libraries_agree_on_their_jpeg_code():

@@ -91,7 +91,11 @@ def add_fields(parser: argparse.ArgumentParser, help: str = "") -> None:
 def add_decode(parser: argparse.ArgumentParser) -> None:
     """-d: what expressions see of images."""
     parser.add_argument(
-        "-d", "--decode", metavar="SPEC", default="rgb", help="how code sees images: rgb, rgb8, l8, pil...; raw = bytes"
+        "-d",
+        "--decode",
+        metavar="SPEC",
+        default="rgb",
+        help="how code sees images: rgb, rgb8, l8, pil, pixels (as stored)...; raw = bytes",
     )
 
 

@@ -22,7 +22,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     grammar.add_progress(parser, json=False)
     parser.add_argument("--json", action="store_true", help="all of it as JSON")
     parser.add_argument("--plot", metavar="FILE", help="histograms as a picture (needs matplotlib)")
-    parser.add_argument("-d", "--decode", metavar="SPEC", default="rgb8", help="how to see images: rgb8; raw = do not")
+    parser.add_argument(
+        "-d", "--decode", metavar="SPEC", default="rgb8", help="how to see images: rgb8, pixels...; raw = do not"
+    )
     parser.add_argument("--nohist", action="store_true", help="no histograms in the text")
     parser.set_defaults(count=DEFAULT_COUNT)
     for action in parser._actions:

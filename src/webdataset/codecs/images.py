@@ -1,22 +1,19 @@
-"""Images as the bytes of a field, and as pixels in the form a spec names."""
+"""Images as pixels, in the form that a spec names."""
 
 from __future__ import annotations
 
-import io
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from webdataset.errors import DecodingError, EncodingError
-
-from .basic import kind_of
-from .packages import is_array, is_tensor, package, torch_package
+from .packages import torch_package
+from .stored import DEEP_MODES, deep_floats, deep_picture, misread_by_pillow, opened, pillow, stored_image
 
 if TYPE_CHECKING:
     import numpy as np
 
     Array = np.ndarray[Any, Any]
 
-# spec -> container, value type, Pillow mode
+# spec -> container, value type, Pillow mode; "stored" is the mode of the file
 imagespecs: dict[str, tuple[str, str | None, str]] = {
     "l8": ("numpy", "uint8", "l"),
     "rgb8": ("numpy", "uint8", "rgb"),
@@ -36,6 +33,8 @@ imagespecs: dict[str, tuple[str, str | None, str]] = {
     "pil": ("pil", None, "rgb"),
     "pilrgb": ("pil", None, "rgb"),
     "pilrgba": ("pil", None, "rgba"),
+    "pixels": ("numpy", None, "stored"),
+    "torchpixels": ("torch", None, "stored"),
 }
 
 IMAGE_EXTENSIONS = [
@@ -45,9 +44,7 @@ IMAGE_EXTENSIONS = [
     "pnm", "psd", "bw", "rgb", "rgba", "sgi", "ras", "tga", "icb", "vda", "vst", "webp", "wmf", "emf", "xbm", "xpm",
 ]  # fmt: skip
 
-FORMATS = {"JPG": "JPEG", "TIF": "TIFF", "PBM": "PPM", "PGM": "PPM", "PNM": "PPM", "IMG": "JPEG", "IMAGE": "JPEG"}
-OPTIONS: dict[str, dict[str, Any]] = {"JPEG": {"quality": 100}, "WEBP": {"lossless": True, "exact": True}}
-WITH_ALPHA = ("PNG", "WEBP", "TIFF")
+WIDER = {"uint16": "int32", "uint32": "int64"}  # for versions of torch that lack the type
 
 # Pillow warns above this number of pixels and refuses twice as many: large images are left to it
 MANY_PIXELS = 89_478_485
@@ -60,69 +57,36 @@ def decode_image(data: bytes, spec: str) -> Any:
         return pillow_image(data, mode)
     pixels = _jpeg_pixels(data, mode)
     if pixels is None:
-        pixels = _pillow_pixels(data, mode)
+        pixels = _other_pixels(data, values, mode)
     if container == "torch" and pixels.ndim == 3:
         pixels = pixels.transpose(2, 0, 1)
-    if values == "float":
+    if values == "float" and pixels.dtype.kind != "f":
         pixels = _scaled(pixels)
     return _tensor(pixels) if container == "torch" else pixels
 
 
 def pillow_image(data: bytes, mode: str) -> Any:
     """The image through Pillow, converted to the mode."""
-    with _pillow().open(io.BytesIO(data)) as image:
-        if image.format == "EPS":  # Pillow would hand the data to a PostScript interpreter
-            raise DecodingError("PostScript is a program, which is not run; store a picture of it")
+    picture = _shallow_picture(data, mode)
+    return deep_picture(data, mode) if picture is None else picture
+
+
+def _shallow_picture(data: bytes, mode: str) -> Any:
+    """The image converted by Pillow, if that is right: for deep ones it is not."""
+    if misread_by_pillow(data):
+        return None
+    with opened(data) as image:
+        if image.mode in DEEP_MODES:
+            return None
         pixels = _jpeg_pixels(data, mode) if image.format == "JPEG" else None
         if pixels is None:
             image.load()
+            if mode != "rgba" and isinstance(image.info.get("transparency"), bytes):
+                del image.info["transparency"]  # Pillow would do the same, and warn
             return image.convert(mode.upper())
-        picture = _pillow().fromarray(pixels)
+        picture = pillow().fromarray(pixels)
         picture.info = image.info.copy()  # exif, profile and so on, as `convert` hands them on
         return picture
-
-
-def imageencoder(image: Any, format: str = "PNG") -> bytes:
-    """A PIL image, array (HxW, HxWx1, HxWx3, HxWx4) or tensor (HxW, CxHxW) as a file of the format.
-
-    Floats must lie in 0..1 and are scaled by 255, dropping the fraction.
-
-    >>> import numpy as np
-    >>> imageencoder(np.zeros((2, 2, 3)), "ppm")
-    b'P6\\n2 2\\n255\\n\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00'
-    """
-    name = FORMATS.get(format.upper(), format.upper())
-    picture = _as_picture(image)
-    if name not in WITH_ALPHA and picture.mode in ("RGBA", "LA", "PA", "RGBa", "La"):
-        raise EncodingError(f"{name} has no transparency; store it as png, or drop the 4th channel")
-    stream = io.BytesIO()
-    picture.save(stream, format=name, **OPTIONS.get(name, {}))
-    return stream.getvalue()
-
-
-def encode_jpeg(value: Any) -> bytes:
-    """An image as JPEG, at the best quality."""
-    return imageencoder(value, "JPEG")
-
-
-def encode_png(value: Any) -> bytes:
-    """An image as PNG."""
-    return imageencoder(value, "PNG")
-
-
-def encode_ppm(value: Any) -> bytes:
-    """An image as PPM, PGM or PBM, as its mode needs."""
-    return imageencoder(value, "PPM")
-
-
-def encode_tiff(value: Any) -> bytes:
-    """An image as TIFF."""
-    return imageencoder(value, "TIFF")
-
-
-def encode_webp(value: Any) -> bytes:
-    """An image as lossless WebP."""
-    return imageencoder(value, "WEBP")
 
 
 def _jpeg_pixels(data: bytes, mode: str) -> Array | None:
@@ -138,26 +102,33 @@ def _jpeg_pixels(data: bytes, mode: str) -> Array | None:
         height, width, colorspace, _ = simplejpeg.decode_jpeg_header(data)
         if colorspace not in ("YCbCr", "Gray", "RGB") or height * width > MANY_PIXELS:
             return None
-        gray = mode == "l" and colorspace == "Gray"
+        gray = mode != "rgb" and colorspace == "Gray"
         pixels: Array = simplejpeg.decode_jpeg(data, "GRAY" if gray else "RGB")
     except ValueError:
         return None
     if gray:
         return pixels[:, :, 0]
-    return pixels if mode == "rgb" else _gray(pixels)
+    return _gray(pixels) if mode == "l" else pixels
 
 
 def _gray(pixels: Array) -> Array:
     """Colour to gray as Pillow weighs it; libjpeg's own gray would differ."""
     import numpy as np
 
-    return np.array(_pillow().fromarray(pixels).convert("L"))
+    return np.array(pillow().fromarray(pixels).convert("L"))
 
 
-def _pillow_pixels(data: bytes, mode: str) -> Array:
+def _other_pixels(data: bytes, values: str | None, mode: str) -> Array:
     import numpy as np
 
-    return np.array(pillow_image(data, mode))
+    if mode == "stored":
+        return stored_image(data).pixels
+    picture = _shallow_picture(data, mode)
+    if picture is None:
+        if values == "float":
+            return deep_floats(data, mode)
+        picture = deep_picture(data, mode)
+    return np.array(picture)
 
 
 def _scaled(pixels: Array) -> Array:
@@ -170,48 +141,10 @@ def _scaled(pixels: Array) -> Array:
 def _tensor(pixels: Array) -> Any:
     import numpy as np
 
-    return torch_package().from_numpy(np.ascontiguousarray(pixels))
-
-
-def _as_picture(image: Any) -> Any:
-    pil = _pillow()
-    if isinstance(image, pil.Image):
-        return image
-    if is_tensor(image):
-        image = _channels_last(image.detach().cpu().numpy())
-    if not is_array(image):
-        raise EncodingError(f"a PIL image, array or tensor is needed, got {kind_of(image)}")
-    pixels = _as_pixels(image)
-    if not pixels.size:
-        raise EncodingError(f"an image without pixels: {kind_of(image)}")
-    try:
-        return pil.fromarray(pixels)
-    except TypeError as exn:
-        raise EncodingError(f"{kind_of(image)} is not an image; uint8 or floats in 0..1 are") from exn
-
-
-def _channels_last(pixels: Array) -> Array:
-    if pixels.ndim == 2:
-        return pixels
-    if pixels.ndim == 3 and pixels.shape[0] in (1, 3, 4):
-        return pixels.transpose(1, 2, 0)
-    raise EncodingError(f"an image tensor has the shape (H, W) or (1 | 3 | 4, H, W), got {pixels.shape}")
-
-
-def _as_pixels(pixels: Array) -> Array:
-    import numpy as np
-
-    if pixels.ndim == 3 and pixels.shape[2] == 1:
-        pixels = pixels[:, :, 0]
-    if pixels.ndim != 2 and not (pixels.ndim == 3 and pixels.shape[2] in (3, 4)):
-        raise EncodingError(f"an image array has the shape (H, W), (H, W, 1 | 3 | 4), got {pixels.shape}")
-    if pixels.dtype.kind == "f" and pixels.size:
-        wide = pixels if pixels.dtype.itemsize >= 4 else pixels.astype(np.float32)
-        low, high = np.min(wide), np.max(wide)
-        if not (low > -0.001 and high < 1.001):
-            raise EncodingError(f"float pixels must lie in 0..1, these in {low}..{high}")
-        pixels = (np.clip(wide, 0.0, 1.0) * 255.0).astype(np.uint8)
-    return np.ascontiguousarray(pixels)
+    torch = torch_package()
+    if not hasattr(torch, pixels.dtype.name):
+        pixels = pixels.astype(WIDER.get(pixels.dtype.name, pixels.dtype))
+    return torch.from_numpy(np.ascontiguousarray(pixels))
 
 
 @cache
@@ -221,7 +154,3 @@ def _simplejpeg() -> Any:
     except ImportError:
         return None
     return simplejpeg
-
-
-def _pillow() -> Any:
-    return package("PIL.Image", extra="image", purpose="for images")

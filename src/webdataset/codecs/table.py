@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from webdataset.errors import EncodingError, MissingPackageError
 
-from . import arrays, basic, cbor, images, pickles, torchfiles
+from . import arrays, basic, cbor, imagefiles, pickles, torchfiles
 from .basic import kind_of
 
 
@@ -39,11 +39,11 @@ CODECS = {
     "cbor": Codec(cbor.encode_cbor, cbor.decode_cbor),
     "safetensors": Codec(arrays.encode_safetensors, arrays.decode_safetensors, asked_only=True),
     "bin": Codec(basic.encode_bytes),
-    "jpg jpeg img image": Codec(images.encode_jpeg),
-    "png": Codec(images.encode_png),
-    "pbm pgm ppm": Codec(images.encode_ppm),
-    "tiff tif": Codec(images.encode_tiff),
-    "webp": Codec(images.encode_webp),
+    "jpg jpeg img image": Codec(imagefiles.encode_jpeg),
+    "png": Codec(imagefiles.encode_png),
+    "pbm pgm ppm": Codec(imagefiles.encode_ppm),
+    "tiff tif": Codec(imagefiles.encode_tiff),
+    "webp": Codec(imagefiles.encode_webp),
 }
 
 by_extension = {extension: codec for extensions, codec in CODECS.items() for extension in extensions.split()}

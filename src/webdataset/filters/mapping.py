@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from typing import Any
 
@@ -138,7 +138,7 @@ def then(data: Iterable[Any], f: Callable[..., Iterable[Any]], *args: Any, **kw:
 _then = plain(then)
 
 
-@pipelinefilter(per_sample=True)
+@pipelinefilter(per_sample=True, eager=True)
 def decode(
     data: Iterable[dict[str, Any]],
     /,
@@ -148,16 +148,26 @@ def decode(
     post: Sequence[Any] | None = None,
     only: Any = None,
     partial: bool = False,
+    allow_pickle: bool = False,
+    fields: Mapping[str, Any] | None = None,
     **kw: Any,
 ) -> Iterator[dict[str, Any]]:
     """Decode fields by their extension; a string such as "pil" or "rgb8" says how images are decoded.
 
+    Other keywords are fields that are decoded in another way: `decode("rgb8", mask="pixels")` means `mask.png`, too;
+    `fields={"mask.png": "pixels"}` takes any name.
+
     >>> list(decode()([{"__key__": "a", "cls": b"7", "json": b"[1, 2]"}]))
     [{'__key__': 'a', 'cls': 7, 'json': [1, 2]}]
+    >>> list(decode(size=len)([{"__key__": "a", "cls": b"7", "size.bin": b"abc"}]))
+    [{'__key__': 'a', 'cls': 7, 'size.bin': 3}]
     """
     from webdataset.autodecode import Decoder
 
-    decoder = Decoder(list(args), pre=pre, post=post, only=only, partial=partial, **kw)
+    fields = {**(fields or {}), **kw}
+    decoder = Decoder(
+        list(args), pre=pre, post=post, only=only, partial=partial, allow_pickle=allow_pickle, fields=fields
+    )
 
     def decoded(sample: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(sample, dict):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from webdataset.autodecode import IMAGE_EXTENSIONS
 from webdataset.codecs.compression import decompressed, is_expanded
-from webdataset.errors import WebDatasetError
+from webdataset.errors import DecodingError, WebDatasetError
 from webdataset.gopen import gopen
 from webdataset.reports import Report
 from webdataset.tar.large import LargeMember, LargeMembers
@@ -234,19 +234,28 @@ class _Collected(Report):
 def _image_problem(extension: str, data: bytes) -> tuple[str, str] | None:
     import io
 
-    from webdataset.codecs.images import decode_image
     from webdataset.codecs.packages import package
 
     image_module = package("PIL.Image", extra="image", purpose="to check images")
     try:
         with image_module.open(io.BytesIO(data)) as image:
             found = image.format
-        decode_image(data, "rgb8")
+        _decode(data)
     except Exception as error:
         told = _OBJECT.sub("the data", f"{type(error).__name__}: {error}")
         return "wrong-image", " ".join(told.split())[:200]
     expected = _FORMATS.get(extension)
     return ("other-format", f"it is {found}") if expected not in (None, found) else None
+
+
+def _decode(data: bytes) -> None:
+    """Decode an image; depth maps and the like may have no colours, and a few formats no exact values."""
+    from webdataset.codecs.images import decode_image
+
+    try:
+        decode_image(data, "pixels")
+    except DecodingError:
+        decode_image(data, "rgb8")
 
 
 def _parts_of_keys(counts: Counter[str], samples: int) -> list[str]:
