@@ -23,6 +23,7 @@ from .handlers import reraise_exception
 from .indexfiles import check_fits
 from .openshards import OpenShards
 from .reports import Report
+from .stops import Stop
 from .storage.urls import local_path
 from .tar.index import IndexedMember, ShardIndex
 from .tar.reader import read_members
@@ -195,5 +196,15 @@ def _read_all(reader: Any, ranges: list[tuple[int, int]], *, at_once: bool) -> l
         return [reader.read(start, stop) for start, stop in ranges]
     from concurrent.futures import ThreadPoolExecutor
 
+    stop = Stop()
+
+    def read(part: tuple[int, int]) -> bytes:
+        with stop.in_force():
+            data: bytes = reader.read(*part)
+            return data
+
     with ThreadPoolExecutor(min(len(ranges), CONNECTIONS), "webdataset-ranges") as pool:
-        return list(pool.map(lambda part: reader.read(*part), ranges))
+        try:
+            return list(pool.map(read, ranges))
+        finally:
+            stop.set()  # after an error or an interrupt, the others do not wait for the server

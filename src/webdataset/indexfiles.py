@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, cast
 
 from .codecs.compression import compression_of_name
-from .errors import MissingShardError, SecurityError, ShardError, StorageError, WebDatasetError
+from .errors import MissingShardError, SecurityError, ShardError, StorageError, UnavailableError, WebDatasetError
 from .filters.locks import locked
 from .gopen import gopen, open_ranges, rewrite_url
 from .handlers import reraise_exception
@@ -350,6 +350,8 @@ def _found(
     for place in islice(_places(url, where, keys), 1 if only else None):
         try:
             index = load_index(place)
+        except UnavailableError:
+            raise  # the shard itself is no better off
         except (ShardError, OSError, SecurityError):
             continue
         if index.rule == rule and fits(index, version):

@@ -29,6 +29,7 @@ from .indexlists import Facts, keep_of_dataset, keep_of_folders, known_of_datase
 from .reports import current_report
 from .settings import settings
 from .shardlists import expand_urls
+from .stops import Stop
 from .storage.local import allowed_path
 from .storage.urls import as_url, local_path
 from .tariterators import SplitName, base_plus_ext
@@ -208,9 +209,10 @@ class _Work:
     ) -> Iterator[tuple[int, Facts | Exception]]:
         """By threads that nobody waits for after an interrupt: a slow server may keep one for hours."""
         waiting, results = deque(numbers), SimpleQueue[tuple[int, Facts | Exception]]()
+        stop = Stop()
 
         def work() -> None:
-            with contextlib.suppress(IndexError):
+            with contextlib.suppress(IndexError), stop.in_force():
                 while True:
                     number = waiting.popleft()
                     results.put((number, self._row(number, facts)))
@@ -228,6 +230,7 @@ class _Work:
             raise
         finally:
             waiting.clear()
+            stop.set()  # a server that is down is not waited for after an error
             for thread in threads:
                 thread.join()
 

@@ -15,6 +15,7 @@ from webdataset.errors import MissingShardError, StorageError
 from .addresses import quoted
 from .connect import validator_in
 from .http import HttpStream, Version
+from .patience import Patience
 from .reader import reading_ahead
 from .requests import Answer, request
 from .stores import Store
@@ -26,6 +27,7 @@ CONNECTION = ("connect_timeout", "read_timeout", "patience", "retries", "first_p
 PARTIAL_CONTENT, NOT_FOUND, BAD_RANGE = 206, 404, 416
 MAX_MESSAGE = 200
 NEAR_MICROSECONDS = 3000
+TIDYING_SECONDS = 2.0
 _ANSWERED = re.compile(r"the server answers [34]\d\d")
 
 Query = Iterable[tuple[str, str]]
@@ -87,6 +89,10 @@ class Client(ABC):
         """Whether the answer says that the object is elsewhere, and the next request will go there."""
         return False
 
+    def passing(self, answer: Answer) -> str:  # noqa: ARG002 - for stores that tell of trouble with a good status
+        """The trouble that an answer tells of, if it will pass."""
+        return ""
+
     def size_of(self, answer: Answer) -> int:
         return _count(answer.headers.get("Content-Length"))
 
@@ -124,10 +130,14 @@ class Client(ABC):
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
         ok: tuple[int, ...] = (200,),
+        tidying: bool = False,
     ) -> Answer:
-        """One request and its whole answer; any other status than these is an error."""
+        """One request and its whole answer; any other status than these is an error.
+
+        What only tidies up is not worth waiting for a store that is down.
+        """
         for attempt in range(2):
-            answer = self._request(method, address or self.address, headers, body)
+            answer = self._request(method, address or self.address, headers, body, tidying=tidying)
             if answer.status in ok:
                 return answer
             if attempt or not self.moved(answer):
@@ -170,9 +180,17 @@ class Client(ABC):
             raise
 
     def _request(
-        self, method: str, address: Callable[[], str], headers: Mapping[str, str] | None, body: bytes
+        self,
+        method: str,
+        address: Callable[[], str],
+        headers: Mapping[str, str] | None,
+        body: bytes,
+        *,
+        tidying: bool = False,
     ) -> Answer:
         options = {name: value for name, value in self.connection.items() if name in CONNECTION}
+        if tidying:
+            options["patience"] = min(TIDYING_SECONDS, Patience(options.get("patience")).limit)
         prepare = partial(self.prepare, body=body)
         try:
             return request(

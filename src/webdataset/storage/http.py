@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from webdataset.errors import StorageError
+from webdataset.errors import StorageError, UnavailableError
 from webdataset.reports import Report, current_report
 
 from .connect import CONNECT_SECONDS, STALL_SECONDS, Connector, Prepare, Reply, md5_in, validator_in
@@ -275,14 +275,14 @@ class HttpStream(io.BufferedIOBase):
                 self._check_open()
                 self._again(exn)
             except GaveUpError as exn:
-                raise self._early(str(exn), exn.hint) from None
+                raise self._early(str(exn), exn.hint, UnavailableError) from None
         self._accept(reply)
 
     def _again(self, error: BaseException) -> None:
         try:
             wait_after(self._waiting, error, self._connector.read_timeout)
         except GaveUpError as exn:
-            raise self._early(str(exn), exn.hint) from None
+            raise self._early(str(exn), exn.hint, UnavailableError) from None
 
     def _range_headers(self) -> dict[str, str]:
         if not self.position and self._stop is None:
@@ -343,18 +343,18 @@ class HttpStream(io.BufferedIOBase):
         try:
             self._waiting.pause(reason, quiet=True)  # if the server answers, it is no outage
         except GaveUpError as exn:
-            raise self._early(str(exn), exn.hint) from None
+            raise self._early(str(exn), exn.hint, UnavailableError) from None
 
     def _check_open(self) -> None:
         """Another thread may have closed the stream under this one's read."""
         if self._waiting.stopped.is_set():
             raise ValueError("I/O operation on closed file")
 
-    def _early(self, reason: str, hint: str = "") -> StorageError:
+    def _early(self, reason: str, hint: str = "", kind: type[StorageError] = StorageError) -> StorageError:
         if self.version is None:
-            return StorageError(f"cannot read: {reason}", url=self.url, hint=hint)
+            return kind(f"cannot read: {reason}", url=self.url, hint=hint)
         of = "" if self.length is None else f" of {self.length}"
-        return StorageError(f"ends early: got {self.position}{of} bytes, then {reason}", url=self.url, hint=hint)
+        return kind(f"ends early: got {self.position}{of} bytes, then {reason}", url=self.url, hint=hint)
 
     def _drop(self) -> None:
         reply, self._reply = self._reply, None

@@ -20,13 +20,12 @@ from __future__ import annotations
 import random
 import threading
 import time
-import weakref
-from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 from webdataset.reports import current_report
 from webdataset.settings import settings
+from webdataset.stops import Stop
 
 from .outages import OUTAGES
 
@@ -72,56 +71,6 @@ class Patience:
         """The seconds before the n-th retry in a row: twice as long each time, and never the same for two clients."""
         longest = min(LONGEST_PAUSE, self.first_pause * 2 ** min(retry - 1, 30))
         return random.uniform(longest / 2, longest)
-
-
-class Stop:
-    """Ends the waits that were made under it, also those of other threads, at once and for good.
-
-    >>> outer = Stop()
-    >>> with outer.in_force():
-    ...     inner = Stop()
-    >>> outer.set()
-    >>> inner.is_set(), inner.wait(60)
-    (True, True)
-    """
-
-    def __init__(self) -> None:
-        self._event = threading.Event()
-        self._below: weakref.WeakSet[Stop] = weakref.WeakSet()
-        self._lock = threading.Lock()
-        above: Stop | None = getattr(_local, "stop", None)
-        if above is not None:
-            above._take(self)
-
-    def set(self) -> None:
-        self._event.set()
-        with self._lock:
-            below = list(self._below)
-        for stop in below:
-            stop.set()
-
-    def is_set(self) -> bool:
-        return self._event.is_set()
-
-    def wait(self, seconds: float) -> bool:
-        """Sleep for so long; true, and sooner, if it is stopped."""
-        return self._event.wait(seconds)
-
-    @contextmanager
-    def in_force(self) -> Iterator[None]:
-        """What is made in this block, by this thread, is stopped with this one."""
-        outer = getattr(_local, "stop", None)
-        _local.stop = self
-        try:
-            yield
-        finally:
-            _local.stop = outer
-
-    def _take(self, stop: Stop) -> None:
-        with self._lock:
-            self._below.add(stop)
-        if self.is_set():
-            stop.set()
 
 
 class Waiting:
@@ -221,5 +170,4 @@ def _count(waiting: Waiting, **counts: float) -> None:
             waiting.report.count(name, n)
 
 
-_local = threading.local()
 _counting = threading.Lock()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from webdataset.errors import StorageError
 from webdataset.reports import current_report
+from webdataset.stops import Stop
 
 from .stores import STORES, WHOLE_ONLY, RangedObject, store_for
 from .streams import count_received
@@ -201,6 +202,7 @@ class _Remote:
         self._changing = threading.Lock()
         self._under_way: set[HttpStream] = set()
         self._closed = False
+        self._stop = Stop.apart()  # threads come and go
         self._connections = ExitStack()
         self._connections.enter_context(kept_alive())
 
@@ -223,6 +225,7 @@ class _Remote:
             raise
 
     def close(self) -> None:
+        self._stop.set()
         with self._changing:
             self._closed = True
             for part in self._under_way:
@@ -233,7 +236,8 @@ class _Remote:
         if self._version is None:
             with self._finding:
                 if self._version is None:
-                    self._version = self._object.stated()
+                    with self._report.in_force(), self._stop.in_force():
+                        self._version = self._object.stated()
         return self._version
 
     def _received(self, start: int, stop: int, memory: bytearray | None = None) -> memoryview:
@@ -250,7 +254,9 @@ class _Remote:
         try:
             self._fetch(start, stop, view)
         except StorageError as exn:
-            if not self._object.explained(exn):
+            with self._stop.in_force():
+                may_work = self._object.explained(exn)
+            if not may_work:
                 raise
             self._fetch(start, stop, view)
 
@@ -258,7 +264,8 @@ class _Remote:
         length = None if self._version is None else self._version.length
         if length is not None and stop > length:
             raise StorageError(f"the object has {length} bytes, {stop} were expected", url=self._url)
-        with self._report.in_force():  # a thread of a pool has none, and would make one for every part
+        # a thread of a pool has no report, and would make one for every part
+        with self._report.in_force(), self._stop.in_force():
             part = self._object.part(start, stop, self._version)
         part.report = None  # counted here, by one thread at a time
         with self._changing:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import http.client
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-from webdataset.errors import StorageError
+from webdataset.errors import StorageError, UnavailableError
 
 from .connect import CONNECT_SECONDS, STALL_SECONDS, Connector, Prepare, Reply
 from .faults import BROKEN, RETRIED_STATUS, status_error, wait_after
@@ -45,13 +45,15 @@ def request(
     idempotent: bool = True,
     follow: bool = True,
     most_bytes: int = MOST_BYTES,
+    passing: Callable[[Answer], str] | None = None,
     shown: str = "",
 ) -> Answer:
     """Send one request and return the whole answer, if its status is one of `ok`; else an error with the cure.
 
     What is not idempotent is repeated only where the server cannot have acted on it. A redirect keeps method and body
-    (307, 308) or is followed for GET and HEAD only; with `follow=False` it is an answer like any other. What users are
-    told names `shown` instead of the address.
+    (307, 308) or is followed for GET and HEAD only; with `follow=False` it is an answer like any other.
+    `passing(answer)` names the trouble where a good status tells of one that will pass. What users are told names
+    `shown` instead of the address.
     """
     connector = Connector(
         url,
@@ -67,11 +69,14 @@ def request(
         while True:
             try:
                 reply = connector.send(method, None, body, follow=follow, reuse=idempotent)
-                if reply.status in ok:
-                    answer = _answer(reply, most_bytes)
+                if reply.status not in ok:
+                    _refuse(reply, waiting, idempotent)
+                    continue
+                answer = _answer(reply, most_bytes)
+                if passing is None or not (trouble := passing(answer)):
                     waiting.answered()
                     return answer
-                _refuse(reply, waiting, idempotent)
+                _pause(waiting, f"the server answers {trouble}")
             except BROKEN as exn:
                 if not idempotent and not isinstance(exn, (ConnectionRefusedError, StorageError)):
                     line = f"no answer to {method}, and it is not sent twice: {exn}"
@@ -101,14 +106,18 @@ def _refuse(reply: Reply, waiting: Waiting, idempotent: bool) -> None:
     reply.drain()
     if reply.status not in (RETRIED_STATUS if idempotent else REFUSED_UNREAD):
         raise error
+    _pause(waiting, error.message, reply.retry_after)
+
+
+def _pause(waiting: Waiting, reason: str, retry_after: float = 0.0) -> None:
     try:
-        waiting.pause(error.message, reply.retry_after, hint=error.hint)
+        waiting.pause(reason, retry_after)
     except GaveUpError as exn:
-        raise StorageError(str(exn), url=waiting.url, hint=exn.hint) from None
+        raise UnavailableError(str(exn), url=waiting.url, hint=exn.hint) from None
 
 
 def _again(waiting: Waiting, error: BaseException, seconds: float) -> None:
     try:
         wait_after(waiting, error, seconds)
     except GaveUpError as exn:
-        raise StorageError(f"cannot reach the server: {exn}", url=waiting.url, hint=exn.hint) from None
+        raise UnavailableError(f"cannot reach the server: {exn}", url=waiting.url, hint=exn.hint) from None
