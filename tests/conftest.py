@@ -18,7 +18,7 @@ from tests_support import numbered, tar_bytes
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
-# Servers that tests let die are not waited for; a test of patience takes this out again (`waiting`, in tests/storage).
+# Servers that tests let die are not waited for; a test of patience takes this out again (the fixture `patient`).
 os.environ["WDS_RETRIES"] = "4"
 
 # A shell lets what it runs in the background ignore interrupts; programs that tests interrupt must not inherit that.
@@ -35,6 +35,8 @@ pytest_plugins = [
     "servers.gcs",
     "servers.hub",
     "servers.faults",
+    "servers.mortal",
+    "servers.outages",
     "servers.nginx",
     "servers.squid",
 ]

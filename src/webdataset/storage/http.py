@@ -276,6 +276,7 @@ class HttpStream(io.BufferedIOBase):
                 self._again(exn)
             except GaveUpError as exn:
                 raise self._early(str(exn), exn.hint, UnavailableError) from None
+        self._waiting.answered()
         self._accept(reply)
 
     def _again(self, error: BaseException) -> None:
@@ -308,7 +309,6 @@ class HttpStream(io.BufferedIOBase):
             reply.close()
             raise
         self._reply = reply
-        self._waiting.answered()
         if self._waiting.stopped.is_set():
             self._drop()
             self._check_open()

@@ -125,6 +125,7 @@ class Waiting:
         A `quiet` failure is not worth a line, as when a body was cut and will be resumed.
         """
         if self.stopped.is_set():
+            OUTAGES.leave(self)
             self._stop()
         now = self._clock()
         if not self._failures:
@@ -140,17 +141,20 @@ class Waiting:
         self.total += 1
         asked = min(retry_after, LONGEST_RETRY_AFTER)
         seconds = min(left, max(asked, self.patience.pause_before(self._failures)))
-        stopped = self.stopped.wait(seconds)
-        _count(self, wait_seconds=self._clock() - now)
-        if stopped:
-            self._stop()
+        try:
+            if self.stopped.wait(seconds):
+                self._stop()
+        except BaseException:  # as Ctrl-C
+            OUTAGES.leave(self)
+            raise
+        finally:
+            _count(self, wait_seconds=self._clock() - now)
 
     def close(self) -> None:
         """Nobody waits any longer."""
         OUTAGES.leave(self)
 
     def _stop(self) -> None:
-        OUTAGES.leave(self)
         raise ValueError("I/O operation on closed file")
 
     def _given_up(self, reason: str, hint: str, now: float) -> GaveUpError:

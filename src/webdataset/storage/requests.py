@@ -105,6 +105,7 @@ def _refuse(reply: Reply, waiting: Waiting, idempotent: bool) -> None:
     error = status_error(reply, waiting.url)
     reply.drain()
     if reply.status not in (RETRIED_STATUS if idempotent else REFUSED_UNREAD):
+        waiting.answered()
         raise error
     _pause(waiting, error.message, reply.retry_after)
 
