@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from .catalogue import Catalogue
@@ -113,13 +114,16 @@ class SampleReader:
 
     def _opened(self, shard: int) -> Any:
         url = self.catalogue.urls[shard]
-        reader = (self._open_range or open_ranges)(url)
+        reader = self._opener()(url)
         try:
             check_fits(self.catalogue.index(shard), url, reader.size, reader.version)
         except BaseException:
             reader.close()
             raise
         return reader
+
+    def _opener(self) -> Callable[[str], Any]:
+        return self._open_range or partial(open_ranges, storage_options=self.catalogue.storage_options)
 
     def _read_shard(self, shard: int, numbers: list[int]) -> list[Sample]:
         url, index = self.catalogue.urls[shard], self.catalogue.index(shard)

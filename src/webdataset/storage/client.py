@@ -62,6 +62,8 @@ class Client(ABC):
         self.url = url
         self.connections = connections
         self.connection = connection
+        self.headers: dict[str, str] = dict(connection.get("headers") or {})
+        """What the user wants every request to say, too."""
 
     # -- what a store is made of -----------------------------------------------------------------
 
@@ -191,11 +193,10 @@ class Client(ABC):
         options = {name: value for name, value in self.connection.items() if name in CONNECTION}
         if tidying:
             options["patience"] = min(TIDYING_SECONDS, Patience(options.get("patience")).limit)
-        prepare = partial(self.prepare, body=body)
+        options |= {"headers": {**self.headers, **(headers or {})}, "prepare": partial(self.prepare, body=body)}
+        options |= {"ok": FINAL, "passing": self.passing, "shown": self.url}
         try:
-            return request(
-                method, address(), headers=headers, body=body, prepare=prepare, ok=FINAL, shown=self.url, **options
-            )
+            return request(method, address(), body=body, **options)
         except StorageError as exn:
             exn.url = self.url  # the address may hold what is nobody else's business
             raise

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
 from webdataset.errors import StorageError
@@ -105,15 +105,16 @@ def object_size_and_version(url: str, *, proxy: str | None = None, **options: An
 def _source(url: str, options: dict[str, Any]) -> _File | _Remote:
     if url != "-" and is_local(url):
         return _File(url)
+    connections: int | None = options.pop("connections", None)
     scheme = scheme_of(url)
     if scheme in ("http", "https"):
         from .http import HttpObject  # http.client and ssl take 40 ms to import
 
-        return _Remote(HttpObject(url, **options), url)
+        return _Remote(HttpObject(url, **options), url, connections)
     if url == "-" or scheme not in STORES:
         what = "standard input" if url == "-" else f"{scheme}: urls"
         raise StorageError(f"{what} cannot be read in parts", url=url, hint=WHOLE_ONLY)
-    return _Remote(store_for(url).object(url, **options), url)
+    return _Remote(store_for(url).object(url, **options), url, connections)
 
 
 class _File:
@@ -191,8 +192,10 @@ class _FilePart:
 class _Remote:
     """An object of a server; the first answer says which version all others must be of."""
 
-    def __init__(self, found: RangedObject, url: str) -> None:
+    def __init__(self, found: RangedObject, url: str, connections: int | None = None) -> None:
         from .pool import kept_alive
+
+        self._places = nullcontext() if connections is None else threading.BoundedSemaphore(connections)
 
         self._object = found
         self._url = url
@@ -247,7 +250,8 @@ class _Remote:
                 if self._version is None:
                     self._first(start, stop, view)
                     return view
-        self._fetch(start, stop, view)
+        with self._places:
+            self._fetch(start, stop, view)
         return view
 
     def _first(self, start: int, stop: int, view: memoryview) -> None:

@@ -62,7 +62,7 @@ class S3Client(Client):
         super().__init__(url, **connection)
         self.bucket, self.key = bucket_and_key(url)
         self.endpoint = (endpoint or aws.aws_endpoint(profile) or "").rstrip("/")
-        self.region = _regions().get(self.bucket) or region or aws.aws_region(profile)
+        self.region = _regions().get((self.endpoint, self.bucket)) or region or aws.aws_region(profile)
         self._profile = profile
         self._anonymous = anonymous
 
@@ -140,7 +140,7 @@ class S3Client(Client):
                 region = ""
         if answer.status == BAD_RANGE or not region or region == self.region:
             return False
-        self.region = _regions()[self.bucket] = region
+        self.region = _regions()[self.endpoint, self.bucket] = region
         return True
 
     def _xml(self, answer: Answer) -> Any:
@@ -207,7 +207,7 @@ class S3Parts(Parts):
 
 
 @functools.lru_cache(maxsize=1)
-def _regions() -> dict[str, str]:
+def _regions() -> dict[tuple[str, str], str]:
     """Regions of buckets that are not where they were looked for first, remembered by this process."""
     return {}
 

@@ -54,6 +54,8 @@ REMOVE = 'rm -f -- "$1"'
 _NAME = re.compile(r"(?!-)[\w.:@+-]+")
 # What ssh says when another try would end the same way.
 _FINAL = ("permission denied", "host key verification failed", "bad configuration", "too many authentication")
+_TRIES = ("patience", "retries", "first_pause")
+_TIMES = (*_TRIES, "connect_timeout")
 _UNKNOWN = ("name or service not known", "no address associated with hostname", "nodename nor servname provided")
 _HINTS = (
     ("host key verification", "connect once by hand with ssh, or add the host's key to ~/.ssh/known_hosts"),
@@ -81,9 +83,13 @@ def open_ssh(url: str, mode: str = "rb", **options: Any) -> Any:
     """Open a file of another machine for reading or writing."""
     if mode == "rb":
         if scheme_of(url) != "ssh" and urlsplit(url).password is not None:
-            return open_curl(url, mode, **options)  # which takes it, as it always did; ssh does not
+            return open_curl(url, mode, **_without(options, *_TIMES))  # which takes it, as it always did; ssh does not
         return SshStream(url, **options)
-    return SshUpload(url, **options)
+    return SshUpload(url, **_without(options, *_TRIES))  # what was sent cannot be sent again
+
+
+def _without(options: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name not in names}
 
 
 def address_of(url: str) -> Address:
