@@ -20,7 +20,7 @@ from .storage.local import open_local, standard_stream
 from .storage.options import StorageOptions
 from .storage.ranges import RangeReader
 from .storage.registry import OPENERS, check_mode, unknown_scheme
-from .storage.stores import STORES, WHOLE_ONLY
+from .storage.stores import WHOLE_ONLY
 from .storage.urls import as_url, is_local, scheme_of
 
 log = Log("webdataset.gopen")
@@ -70,19 +70,6 @@ def open_ranges(url: Any, *, storage_options: Mapping[str, Any] | None = None, *
     if _is_replaced(url):
         raise StorageError(f"{scheme_of(url)}: urls of your own cannot be read in parts", url=url, hint=WHOLE_ONLY)
     return RangeReader(url, **StorageOptions.of(storage_options).for_url(url) | options)
-
-
-def takes_proxy(url: Any) -> bool:
-    """Whether a url is read over the web by our own code, so that `gopen(url, proxy=...)` means something.
-
-    >>> takes_proxy("https://host/a.tar"), takes_proxy("s3://bucket/a.tar"), takes_proxy("a.tar")
-    (True, True, False)
-    """
-    url = rewrite_url(as_url(url))
-    scheme = scheme_of(url)
-    if scheme == "ais" and not settings.ais_endpoint:
-        return False  # the command has a configuration of its own
-    return (scheme in ("http", "https") or scheme in STORES) and not _is_replaced(url)
 
 
 def reader(url: Any, **kw: Any) -> Any:

@@ -30,9 +30,11 @@ from webdataset.stops import Stop
 from .outages import OUTAGES
 
 FIRST_PAUSE = 0.1
+SHORTEST_PAUSE = 0.001
 LONGEST_PAUSE = 5.0
 """A server that is back is found within so many seconds."""
 LONGEST_RETRY_AFTER = 120.0
+LONGER = "WDS_PATIENCE, or the storage option patience, says how long a server is waited for"
 
 
 class GaveUpError(Exception):
@@ -124,47 +126,42 @@ class Waiting:
         GaveUpError, with the hint, when the patience is used up, or after `most` retries where more would not help.
         A `quiet` failure is not worth a line, as when a body was cut and will be resumed.
         """
-        if self.stopped.is_set():
-            OUTAGES.leave(self)
-            self._stop()
         now = self._clock()
-        if not self._failures:
-            self._since = now
+        self._since = self._since if self._failures else now
         self._failures += 1
         left = self._since + self.patience.limit - now
-        allowed = [limit for limit in (self.patience.most, most) if limit is not None]
-        if left <= 0 or (allowed and self._failures > min(allowed)):
+        if left < SHORTEST_PAUSE:
+            raise self._given_up(reason, hint or (LONGER if self._failures > 1 else ""), now)
+        if self._failures > min((n for n in (self.patience.most, most) if n is not None), default=self._failures):
             raise self._given_up(reason, hint, now)
         if not quiet:
             OUTAGES.begin(self, reason, self.patience.limit, now)
-        _count(self, waits=int(self._failures == 1), retries=1)
         self.total += 1
+        _count(self, waits=int(self._failures == 1), retries=1)
         asked = min(retry_after, LONGEST_RETRY_AFTER)
-        seconds = min(left, max(asked, self.patience.pause_before(self._failures)))
-        try:
-            if self.stopped.wait(seconds):
-                self._stop()
-        except BaseException:  # as Ctrl-C
-            OUTAGES.leave(self)
-            raise
-        finally:
-            _count(self, wait_seconds=self._clock() - now)
+        self._sleep(min(left, max(asked, self.patience.pause_before(self._failures))))
 
     def close(self) -> None:
         """Nobody waits any longer."""
         OUTAGES.leave(self)
 
-    def _stop(self) -> None:
-        raise ValueError("I/O operation on closed file")
+    def _sleep(self, seconds: float) -> None:
+        began = self._clock()
+        try:
+            if self.stopped.wait(seconds):
+                raise ValueError("I/O operation on closed file")
+        except BaseException:  # Ctrl-C, too
+            OUTAGES.leave(self)
+            raise
+        finally:
+            _count(self, wait_seconds=self._clock() - began)
 
     def _given_up(self, reason: str, hint: str, now: float) -> GaveUpError:
         OUTAGES.leave(self)
-        if self._failures == 1:
-            return GaveUpError(reason, hint)
-        times = f"{self._failures} times in a row"
         waited = now - self._since
-        within = f" in {waited:.0f} s" if waited >= 1 else ""
-        return GaveUpError(f"{reason}, {times}{within}", hint)
+        times = f", {self._failures} times in a row" if self._failures > 1 else ""
+        within = f" in {waited:.0f} s" if times and waited >= 1 else ""
+        return GaveUpError(reason + times + within, hint)
 
 
 def _count(waiting: Waiting, **counts: float) -> None:
