@@ -59,6 +59,7 @@ if TYPE_CHECKING:  # the same once more, for type checkers and editors
         ShardError,
         ShardWarning,
         StorageError,
+        UnavailableError,
         UnsafePickleError,
         WebDatasetError,
         WorkerError,
@@ -160,8 +161,8 @@ _NAMES = {
     "dataset": "Dataset WebDataset",
     "errors": """
         CommandError DecodingError EmptyDatasetError EncodingError LimitError MissingPackageError MissingShardError
-        ObsoleteError SampleError SecurityError ShardError ShardWarning StorageError UnsafePickleError
-        WebDatasetError WorkerError""",
+        ObsoleteError SampleError SecurityError ShardError ShardWarning StorageError UnavailableError
+        UnsafePickleError WebDatasetError WorkerError""",
     "extradatasets": "ChoppedDataset MockDataset ResizedDataset with_epoch with_length",
     "filters": """
         Cached DBCache LMDBCached associate batched bucketed decode default_collation_fn detshuffle extract_keys
@@ -236,6 +237,7 @@ __all__ = [
     "StateError",
     "StorageError",
     "TarWriter",
+    "UnavailableError",
     "UnsafePickleError",
     "WebDataset",
     "WebDatasetError",

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from .catalogue import Catalogue
@@ -23,6 +24,7 @@ from .handlers import reraise_exception
 from .indexfiles import check_fits
 from .openshards import OpenShards
 from .reports import Report
+from .stops import Stop
 from .storage.urls import local_path
 from .tar.index import IndexedMember, ShardIndex
 from .tar.reader import read_members
@@ -112,13 +114,16 @@ class SampleReader:
 
     def _opened(self, shard: int) -> Any:
         url = self.catalogue.urls[shard]
-        reader = (self._open_range or open_ranges)(url)
+        reader = self._opener()(url)
         try:
             check_fits(self.catalogue.index(shard), url, reader.size, reader.version)
         except BaseException:
             reader.close()
             raise
         return reader
+
+    def _opener(self) -> Callable[[str], Any]:
+        return self._open_range or partial(open_ranges, storage_options=self.catalogue.storage_options)
 
     def _read_shard(self, shard: int, numbers: list[int]) -> list[Sample]:
         url, index = self.catalogue.urls[shard], self.catalogue.index(shard)
@@ -195,5 +200,15 @@ def _read_all(reader: Any, ranges: list[tuple[int, int]], *, at_once: bool) -> l
         return [reader.read(start, stop) for start, stop in ranges]
     from concurrent.futures import ThreadPoolExecutor
 
+    stop = Stop()
+
+    def read(part: tuple[int, int]) -> bytes:
+        with stop.in_force():
+            data: bytes = reader.read(*part)
+            return data
+
     with ThreadPoolExecutor(min(len(ranges), CONNECTIONS), "webdataset-ranges") as pool:
-        return list(pool.map(lambda part: reader.read(*part), ranges))
+        try:
+            return list(pool.map(read, ranges))
+        finally:
+            stop.set()  # after an error or an interrupt, the others do not wait for the server

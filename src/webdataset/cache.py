@@ -14,14 +14,14 @@ import io
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 from . import tariterators
 from .codecs.cbor import read_cbor
 from .errors import DecodingError, ShardError, StorageError
-from .gopen import gopen, open_ranges, takes_proxy
+from .gopen import gopen, open_ranges, rewrite_url
 from .handlers import Handler, handled, reraise_exception
 from .logs import Log
 from .opening import OpenedShards
@@ -35,6 +35,7 @@ from .storage.folder import Folder, Wanted, open_in_use, write_whole
 from .storage.kept import CannotStoreError, Entry
 from .storage.kinds import check_tar_format, get_filetype, magic_filetype
 from .storage.local import allowed_path
+from .storage.options import StorageOptions
 from .storage.room import make_room
 from .storage.shardchecks import NotATarError, TarChecks
 from .storage.urls import as_url, is_local, local_path
@@ -69,6 +70,7 @@ __all__ = [
 log = Log("webdataset.cache")
 
 DEFAULT_FOLDER = "./_cache"
+CHECK_SECONDS = 2.0
 
 
 def __getattr__(name: str) -> Any:
@@ -165,7 +167,8 @@ class FileCache:
 
     `url_to_name` names the files (by default uniquely for each url); `cache_size` limits the folder to that many bytes,
     within one shard; `validator(path)` says whether a complete file is good. If you give one of your own, nothing
-    of a shard is used before it has seen the whole. `proxy` is the web proxy to go through, if not the environment's.
+    of a shard is used before it has seen the whole. `storage_options` say how servers and stores are reached; copies of
+    two stores' objects of the same url have two names, unless `url_to_name` is your own. `proxy` is one of them.
     With `check` (or `WDS_CACHE_CHECK=1`) the server is asked, whenever a shard is opened, whether it is still the same;
     the copy is used, too, if the server cannot be asked.
     """
@@ -183,6 +186,7 @@ class FileCache:
         always: bool = False,
         proxy: str | None = None,
         check: bool | None = None,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         # pipe_cleaner was the default where it reached nothing: it stands for "as usual".
         self.url_to_name = unique_cache_name if url_to_name in (None, pipe_cleaner) else url_to_name
@@ -191,7 +195,7 @@ class FileCache:
         self.cache_dir = os.fspath(cache_dir or settings.cache_dir or DEFAULT_FOLDER)
         self.verbose = verbose or settings.cache_verbose
         self.always = always
-        self.proxy = proxy
+        self.options = StorageOptions.of(storage_options).changed(proxy=proxy)
         self.check = settings.cache_check if check is None else check
         self.cleaner = (
             LRUCleanup(self.cache_dir, cache_size, verbose=verbose, interval=cache_cleanup_interval)
@@ -226,7 +230,7 @@ class FileCache:
             path = local_path(url)
             return opened if path is None else opened | {"local_path": path}
         kept_there = getattr(stream, "kept", isinstance(stream, io.BufferedReader))
-        return opened | {"local_path": self.folder.path_of(self._wanted(url).name)} if kept_there else opened
+        return opened | {"local_path": self.folder.path_of(self._name(url))} if kept_there else opened
 
     def _is_in_place(self, url: str) -> bool:
         return url == "-" or (is_local(url) and not self.always)
@@ -240,15 +244,20 @@ class FileCache:
 
     def _wanted(self, url: str) -> Wanted:
         allowed_path(self.cache_dir, self.cache_dir)
-        assert self.url_to_name is not None
         return Wanted(
-            self.url_to_name(url),
+            self._name(url),
             lambda: self._fetch(url),
             TarChecks(self.validator, url),
             self._warn,
             redacted(without_signature(url)),
             partial(self._is_current, url) if self.check else None,
         )
+
+    def _name(self, url: str) -> str:
+        assert self.url_to_name is not None
+        if self.url_to_name is unique_cache_name:
+            return unique_cache_name(url, self.options.identity(rewrite_url(url)))
+        return self.url_to_name(url)
 
     def _can_stream(self) -> bool:
         """What looks at the first bytes only can be asked at once."""
@@ -269,15 +278,13 @@ class FileCache:
         return self._gopen(url)
 
     def _gopen(self, url: str) -> Any:
-        return gopen(url, **self._options(url))
-
-    def _options(self, url: str) -> dict[str, Any]:
-        return {"proxy": self.proxy} if self.proxy is not None and takes_proxy(url) else {}
+        return gopen(url, storage_options=self.options)
 
     def _is_current(self, url: str, facts: kept.Facts) -> bool:
-        """Whether the server has still what was fetched, or does not say."""
+        """Whether the server has still what was fetched, or does not say; it is not waited for long."""
+        patience = min(CHECK_SECONDS, self.options.get("patience", settings.patience))
         try:
-            with open_ranges(url, **self._options(url)) as there:
+            with open_ranges(url, storage_options=self.options.changed(patience=patience)) as there:
                 size, version = there.size, there.version
         except StorageError:
             return True

@@ -5,11 +5,12 @@ A catalogue is kept as JSON in the format of wids (`wids-shard-index-v1`), each 
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urljoin, urlsplit
@@ -18,6 +19,7 @@ from . import indexfiles
 from .errors import ShardError, WebDatasetError
 from .gopen import gopen
 from .storage.cachenames import without_secrets
+from .storage.options import StorageOptions
 from .storage.urls import as_url, check_url_from_data, is_local, local_path, scheme_of
 from .tar.index import ShardIndex, key_hash
 from .tariterators import SplitName, base_plus_ext
@@ -59,6 +61,7 @@ class Catalogue:
         keys: SplitName = base_plus_ext,
         where: str | None = None,
         local_copy: Callable[[str], str] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         import numpy as np
 
@@ -71,6 +74,8 @@ class Catalogue:
         self.where = where
         self.local_copy = local_copy
         """Gives the path of a local copy of a remote shard, from which its index is made."""
+        self.storage_options = StorageOptions.of(storage_options)
+        """How the shards and their indices are reached; not kept by `save`."""
         self._hold_nothing()
 
     def __len__(self) -> int:
@@ -80,12 +85,20 @@ class Catalogue:
         return f"Catalogue({len(self)} shards, {self.total} samples)"
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = ("urls", "counts", "sizes", "versions", "keys", "where", "local_copy")
+        kept = ("urls", "counts", "sizes", "versions", "keys", "where", "local_copy", "storage_options")
         return {name: self.__dict__[name] for name in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._hold_nothing()
+
+    def using(self, options: StorageOptions) -> Catalogue:
+        """The same catalogue, its shards and indices reached with these options."""
+        if not options or options == self.storage_options:
+            return self
+        found = copy.copy(self)
+        found.storage_options = options
+        return found
 
     def _hold_nothing(self) -> None:
         self._held: OrderedDict[int, ShardIndex] = OrderedDict()
@@ -176,10 +189,13 @@ class Catalogue:
         return {"__kind__": KIND, "wids_version": 1, "name": name, "shardlist": shards}
 
     @classmethod
-    def load(cls, path: Any, *, keys: SplitName = base_plus_ext) -> Catalogue:
+    def load(
+        cls, path: Any, *, keys: SplitName = base_plus_ext, storage_options: Mapping[str, Any] | None = None
+    ) -> Catalogue:
         """The catalogue in a JSON file, also one that wids made; relative urls start where the file is."""
         url = as_url(path)
-        with gopen(url) as stream:
+        options = StorageOptions.of(storage_options)
+        with gopen(url, storage_options=options) as stream:
             data = stream.read()
         try:
             found = json.loads(data)
@@ -191,7 +207,7 @@ class Catalogue:
             raise
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise ShardError(f"this is no {KIND}: {error}", url=url) from None
-        return cls(rows, keys=keys)
+        return cls(rows, keys=keys, storage_options=options.for_list(url))
 
     # -- indices -----------------------------------------------------------------------------------
 
@@ -202,6 +218,7 @@ class Catalogue:
             keys=self.keys,
             version=self.versions[shard],
             local_copy=self.local_copy,
+            options=self.storage_options,
         )
         count = int(self.counts[shard])
         if index.samples != count:

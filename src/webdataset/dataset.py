@@ -12,7 +12,7 @@ import builtins
 import os
 import random
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from . import shardlists, tariterators
@@ -25,6 +25,7 @@ from .loader import WebLoader
 from .pipeline import DataPipeline, add_length_method
 from .settings import settings
 from .stages import PipelineStage
+from .storage.options import StorageOptions
 from .tar.large import LargeMembers
 from .tariterators import SplitName, base_plus_ext, group_by_keys, tar_file_expander, tarfile_samples
 from .version1 import Version1
@@ -74,6 +75,9 @@ class WebDataset(DataPipeline, FluidInterface):
       with `seed`, `shuffle_bytes`, `block_bytes`, `lanes`, `remainder` ("pad", "drop", "uneven"), `rank`, `world_size`
     - `large`: a `webdataset.tar.large.LargeMembers`; members that are too large for memory then come in pieces
     - `cache_dir`: keep shards on this machine; `proxy`: the web proxy to go through, if not the environment's
+    - `storage_options`: how the servers and stores of this dataset are reached, if not as the environment says: a dict
+      with some of `endpoint`, `profile`, `region`, `anonymous`, `token`, `headers`, `patience`, `retries`, `timeout`,
+      `cafile`, `proxy`, `connections`
 
     >>> with_labels = WebDataset("tests/data/digits.tar").decode("l8").to_tuple("png", "cls")
     """
@@ -101,6 +105,7 @@ class WebDataset(DataPipeline, FluidInterface):
         strict: bool | None = None,
         keys: SplitName = base_plus_ext,
         proxy: str | None = None,
+        storage_options: Mapping[str, Any] | None = None,
         large: LargeMembers | None = None,
         exact: bool = False,
         shuffle_bytes: int | str = "256MiB",
@@ -116,11 +121,15 @@ class WebDataset(DataPipeline, FluidInterface):
         handler = version1.handler(handler)
         self.strict = strict
         self._reader: SampleReader | None = None
-        copies = _cache(cache_dir, cache_size, url_to_name, verbose, handler, proxy)
+        given = StorageOptions.of(storage_options)
+        options = given.for_list(urls) if _is_list(urls) else given
+        reached = options.changed(proxy=proxy)
+        copies = _cache(cache_dir, cache_size, url_to_name, verbose, handler, reached)
         if exact:
             self.seed = _exact_seed(seed, large=large, resampled=resampled)
             plan = (self.seed, shuffle_bytes, block_bytes, lanes)
-            reading = {"keys": keys, "select_files": select_files, "rename_files": rename_files, "proxy": proxy}
+            reading: dict[str, Any] = {"keys": keys, "select_files": select_files, "rename_files": rename_files}
+            reading["storage_options"] = reached
             share = {"remainder": remainder, "rank": rank, "world_size": world_size}
             self.pipeline = [_exact_source(urls, plan, copies, handler=handler, **reading, **share)]
         else:
@@ -129,9 +138,10 @@ class WebDataset(DataPipeline, FluidInterface):
             buffer = _shard_buffer(version1.shard_shuffle(shardshuffle))
             if resampled and shardshuffle:
                 warnings.warn("resampled=True draws shards at random: shardshuffle has no effect with it", stacklevel=2)
-            source = _source(urls, resampled=resampled, mode=mode, seed=seed)
-            opener, via = version1.opener(_already_open if copies else None), None if copies else proxy
-            reader = _Reader(handler, select_files, rename_files, keys, opener, proxy=via, large=large)
+            source = _source(urls, resampled=resampled, mode=mode, seed=seed, options=given)
+            opener = version1.opener(_already_open if copies else None)
+            via = {"proxy": None, "options": None} if copies else {"proxy": proxy, "options": options}
+            reader = _Reader(handler, select_files, rename_files, keys, opener, large=large, **via)
             chosen = [*splitters, *self._shard_order(buffer, detshuffle, seed)]
             endless = resampled or isinstance(source, shardlists.DirectoryShardList)
             shards = [source] if endless else [source, *filter(None, chosen)]
@@ -230,8 +240,10 @@ class _Reader(PipelineStage):
         opener: Callable[..., Iterator[Any]] | None,
         *,
         proxy: str | None,
+        options: StorageOptions | None,
         large: LargeMembers | None,
     ) -> None:
+        self.options = options
         self.large = large
         self.handler = handler
         self.select_files = select_files
@@ -251,6 +263,7 @@ class _Reader(PipelineStage):
             keys=self.keys,
             opener=self.opener,
             proxy=self.proxy,
+            storage_options=self.options,
             large=self.large,
         )
 
@@ -264,7 +277,8 @@ class _Reader(PipelineStage):
         if self.opener is not None or self.large is not None or not self.reads_shards:
             return None
         chosen = {"select_files": self.select_files, "rename_files": self.rename_files}
-        return {"keys": self.keys, "proxy": self.proxy, **chosen}
+        options = StorageOptions.of(self.options).changed(proxy=self.proxy)
+        return {"keys": self.keys, "storage_options": options, **chosen}
 
     def _replaced(self) -> Any:
         """The stage that a program has put in the place of ours, with the options that were given."""
@@ -287,7 +301,7 @@ def _cache(  # noqa: PLR0917 - all of them are the dataset's own
     url_to_name: Callable[[str], str] | None,
     verbose: bool,
     handler: Handler,
-    proxy: str | None,
+    options: StorageOptions,
 ) -> list[FileCache]:
     """The stage that opens shards through files on this machine, if wanted; programs find it there and replace it."""
     folder = cache_dir or settings.cache_dir
@@ -295,7 +309,8 @@ def _cache(  # noqa: PLR0917 - all of them are the dataset's own
         return []
     size = cache_size if cache_size > 0 else settings.cache_size
     naming: dict[str, Any] = {} if url_to_name is None else {"url_to_name": url_to_name}
-    return [FileCache(folder, cache_size=int(size), verbose=verbose, handler=handler, proxy=proxy, **naming)]
+    naming["storage_options"] = options
+    return [FileCache(folder, cache_size=int(size), verbose=verbose, handler=handler, **naming)]
 
 
 def _seed(seed: int | None, detshuffle: bool) -> int:
@@ -314,12 +329,17 @@ def _shard_buffer(shardshuffle: int | bool | None) -> int:
     return int(shardshuffle or 0)
 
 
-def _source(urls: Any, *, resampled: bool, mode: str | None, seed: int | None) -> Any:
+def _is_list(urls: Any) -> bool:
+    """Whether this names a file with urls in it, rather than shards."""
+    return isinstance(urls, str) and urls.partition("?")[0].endswith((".yaml", ".yml", ".json"))
+
+
+def _source(urls: Any, *, resampled: bool, mode: str | None, seed: int | None, options: StorageOptions) -> Any:
     """The stage that lists the shards."""
     if isinstance(urls, os.PathLike):
         urls = os.fspath(urls) + ("/" if os.path.isdir(urls) else "")
     if isinstance(urls, dict) or (isinstance(urls, str) and urls.endswith((".yaml", ".yml"))):
-        return shardlists.MultiShardSample(urls)
+        return shardlists.MultiShardSample(urls, storage_options=options)
     if isinstance(urls, str) and urls.endswith(".json"):
         raise ValueError(f"{urls!r} is no shard: give the shards' urls, with braces or as a list")
     if isinstance(urls, str) and urls.endswith("/") and os.path.isdir(urls):
@@ -331,8 +351,9 @@ def _source(urls: Any, *, resampled: bool, mode: str | None, seed: int | None) -
     if not isinstance(urls, str):
         urls = [os.fspath(url) for url in urls]
     if resampled:
-        return shardlists.ResampledShards(urls, seed=seed or 0, deterministic=seed is not None)
-    return shardlists.SimpleShardList(urls)
+        drawn: dict[str, Any] = {"seed": seed or 0, "deterministic": seed is not None}
+        return shardlists.ResampledShards(urls, storage_options=options, **drawn)
+    return shardlists.SimpleShardList(urls, storage_options=options)
 
 
 def _exact_seed(seed: int | None, *, large: Any, resampled: bool) -> int:

@@ -8,6 +8,7 @@
     ├── EncodingError               a value cannot be written under its extension (also ValueError)
     ├── StorageError                a url could not be read or written            (also OSError)
     │   ├── MissingShardError       ... because nothing is there                  (also FileNotFoundError)
+    │   ├── UnavailableError        ... because its server did not answer for as long as it was waited for
     │   └── CommandError            ... because the command behind it failed
     ├── SecurityError               refused because it could run code or leave its bounds (also ValueError)
     │   └── UnsafePickleError       ... a pickle that names more than plain data  (also pickle.UnpicklingError)
@@ -129,6 +130,10 @@ class StorageError(WebDatasetError, OSError):
 
 class MissingShardError(StorageError, FileNotFoundError):
     """Nothing is stored under this url."""
+
+
+class UnavailableError(StorageError):
+    """A server did not answer for as long as it was waited for; it may do so later."""
 
 
 class CommandError(StorageError):

@@ -7,7 +7,7 @@ where a run stopped is said by a number.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -15,11 +15,12 @@ from .access import SampleReader
 from .epochs.buckets import BucketShare
 from .epochs.mixed import Mixed, Mixing, Part
 from .epochs.order import Order, Settings
-from .epochs.reading import Samples, open_shard
+from .epochs.reading import Samples
 from .epochs.share import Cut, Share
 from .errors import EmptyDatasetError
 from .exactruns import Run
 from .exactstages import Batches, batches_of, bucketing_of, described, kept_stages
+from .gopen import open_ranges
 from .handlers import Handler, close, reraise_exception
 from .indexing import catalogue_of
 from .lengths import Lengths
@@ -27,6 +28,7 @@ from .mix import RandomMix, RoundRobin
 from .pool import ordered_map
 from .reports import Report
 from .stages import PipelineStage, start
+from .storage.options import StorageOptions
 from .storage.urls import is_local
 from .tariterators import SplitName, base_plus_ext
 from .units import number_of_bytes
@@ -55,7 +57,7 @@ class ExactShards(PipelineStage):
         keys: SplitName = base_plus_ext,
         select_files: Callable[[str], Any] | None = None,
         rename_files: Callable[[str], str] | None = None,
-        proxy: str | None = None,
+        storage_options: Mapping[str, Any] | None = None,
         local_copy: Callable[[str], str] | None = None,
     ) -> None:
         if (rank is None) != (world_size is None):
@@ -69,7 +71,7 @@ class ExactShards(PipelineStage):
             "keys": keys,
             "select_files": select_files,
             "rename_files": rename_files,
-            "proxy": proxy,
+            "storage_options": StorageOptions.of(storage_options),
             "local_copy": local_copy,
         }
         if not catalogue.total:
@@ -99,6 +101,12 @@ class ExactShards(PipelineStage):
         """Whether the shards are files of this machine."""
         return self._reading["local_copy"] is not None or all(is_local(url) for url in self.catalogue.urls[:1])
 
+    @property
+    def connections(self) -> int | None:
+        """How many parts of its shards may be asked for at a time, if that was said."""
+        found: int | None = self._reading["storage_options"].get("connections")
+        return found
+
     def described(self) -> dict[str, Any]:
         """What must be the same for a saved position to mean the same sample."""
         return {"data": self.catalogue.fingerprint(), **self.settings._asdict()}
@@ -109,7 +117,8 @@ class ExactShards(PipelineStage):
 
     def _open(self, url: str) -> Any:
         local_copy = self._reading["local_copy"]
-        return open_shard(url if local_copy is None else local_copy(url), self._reading["proxy"])
+        place = url if local_copy is None else local_copy(url)
+        return open_ranges(place, storage_options=self._reading["storage_options"])
 
     def __getstate__(self) -> dict[str, Any]:
         """For another process: with the rank of this one, which a process that is spawned could not tell."""
@@ -122,12 +131,14 @@ def exact_shards(
     order: tuple[Any, int | str, int | str, int],
     keys: SplitName = base_plus_ext,
     local_copy: Callable[[str], str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     **options: Any,
 ) -> ExactShards:
     """The source for these urls, with the index of each shard; `order` is seed, shuffle_bytes, block_bytes, lanes."""
     seed, shuffle_bytes, block_bytes, lanes = order
     settings = Settings(seed, number_of_bytes(shuffle_bytes), number_of_bytes(block_bytes), lanes).checked()
-    catalogue = catalogue_of(urls, keys=keys, local_copy=local_copy)
+    catalogue = catalogue_of(urls, keys=keys, local_copy=local_copy, storage_options=storage_options)
+    options["storage_options"] = catalogue.storage_options
     return ExactShards(catalogue, settings=settings, keys=keys, local_copy=local_copy, **options)
 
 
@@ -198,6 +209,12 @@ class Program:
     def is_near(self) -> bool:
         """Whether all shards are files of this machine."""
         return all(source.shards.is_near for source in self.sources)
+
+    @property
+    def connections(self) -> int | None:
+        """How many parts of shards may be asked for at a time, if that was said."""
+        said = [source.shards.connections for source in self.sources]
+        return min((number for number in said if number is not None), default=None)
 
     def epoch(self, number: int) -> Mixed:
         """The order of an epoch."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -46,7 +47,7 @@ class Run:
             worker=worker,
             workers=workers,
             base=place.base,
-            ahead=_read_ahead if ahead else None,
+            ahead=partial(_read_ahead, program.connections) if ahead else None,
         )
 
     def steps(self) -> Iterator[tuple[int, Drawn]]:
@@ -123,5 +124,6 @@ class _Work:
         raise EmptyDatasetError("the pipeline leaves no sample of the dataset", hint="look at what select() drops")
 
 
-def _read_ahead(wanted: Iterator[Any], load: Callable[[Any], Any]) -> Iterator[Any]:
-    return ordered_map(wanted, load, threads=READERS, begin_with=2, ahead=AHEAD)
+def _read_ahead(connections: int | None, wanted: Iterator[Any], load: Callable[[Any], Any]) -> Iterator[Any]:
+    readers = READERS if connections is None else min(READERS, connections)
+    return ordered_map(wanted, load, threads=readers, begin_with=min(2, readers), ahead=AHEAD)

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, BinaryIO
 
 from .errors import SecurityError, StorageError
@@ -17,9 +17,10 @@ from .redact import redacted
 from .settings import settings
 from .storage.commands import DEFAULT_TIMEOUT, CommandStream
 from .storage.local import open_local, standard_stream
+from .storage.options import StorageOptions
 from .storage.ranges import RangeReader
 from .storage.registry import OPENERS, check_mode, unknown_scheme
-from .storage.stores import STORES, WHOLE_ONLY
+from .storage.stores import WHOLE_ONLY
 from .storage.urls import as_url, is_local, scheme_of
 
 log = Log("webdataset.gopen")
@@ -28,8 +29,12 @@ log = Log("webdataset.gopen")
 info: dict[str, Any] = {}
 
 
-def gopen(url: Any, mode: str = "rb", bufsize: int = 8192, **kw: Any) -> Any:
+def gopen(
+    url: Any, mode: str = "rb", bufsize: int = 8192, *, storage_options: Mapping[str, Any] | None = None, **kw: Any
+) -> Any:
     """Open a url: a path, `-` for standard input or output, `file:`, `pipe:`, `http:`, `s3:` and more.
+
+    `storage_options` say how servers and stores are reached, for any scheme; other options are those of the scheme.
 
     >>> with gopen("pipe:echo hello") as stream:
     ...     stream.read()
@@ -46,11 +51,14 @@ def gopen(url: Any, mode: str = "rb", bufsize: int = 8192, **kw: Any) -> Any:
         scheme = "ais"
     if scheme not in gopen_schemes and is_local(url):
         return gopen_file(url, mode, settings.gopen_buffer, **kw)
+    options = StorageOptions.of(storage_options)
+    if gopen_schemes.get(scheme) is _NATIVE.get(scheme):  # an opener of the program's own does not know them
+        kw = options.for_url(url, mode) | kw
     opener = gopen_schemes.get(scheme) or gopen_schemes.get("__default__") or gopen_error
     return opener(url, mode, bufsize, **kw)
 
 
-def open_ranges(url: Any, **options: Any) -> RangeReader:
+def open_ranges(url: Any, *, storage_options: Mapping[str, Any] | None = None, **options: Any) -> RangeReader:
     """Open a url to read parts of it; schemes that programs have added give whole streams only.
 
     >>> import tempfile
@@ -61,20 +69,7 @@ def open_ranges(url: Any, **options: Any) -> RangeReader:
     url = rewrite_url(as_url(url))
     if _is_replaced(url):
         raise StorageError(f"{scheme_of(url)}: urls of your own cannot be read in parts", url=url, hint=WHOLE_ONLY)
-    return RangeReader(url, **options)
-
-
-def takes_proxy(url: Any) -> bool:
-    """Whether a url is read over the web by our own code, so that `gopen(url, proxy=...)` means something.
-
-    >>> takes_proxy("https://host/a.tar"), takes_proxy("s3://bucket/a.tar"), takes_proxy("a.tar")
-    (True, True, False)
-    """
-    url = rewrite_url(as_url(url))
-    scheme = scheme_of(url)
-    if scheme == "ais" and not settings.ais_endpoint:
-        return False  # the command has a configuration of its own
-    return (scheme in ("http", "https") or scheme in STORES) and not _is_replaced(url)
+    return RangeReader(url, **StorageOptions.of(storage_options).for_url(url) | options)
 
 
 def reader(url: Any, **kw: Any) -> Any:

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, cast
 
 from .codecs.compression import compression_of_name
-from .errors import MissingShardError, SecurityError, ShardError, StorageError, WebDatasetError
+from .errors import MissingShardError, SecurityError, ShardError, StorageError, UnavailableError, WebDatasetError
 from .filters.locks import locked
 from .gopen import gopen, open_ranges, rewrite_url
 from .handlers import reraise_exception
@@ -21,6 +21,7 @@ from .settings import settings
 from .storage.cachenames import unique_cache_name, without_signature
 from .storage.jumping import JumpingStream, NotWorthItError
 from .storage.local import allowed_path, open_local
+from .storage.options import StorageOptions
 from .storage.publish import AtomicFile
 from .storage.stores import WHOLE_ONLY
 from .storage.streams import arriving
@@ -47,7 +48,9 @@ class StaleIndexError(ShardError):
     """An index was made of another version of the shard."""
 
 
-def make_index(url: str, *, keys: SplitName = base_plus_ext, copy: str | None = None) -> ShardIndex:
+def make_index(
+    url: str, *, keys: SplitName = base_plus_ext, copy: str | None = None, options: StorageOptions | None = None
+) -> ShardIndex:
     """The index of a shard as it is now, from its headers; remote shards are read once, or their local copy is.
 
     >>> import tempfile
@@ -60,7 +63,7 @@ def make_index(url: str, *, keys: SplitName = base_plus_ext, copy: str | None = 
     """
     check_can_be_indexed(copy or url)
     path = copy or local_path(rewrite_url(url))
-    ways = [_opened_file(url, path)] if path is not None else [opened_parts(url), _opened_stream(url)]
+    ways = [_opened_file(url, path)] if path is not None else [opened_parts(url, options), _opened_stream(url, options)]
     for way in ways:
         with contextlib.suppress(NotWorthItError):
             return _scanned(url, way, keys, versioned=copy is None)
@@ -115,6 +118,7 @@ def kept_index(
     keys: SplitName = base_plus_ext,
     version: str | None = None,
     local_copy: Callable[[str], str] | None = None,
+    options: StorageOptions | None = None,
 ) -> ShardIndex:
     """The index of a shard: the one that is kept if it fits the shard, else a new one, which is kept then.
 
@@ -126,14 +130,14 @@ def kept_index(
         local_copy = None
     if local_copy is None:
         check_can_be_indexed(url)
-    if not force and (found := _found(url, where, keys, version)) is not None:
-        return _kept_there(url, found, where, keys)
+    if not force and (found := _found(url, where, keys, version, options)) is not None:
+        return _kept_there(url, found, where, keys, options)
     with one_at_a_time(url):
         # another process may have made it while this one waited
-        if not force and (found := _found(url, where, keys, version)) is not None:
-            return _kept_there(url, found, where, keys)
-        index = make_index(url, keys=keys, copy=local_copy and local_copy(url))
-        _keep(index, index_place(url, where or CACHE, keys))
+        if not force and (found := _found(url, where, keys, version, options)) is not None:
+            return _kept_there(url, found, where, keys, options)
+        index = make_index(url, keys=keys, copy=local_copy and local_copy(url), options=options)
+        _keep(index, index_place(url, where or CACHE, keys, options), options)
     return index
 
 
@@ -144,21 +148,22 @@ def find_index(
     keys: SplitName = base_plus_ext,
     version: str | None = None,
     only: bool = False,
+    options: StorageOptions | None = None,
 ) -> ShardIndex | None:
     """The kept index of a shard, None if there is none that fits; a damaged one is as good as none.
 
     It is looked for at `where`, and, unless `only` there, beside the shard and in the cache folder. A local shard's
     size and time are compared; of a remote shard the version, if one is given.
     """
-    found = _found(url, where, keys, version, only=only)
+    found = _found(url, where, keys, version, options, only=only)
     return None if found is None else found[0]
 
 
-def load_index(place: str) -> ShardIndex:
+def load_index(place: str, options: StorageOptions | None = None) -> ShardIndex:
     """The index in this file, or at this url."""
     path = local_path(place)
     if path is None:
-        with gopen(place) as stream:
+        with gopen(place, storage_options=options) as stream:
             return ShardIndex.from_bytes(stream.read(), url=place)
     with open_local(path, buffering=0) as file:
         if os.fstat(file.fileno()).st_size <= MAX_MAPPED:
@@ -216,10 +221,10 @@ def _stated(url: str) -> tuple[int | None, str | None]:
     return _size_and_time(version)[0], version
 
 
-def remote_state(url: str) -> tuple[int | None, str | None]:
+def remote_state(url: str, options: StorageOptions | None = None) -> tuple[int | None, str | None]:
     """Size and version of an object, each None where its server does not say."""
     try:
-        with open_ranges(url) as reader:
+        with open_ranges(url, storage_options=options) as reader:
             return reader.size, reader.version
     except StorageError as error:
         if error.hint != WHOLE_ONLY:
@@ -227,13 +232,14 @@ def remote_state(url: str) -> tuple[int | None, str | None]:
         return None, None
 
 
-def index_place(url: str, where: str, keys: SplitName = base_plus_ext) -> str:
+def index_place(url: str, where: str, keys: SplitName = base_plus_ext, options: StorageOptions | None = None) -> str:
     """Where the index of a shard is kept: beside it, or under a name of its own in the cache or another folder."""
     rule = rule_name(keys)
     if where == BESIDE and rule is None:
         return url + ENDING
     folder = settings.indices_dir if where in (BESIDE, CACHE) else where
-    return os.path.join(folder, unique_cache_name(full_url(url) + (f"#{rule}" if rule else "")) + ENDING)
+    identity = StorageOptions.of(options).identity(rewrite_url(url))
+    return os.path.join(folder, unique_cache_name(full_url(url) + (f"#{rule}" if rule else ""), identity) + ENDING)
 
 
 def rule_name(keys: SplitName) -> str | None:
@@ -277,10 +283,10 @@ def _opened_file(url: str, path: str) -> Iterator[tuple[Any, State]]:
 
 
 @contextlib.contextmanager
-def opened_parts(url: str) -> Iterator[tuple[Any, State]]:
+def opened_parts(url: str, options: StorageOptions | None = None) -> Iterator[tuple[Any, State]]:
     """An object as a stream that jumps over large members; NotWorthItError where they are small, or it has no parts."""
     try:
-        with open_ranges(url) as reader:
+        with open_ranges(url, storage_options=options) as reader:
             size = reader.size
             if size is None or size < LARGE_SHARD:
                 raise NotWorthItError
@@ -292,10 +298,10 @@ def opened_parts(url: str) -> Iterator[tuple[Any, State]]:
 
 
 @contextlib.contextmanager
-def _opened_stream(url: str) -> Iterator[tuple[Any, State]]:
+def _opened_stream(url: str, options: StorageOptions | None) -> Iterator[tuple[Any, State]]:
     """An object's stream, which is read to its end."""
-    size, version = remote_state(url)
-    with gopen(url) as stream:
+    size, version = remote_state(url, options)
+    with gopen(url, storage_options=options) as stream:
         counted = _Counted(arriving(stream))
         yield counted, lambda: (counted.bytes if size is None else size, version)
 
@@ -340,16 +346,24 @@ def _compressed(kind: str, url: str | None) -> ShardError:
 
 
 def _found(
-    url: str, where: str | None, keys: SplitName, version: str | None, *, only: bool = False
+    url: str,
+    where: str | None,
+    keys: SplitName,
+    version: str | None,
+    options: StorageOptions | None,
+    *,
+    only: bool = False,
 ) -> tuple[ShardIndex, str] | None:
     """The index that fits, and its place."""
     path = local_path(rewrite_url(url))
     if path is not None:
         version = file_version(path)
     rule = rule_name(keys)
-    for place in islice(_places(url, where, keys), 1 if only else None):
+    for place in islice(_places(url, where, keys, options), 1 if only else None):
         try:
-            index = load_index(place)
+            index = load_index(place, options)
+        except UnavailableError:
+            raise  # the shard itself is no better off
         except (ShardError, OSError, SecurityError):
             continue
         if index.rule == rule and fits(index, version):
@@ -357,31 +371,33 @@ def _found(
     return None
 
 
-def _places(url: str, where: str | None, keys: SplitName) -> Iterator[str]:
+def _places(url: str, where: str | None, keys: SplitName, options: StorageOptions | None) -> Iterator[str]:
     """Where an index may be, the likeliest place first."""
     if where is not None:
-        yield index_place(url, where, keys)
+        yield index_place(url, where, keys, options)
     # Beside a remote shard a server must be asked; and a signed url is signed for the shard alone.
     local = is_local(url)
     places = [BESIDE, CACHE] if local else [CACHE] if "?" in url or scheme_of(url) == "pipe" else [CACHE, BESIDE]
     for place in places:
         if place != where:
-            yield index_place(url, place, keys)
+            yield index_place(url, place, keys, options)
 
 
-def _kept_there(url: str, found: tuple[ShardIndex, str], where: str | None, keys: SplitName) -> ShardIndex:
+def _kept_there(
+    url: str, found: tuple[ShardIndex, str], where: str | None, keys: SplitName, options: StorageOptions | None
+) -> ShardIndex:
     """The index that was found, now also where it was asked for; what came from a server is kept in the cache."""
     index, place = found
     if where is not None or local_path(place) is None:
-        wanted = index_place(url, where or CACHE, keys)
+        wanted = index_place(url, where or CACHE, keys, options)
         if wanted != place:
-            _keep(index, wanted)
+            _keep(index, wanted, options)
     return index
 
 
-def _keep(index: ShardIndex, place: str) -> None:
+def _keep(index: ShardIndex, place: str, options: StorageOptions | None) -> None:
     if local_path(place) is None:
-        with gopen(place, "wb") as stream:
+        with gopen(place, "wb", storage_options=options) as stream:
             stream.write(index.to_bytes())
         return
     folder = os.path.dirname(place)

@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from queue import SimpleQueue
 from typing import Any
 
@@ -29,7 +29,9 @@ from .indexlists import Facts, keep_of_dataset, keep_of_folders, known_of_datase
 from .reports import current_report
 from .settings import settings
 from .shardlists import expand_urls
+from .stops import Stop
 from .storage.local import allowed_path
+from .storage.options import StorageOptions
 from .storage.urls import as_url, local_path
 from .tariterators import SplitName, base_plus_ext
 
@@ -51,12 +53,14 @@ def index(
     progress: Progress | None = None,
     keys: SplitName = base_plus_ext,
     handler: Handler = reraise_exception,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Catalogue:
     """Make the indices of all shards that have none, or one that does not fit, and return the catalogue.
 
     `where` is "beside" (`a.tar.wdx`), "cache" or a folder; without it local indices stand beside their shards where
     that is possible, and all others in the cache folder. `progress(done, shards, url)` is called after each shard,
-    `handler` is asked about one that cannot be indexed: to continue is to leave it out.
+    `handler` is asked about one that cannot be indexed: to continue is to leave it out. `storage_options` say how
+    servers and stores are reached, as for a WebDataset.
 
     >>> import tempfile
     >>> from webdataset.writer import TarWriter
@@ -66,9 +70,11 @@ def index(
     ...     index(f"{folder}/a.tar"), sorted(os.listdir(folder))
     (Catalogue(1 shards, 1 samples), ['a.tar', 'a.tar.wdx'])
     """
-    given = _given(urls, keys)
-    shards = list(given.urls) if given is not None else expand_urls(urls)
-    work = _Work(shards, where=where, force=force, keys=keys, check=True)
+    options = StorageOptions.of(storage_options)
+    given = _given(urls, keys, options)
+    shards = list(given.urls) if given is not None else expand_urls(urls, storage_options=options)
+    reached = options if given is None else given.storage_options
+    work = _Work(shards, where=where, force=force, keys=keys, check=True, options=reached)
     return work.catalogue(jobs, progress, handler)
 
 
@@ -79,6 +85,7 @@ def catalogue_of(
     jobs: int | None = None,
     progress: Progress | None = None,
     local_copy: Callable[[str], str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> Catalogue:
     """The catalogue for reading these shards; indices that are missing are made and kept in the cache folder.
 
@@ -86,18 +93,20 @@ def catalogue_of(
     what is known of them; remote shards are compared when they are opened. `local_copy(url)` gives the path of a copy
     of a remote shard, from which its index is made.
     """
-    given = _given(urls, keys)
+    options = StorageOptions.of(storage_options)
+    given = _given(urls, keys, options)
     if given is not None:
         return given
-    work = _Work(expand_urls(urls), where=None, force=False, keys=keys, check=False, local_copy=local_copy)
+    shards = expand_urls(urls, storage_options=options)
+    work = _Work(shards, where=None, force=False, keys=keys, check=False, local_copy=local_copy, options=options)
     return work.catalogue(jobs, progress, reraise_exception)
 
 
-def _given(urls: Any, keys: SplitName) -> Catalogue | None:
+def _given(urls: Any, keys: SplitName, options: StorageOptions) -> Catalogue | None:
     if isinstance(urls, Catalogue):
-        return urls
+        return urls.using(options)
     if isinstance(urls, (str, os.PathLike)) and as_url(urls).partition("?")[0].endswith(".json"):
-        return Catalogue.load(urls, keys=keys)
+        return Catalogue.load(urls, keys=keys, storage_options=options)
     return None
 
 
@@ -113,8 +122,10 @@ class _Work:
         keys: SplitName,
         check: bool,
         local_copy: Callable[[str], str] | None = None,
+        options: StorageOptions | None = None,
     ) -> None:
         self.urls = list(urls)
+        self.options = StorageOptions.of(options)
         self.where = where
         self.force = force
         self.keys = keys
@@ -138,11 +149,12 @@ class _Work:
             self._remember(rows)
         shards = [(url, *row) for url, row in zip(self.urls, rows, strict=True) if row is not None]
         where = None if self.where in (BESIDE, CACHE) else self.where
-        return Catalogue(shards, keys=self.keys, where=where, local_copy=self.local_copy)
+        how: dict[str, Any] = {"local_copy": self.local_copy, "storage_options": self.options}
+        return Catalogue(shards, keys=self.keys, where=where, **how)
 
     def _known(self) -> list[Facts | None]:
         """What the last time left, as far as it still holds."""
-        rows: Sequence[Facts | None] | None = known_of_dataset(self.urls, self.keys)
+        rows: Sequence[Facts | None] | None = known_of_dataset(self.urls, self.keys, self.options)
         if rows is None and self.keys is base_plus_ext:
             rows = known_of_folders(self.urls)
         if rows is None:
@@ -156,7 +168,7 @@ class _Work:
         """Leave what is known for the next time."""
         known = [row for row in rows if row is not None]
         if len(known) == len(rows):
-            keep_of_dataset(self.urls, self.keys, known)
+            keep_of_dataset(self.urls, self.keys, known, self.options)
         if self.check and self.where in (None, BESIDE) and self.keys is base_plus_ext:
             keep_of_folders((url, row) for url, row in zip(self.urls, rows, strict=True) if row is not None)
 
@@ -189,7 +201,7 @@ class _Work:
             workers = min(len(here), jobs or settings.processors)
             worth = spent > TRIAL_SECONDS and spent / made * len(here) > WORTH_SECONDS
             if worth and workers > 1 and self.keys is base_plus_ext:  # they cannot be given the user's function
-                with contextlib.closing(IndexProcesses()) as processes:
+                with contextlib.closing(IndexProcesses(self.options)) as processes:
                     yield from self._side_by_side([*here], workers, processes.facts)
                 return
 
@@ -198,7 +210,7 @@ class _Work:
             return None
         url = self.urls[number]
         try:
-            found = find_index(url, where=self._where(url), keys=self.keys, only=self.check)
+            found = find_index(url, where=self._where(url), keys=self.keys, only=self.check, options=self.options)
         except Exception:
             return None  # making it meets the same error, with the handler
         return None if found is None else (found.samples, found.size, found.version)
@@ -208,9 +220,10 @@ class _Work:
     ) -> Iterator[tuple[int, Facts | Exception]]:
         """By threads that nobody waits for after an interrupt: a slow server may keep one for hours."""
         waiting, results = deque(numbers), SimpleQueue[tuple[int, Facts | Exception]]()
+        stop = Stop()
 
         def work() -> None:
-            with contextlib.suppress(IndexError):
+            with contextlib.suppress(IndexError), stop.in_force():
                 while True:
                     number = waiting.popleft()
                     results.put((number, self._row(number, facts)))
@@ -228,6 +241,7 @@ class _Work:
             raise
         finally:
             waiting.clear()
+            stop.set()  # a server that is down is not waited for after an error
             for thread in threads:
                 thread.join()
 
@@ -235,8 +249,9 @@ class _Work:
         version = None
         if self.check and local_path(url) is None:
             check_can_be_indexed(url)
-            version = None if force else remote_state(url)[1]
+            version = None if force else remote_state(url, self.options)[1]
         options: dict[str, Any] = {"keys": self.keys, "version": version, "local_copy": self.local_copy}
+        options["options"] = self.options
         return index_facts(url, where=where, force=force, **options)
 
     def _row(self, number: int, facts: Callable[..., Facts]) -> Facts | Exception:

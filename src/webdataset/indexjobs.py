@@ -19,6 +19,7 @@ from typing import IO, Any
 from .errors import StorageError
 from .indexfiles import kept_index
 from .reports import Report, current_report
+from .storage.options import StorageOptions
 
 CODE = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from webdataset.indexjobs import serve; serve()"
 
@@ -26,7 +27,8 @@ CODE = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from webdataset
 class IndexProcesses:
     """Processes that make indices, one for each thread that asks."""
 
-    def __init__(self) -> None:
+    def __init__(self, options: StorageOptions) -> None:
+        self._options = options
         self._strict = current_report().strict
         self._own = threading.local()
         self._all: list[subprocess.Popen[bytes]] = []
@@ -37,7 +39,7 @@ class IndexProcesses:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            _send(process.stdin, (url, where, force, self._strict))
+            _send(process.stdin, (url, where, force, self._strict, self._options))
             line = process.stdout.readline()
         except OSError:
             line = b""
@@ -78,12 +80,12 @@ def serve() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     source, target = sys.stdin.buffer, sys.stdout.buffer
     for line in source:
-        url, where, force, strict = _received(line)
+        url, where, force, strict, options = _received(line)
         result: Any
         with warnings.catch_warnings(record=True) as caught, Report(strict=strict).in_force():
             warnings.simplefilter("always")
             try:
-                result = index_facts(url, where=where, force=force)
+                result = index_facts(url, where=where, force=force, options=options)
             except Exception as error:
                 result = error
         told = [(str(warning.message), warning.category) for warning in caught]

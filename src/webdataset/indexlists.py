@@ -17,6 +17,7 @@ from .indexfiles import rule_name, write_whole
 from .settings import settings
 from .storage.cachenames import without_signature
 from .storage.local import open_local
+from .storage.options import StorageOptions
 from .storage.urls import local_path
 from .tariterators import SplitName
 
@@ -28,15 +29,15 @@ MANY = 1000
 """Indexed shards of a folder from which on it gets a list."""
 
 
-def known_of_dataset(urls: Sequence[str], keys: SplitName) -> list[Facts] | None:
+def known_of_dataset(urls: Sequence[str], keys: SplitName, options: StorageOptions) -> list[Facts] | None:
     """What was kept of this very list of shards, row by row; None without it."""
-    rows = _read(_dataset_path(urls, keys))
+    rows = _read(_dataset_path(urls, keys, options))
     return None if rows is None or len(rows) != len(urls) else [facts for _, facts in rows]
 
 
-def keep_of_dataset(urls: Sequence[str], keys: SplitName, rows: Iterable[Facts]) -> None:
+def keep_of_dataset(urls: Sequence[str], keys: SplitName, rows: Iterable[Facts], options: StorageOptions) -> None:
     """Keep what is known of a list of shards in the cache folder."""
-    path = _dataset_path(urls, keys)
+    path = _dataset_path(urls, keys, options)
     # without it the next time is slower, no more
     with contextlib.suppress(OSError, WebDatasetError):
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -113,11 +114,13 @@ def _write(path: str, names: list[str] | None, rows: Sequence[Facts]) -> None:
     write_whole(path, json.dumps(columns, separators=(",", ":")).encode())
 
 
-def _dataset_path(urls: Sequence[str], keys: SplitName) -> str:
+def _dataset_path(urls: Sequence[str], keys: SplitName, options: StorageOptions) -> str:
     import hashlib
+
+    identities = sorted({options.identity(url) for url in urls}) if options else []
 
     here = "" if all(url.startswith("/") for url in urls) else os.getcwd()
     plain = (url if "?" not in url and "@" not in url else without_signature(url) for url in urls)
-    text = "\0".join([repr(rule_name(keys)), here, *plain])
+    text = "\0".join([repr(rule_name(keys)), here, *plain, *filter(None, identities)])
     digest = hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
     return os.path.join(settings.indices_dir, "lists", f"{digest}.json")

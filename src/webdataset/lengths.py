@@ -97,7 +97,8 @@ class Lengths:
     def _kept(self, source: Any, shard: int, measure: Measure) -> Array:
         """The measured lengths of a shard's samples, which are kept from now on."""
         url, index = source.shards.catalogue.urls[shard], source.shards.catalogue.index(shard)
-        name = unique_cache_name(f"{full_url(url)}#{measure.name}")
+        identity = source.shards.catalogue.storage_options.identity(url)
+        name = unique_cache_name(f"{full_url(url)}#{measure.name}", identity)
         path = os.path.join(settings.indices_dir, "lengths", f"{name}.wdl")
         if (found := _read(path, index)) is not None:
             return found

@@ -14,6 +14,7 @@ from typing import Any
 from .errors import WebDatasetError
 from .handlers import Handler, ask, close
 from .reports import Report
+from .stops import Stop
 from .storage.pool import kept_alive
 from .storage.urls import is_local, local_path
 
@@ -98,6 +99,7 @@ class _Opening:
         self._stream: Any = None
         self._error: Exception | None = None
         self._abandoned = False
+        self._stop = Stop()
         self._lock = threading.Lock()
         self._thread = None
         if in_background and not is_local(self.url):
@@ -124,6 +126,7 @@ class _Opening:
 
     def abandon(self) -> None:
         """Nobody wants the stream any more; whoever holds it last closes it."""
+        self._stop.set()  # it may be waiting for a server that is down
         with self._lock:
             self._abandoned = True
             stream = self._stream
@@ -132,7 +135,7 @@ class _Opening:
 
     def _open(self) -> None:
         try:
-            with self._report.in_force():
+            with self._report.in_force(), self._stop.in_force():
                 stream = self._open_url(self.url)
         except Exception as exn:
             self._error = exn

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -14,6 +14,7 @@ from .errors import ShardWarning, StorageError
 from .gopen import gopen, rewrite_url
 from .outindex import WrittenIndex
 from .redact import redacted
+from .storage.options import StorageOptions
 from .storage.publish import AtomicFile, is_special, translated
 from .storage.urls import as_url, local_path, scheme_of
 from .tar.writer import ArchiveWriter, Headers, Members
@@ -33,7 +34,9 @@ class Output:
         level: int | None,
         durable: bool,
         index: bool | str | Iterable[str],
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
+        self._options = StorageOptions.of(storage_options)
         self.url: str | None = None
         self.path = ""
         self.pid = os.getpid()
@@ -120,7 +123,7 @@ class Output:
             self.url = rewrite_url(as_url(fileobj))
             path = local_target(self.url)
             if path is None:
-                return gopen(fileobj, "wb"), self.url != "-"
+                return gopen(fileobj, "wb", storage_options=self._options), self.url != "-"
             file = AtomicFile(path, durable=durable)
             self.path = file.path
             return file, True

@@ -16,6 +16,7 @@ from queue import SimpleQueue
 from typing import Any, Generic, TypeVar
 
 from .handlers import close
+from .stops import Stop
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -65,6 +66,7 @@ class _Pool(Generic[T, R]):
         self.tasks = tasks
         self.function = function
         self.stopped = False
+        self._stop = Stop()
         self.awaited = False
         """Whether a result is waited for."""
         self.tickets: SimpleQueue[None] = SimpleQueue()
@@ -89,6 +91,7 @@ class _Pool(Generic[T, R]):
     def stop(self) -> None:
         """Tell all threads to end, and wait for those that do so soon."""
         self.stopped = True
+        self._stop.set()  # nobody waits for a server any more
         atexit.unregister(self.stop)
         self.tickets.put(None)
         for _ in self._threads:
@@ -101,6 +104,10 @@ class _Pool(Generic[T, R]):
                 thread.join(max(0.0, until - time.monotonic()))
 
     def _read(self) -> None:
+        with self._stop.in_force():
+            self._read_tasks()
+
+    def _read_tasks(self) -> None:
         number = 0
         source = None
         try:
@@ -126,7 +133,8 @@ class _Pool(Generic[T, R]):
             number, task = numbered
             began = time.monotonic(), time.thread_time()
             try:
-                result: Any = self.function(task)
+                with self._stop.in_force():
+                    result: Any = self.function(task)
             except BaseException as exn:
                 result = _Failure(exn)
             late = self.awaited

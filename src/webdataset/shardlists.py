@@ -10,7 +10,7 @@ import os
 import random
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -28,6 +28,7 @@ from .storage.directory import (
     without_last_extension,
 )
 from .storage.mixture import MSSource, MultiShardSample
+from .storage.options import StorageOptions
 from .storage.urls import as_url, expanded, expanded_element
 from .storage.urls import shell_expanded as expand
 from .storage.urls import substituted as envsubst
@@ -74,7 +75,7 @@ class EmptyShardListError(EmptyDatasetError, IndexError):
     """A shard list without shards."""
 
 
-def expand_urls(urls: Any) -> list[str]:
+def expand_urls(urls: Any, *, storage_options: Mapping[str, Any] | None = None) -> list[str]:
     """All urls of a specification: `::`, `${NAME}`, `@000123`, braces and globs in a string or in those of a list.
 
     In a list, commands (`pipe:`), files of the very name and items such as {"url": url} stay as they are.
@@ -84,9 +85,10 @@ def expand_urls(urls: Any) -> list[str]:
     >>> expand_urls(["a-{0..1}.tar", "pipe:cat {b,c}.tar"])
     ['a-0.tar', 'a-1.tar', 'pipe:cat {b,c}.tar']
     """
+    options = StorageOptions.of(storage_options)
     if isinstance(urls, (str, os.PathLike)):
-        return expanded(urls)
-    return [url for item in urls for url in _urls_of(item)]
+        return expanded(urls, options)
+    return [url for item in urls for url in _urls_of(item, options)]
 
 
 def expand_source(source: Any, max_urls: int = MAX_URLS) -> list[Any]:
@@ -105,8 +107,10 @@ class SimpleShardList(TorchIterable):
     [{'url': 'a.tar'}, {'url': 'b.tar'}]
     """
 
-    def __init__(self, urls: Any, seed: int | bool | None = None) -> None:
-        self.urls = expand_urls(urls)
+    def __init__(
+        self, urls: Any, seed: int | bool | None = None, *, storage_options: Mapping[str, Any] | None = None
+    ) -> None:
+        self.urls = expand_urls(urls, storage_options=storage_options)
         if not self.urls:
             raise EmptyShardListError("the list of shards is empty", hint="check the pattern or the list of urls")
         self.seed = time.time_ns() if seed is True else seed
@@ -137,8 +141,11 @@ class ResampledShards(TorchIterable):
         deterministic: bool = False,
         max_urls: int = 1_000_000,
         empty_check: bool = True,
+        *,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
-        self.urls = expand_urls(urls if isinstance(urls, (str, os.PathLike)) else expand_source(urls, max_urls))
+        given = urls if isinstance(urls, (str, os.PathLike)) else expand_source(urls, max_urls)
+        self.urls = expand_urls(given, storage_options=storage_options)
         if empty_check and not self.urls:
             raise EmptyShardListError("the list of shards is empty (empty_check=True)", hint="check the urls")
         self.nshards = nshards
@@ -341,9 +348,9 @@ def _pass_in_pipeline(own: int) -> int:
     return report.epoch if in_force else own
 
 
-def _urls_of(item: Any) -> list[str]:
+def _urls_of(item: Any, options: StorageOptions) -> list[str]:
     """What an item of a list stands for: a string, a path or a {"url": url}."""
-    return [as_url(item["url"])] if isinstance(item, dict) else expanded_element(as_url(item))
+    return [as_url(item["url"])] if isinstance(item, dict) else expanded_element(as_url(item), options)
 
 
 def _plain(item: Any) -> Any:

@@ -9,18 +9,19 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import groupby
 from typing import Any
 
 from .codecs.compression import decompressed, is_expanded
 from .errors import SampleError, WebDatasetError
-from .gopen import gopen, takes_proxy
+from .gopen import gopen
 from .handlers import Handler, ask, close, reraise_exception
 from .opening import OpenedShards
 from .reports import Report, current_report
 from .stages import pipelinefilter
+from .storage.options import StorageOptions
 from .storage.streams import arriving
 from .tar.large import LargeMembers
 from .tar.reader import read_members
@@ -68,8 +69,11 @@ def valid_sample(sample: Any) -> bool:
 def url_opener(data: Iterable[Sample], handler: Handler = reraise_exception, **kw: Any) -> Iterator[Sample]:
     """Open each shard: `{"url": ...}` becomes `{"url": ..., "stream": ...}`, with `local_path` for a local file.
 
-    Options go to gopen; `proxy=` only for urls of web servers and object stores.
+    Options go to gopen; `proxy=` and those of `storage_options=` where they mean something for the url.
     """
+    options = StorageOptions.of(kw.pop("storage_options", None)).changed(proxy=kw.pop("proxy", None))
+    if options:
+        kw["storage_options"] = options
     return OpenedShards(data, partial(_open, kw), handler, current_report())
 
 
@@ -128,13 +132,15 @@ def tarfile_samples(
     keys: SplitName = base_plus_ext,
     opener: Callable[..., Iterator[Sample]] | None = None,
     proxy: str | None = None,
+    storage_options: Mapping[str, Any] | None = None,
     large: LargeMembers | None = None,
 ) -> Iterator[Sample]:
     """Open shards and give their samples: dicts of `__key__`, `__url__` and one bytes value per field.
 
     A member that is too large for memory is an error; with `large`, a LargeMember is its field's value.
     """
-    streams = (opener or url_opener)(src, handler=handler, **({} if proxy is None else {"proxy": proxy}))
+    given = {"proxy": proxy, "storage_options": storage_options or None}
+    streams = (opener or url_opener)(src, handler=handler, **{name: one for name, one in given.items() if one})
     if reads_in_one_step():
         grouping = Grouping(keys, True, None, handler, current_report())
         reading = (select_files, rename_files, large)
@@ -291,8 +297,7 @@ class _Stopped(Exception):  # noqa: N818 - control flow, not an error
 
 
 def _open(options: dict[str, Any], url: str) -> Any:
-    apart = () if takes_proxy(url) else ("proxy",)
-    return gopen(url, **{name: value for name, value in options.items() if name not in apart})
+    return gopen(url, **options)
 
 
 def _each_shard(

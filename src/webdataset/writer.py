@@ -47,6 +47,7 @@ from .gopen import gopen, rewrite_url
 from .logs import Log
 from .outputs import Output, abandoned, local_target
 from .redact import redacted
+from .storage.options import StorageOptions
 from .storage.publish import checked_target
 from .tar.writer import Headers, Members
 from .transactions import Transaction
@@ -93,7 +94,8 @@ class TarWriter(Transaction):
     `mtime` is the members' time in seconds; without one it is 0, so that the same samples give the same bytes.
     `level` is the compression level; `durable` forces the data to the disk before the name appears. `index` writes
     where each sample and field is beside the shard: "wdx" our own index, `NAME.tar.wdx`, "dali" DALI's `NAME.idx`,
-    "energon" Energon's `NAME.tar.idx`, or several of them; True is "wdx" and "dali".
+    "energon" Energon's `NAME.tar.idx`, or several of them; True is "wdx" and "dali". `storage_options` say how the
+    server or store is reached, as for a WebDataset.
 
     A writer that is never closed publishes nothing: a warning names the temporary file that holds its samples.
     """
@@ -113,13 +115,15 @@ class TarWriter(Transaction):
         level: int | None = None,
         durable: bool = False,
         index: bool | str | Iterable[str] = False,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         self.user, self.group, self.mode, self.mtime = user, group, mode, mtime
         self.keep_meta, self.compress, self.format = keep_meta, compress, format
         self._members = SampleEncoder(encoder, keep_meta)
         self.encoder = self._members.encoder
         headers = Headers(mode=mode, mtime=mtime or 0, user=user, group=group)
-        self._output = Output(fileobj, headers, compress=compress, level=level, durable=durable, index=index)
+        how: dict[str, Any] = {"durable": durable, "index": index, "storage_options": storage_options}
+        self._output = Output(fileobj, headers, compress=compress, level=level, **how)
         self.stream = self._output.stream
         self._lock = threading.Lock()
         self._finalizer = weakref.finalize(self, abandoned, self._output)
@@ -195,6 +199,8 @@ class ShardWriter(Transaction):
             raise ValueError(f"maxcount must be at least 1 and maxsize positive, got {maxcount} and {maxsize}")
         if workers < 0:
             raise ValueError(f"workers must be 0 or more, got {workers}")
+        if kw.get("storage_options") is not None:
+            kw["storage_options"] = StorageOptions.of(kw["storage_options"])  # wrong ones are an error here and now
         self.pattern = os.fspath(pattern)
         self.maxcount, self.maxsize = maxcount, maxsize
         self.post, self.verbose, self.opener, self.kw = post, verbose, opener, kw

@@ -13,7 +13,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from webdataset.access import SampleReader
@@ -24,6 +24,7 @@ from webdataset.gopen import open_ranges
 from webdataset.logs import Log
 from webdataset.settings import settings
 from webdataset.storage.cachenames import unique_cache_name
+from webdataset.storage.options import StorageOptions
 from webdataset.storage.urls import is_local
 
 from .specs import read_specs
@@ -41,7 +42,8 @@ class ShardListDataset:
     by ranges; with `cache_dir` (or `WIDS_CACHE`) they are kept whole in that folder, `cache_size` bytes at most, under
     the name that `localname(url)` gives. `transformations` is "PIL" or another image spec, which decodes fields by
     their extension, or one or several functions of the sample; fields that nothing decodes are `io.BytesIO`. `base` is
-    what relative urls are relative to. `lru_size`, `keep` and `options` are taken for old programs' sake.
+    what relative urls are relative to. `storage_options` say how servers and stores are reached, as for a WebDataset.
+    `lru_size`, `keep` and `options` are taken for old programs' sake.
     """
 
     def __init__(
@@ -57,13 +59,17 @@ class ShardListDataset:
         keep: bool = False,  # noqa: ARG002 - what is cached is kept
         base: str | None = None,
         options: Any = None,  # noqa: ARG002 - had no meaning
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
-        specs = read_specs(shards, base=base, dataset_name=dataset_name)
+        given = StorageOptions.of(storage_options)
+        specs = read_specs(shards, base=base, dataset_name=dataset_name, storage_options=given)
         self.shards = specs.rows
         self.dataset_name = specs.name
         self.lengths = [shard.samples for shard in specs.shards]
-        self._copies = _copies(cache_dir or settings.wids_cache, cache_size, localname)
-        self.catalogue = Catalogue(specs.shards, local_copy=self._copies and self._copies.path)
+        reached = given.for_list(shards)
+        self._copies = _copies(cache_dir or settings.wids_cache, cache_size, localname, reached)
+        copy = self._copies and self._copies.path
+        self.catalogue = Catalogue(specs.shards, local_copy=copy, storage_options=reached)
         self._reader = SampleReader(self.catalogue, open_range=self._copies)
         self.transformations = _transformations(transformations)
         self._accesses = 0
@@ -134,8 +140,8 @@ class ShardListDataset:
 class _Copies:
     """Shards kept whole on this machine; a call opens one."""
 
-    def __init__(self, folder: str, size: float, name: Callable[[str], str]) -> None:
-        self._cache = FileCache(folder, cache_size=size, url_to_name=name)
+    def __init__(self, folder: str, size: float, name: Callable[[str], str], options: StorageOptions) -> None:
+        self._cache = FileCache(folder, cache_size=size, url_to_name=name, storage_options=options)
 
     def path(self, url: str) -> str:
         return url if is_local(url) else self._cache.get_file(url)
@@ -144,8 +150,10 @@ class _Copies:
         return open_ranges(self.path(url))
 
 
-def _copies(folder: str | None, size: float, name: Callable[[str], str] | None) -> _Copies | None:
-    return None if folder is None else _Copies(folder, size, name or unique_cache_name)
+def _copies(
+    folder: str | None, size: float, name: Callable[[str], str] | None, options: StorageOptions
+) -> _Copies | None:
+    return None if folder is None else _Copies(folder, size, name or unique_cache_name, options)
 
 
 class _Decoding:

@@ -57,7 +57,7 @@ def ceph_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     # the name of a socket has at most 107 bytes
     folder = tmp_path_factory.mktemp("c")
     with cluster(folder) as port:
-        yield S3Server(port)
+        yield S3Server(port, {"folder": folder})
 
 
 @contextlib.contextmanager
@@ -83,6 +83,15 @@ def cluster(folder: Path) -> Iterator[int]:
         stack.enter_context(running(_words("radosgw", "-n", "client.rgw", "-f"), port, folder))
         _user(folder)
         yield port
+
+
+@contextlib.contextmanager
+def gateway(folder: Path) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
+    """Another way into the same cluster, which may be killed: its port, and the process."""
+    port = free_port()
+    words = _words("radosgw", "-n", "client.rgw", "-f", "--rgw_frontends", f"beast endpoint=127.0.0.1:{port}")
+    with running(words, port, folder) as process:
+        yield port, process
 
 
 def _keys(folder: Path) -> None:

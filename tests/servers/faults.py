@@ -67,31 +67,49 @@ class FaultProxy:
         self._closing = threading.Event()
         self._sockets: set[socket.socket] = set()
         self._lock = threading.Lock()
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
-        self.port = int(self._listener.getsockname()[1])
-        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._held = held_port()
+        self.port = int(self._held.getsockname()[1])
+        self.up()
+
+    def up(self) -> None:
+        """Take connections."""
+        self._listener = socket.create_server(("127.0.0.1", self.port), backlog=128, reuse_port=True)
+        self._thread = threading.Thread(target=self._accept, args=(self._listener,), daemon=True)
         self._thread.start()
+
+    def down(self) -> None:
+        """Reset the connections that there are, and refuse others, as a server does that was killed."""
+        self._stop_listening()
+        with self._lock:
+            for sock in self._sockets:
+                with contextlib.suppress(OSError):
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    sock.shutdown(socket.SHUT_RDWR)
 
     def url(self, path: str, scheme: str = "http") -> str:
         return f"{scheme}://127.0.0.1:{self.port}{path}"
 
     def close(self) -> None:
         self._closing.set()
-        with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
+        self._stop_listening()
+        self._held.close()
         with self._lock:
             for sock in self._sockets:
                 with contextlib.suppress(OSError):
                     sock.shutdown(socket.SHUT_RDWR)
-        self._thread.join(5)
 
     # -- inside ----------------------------------------------------------------------------------
 
-    def _accept(self) -> None:
+    def _stop_listening(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join(5)
+
+    def _accept(self, listener: socket.socket) -> None:
         while not self._closing.is_set():
             try:
-                client, _ = self._listener.accept()
+                client, _ = listener.accept()
             except OSError:
                 return
             fault = self.faults[self.connections] if self.connections < len(self.faults) else self.default
@@ -149,6 +167,14 @@ class FaultProxy:
             left = None if left is None else left - len(data)
             if self.bytes_per_second:
                 time.sleep(len(data) / self.bytes_per_second)
+
+
+def held_port() -> socket.socket:
+    """A socket that keeps a port of loopback for servers that listen with SO_REUSEPORT; without one it refuses."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    sock.bind(("127.0.0.1", 0))
+    return sock
 
 
 def _end(sock: socket.socket, how: int = socket.SHUT_RDWR) -> None:

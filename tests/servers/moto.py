@@ -42,6 +42,16 @@ class S3Server(ObjectServer):
 
 @pytest.fixture(scope="session")
 def moto_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    yield from _started(tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def other_moto_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """Another store, with buckets of its own."""
+    yield from _started(tmp_path_factory)
+
+
+def _started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     port = free_port()
     command = [program("moto_server", "pip moto[server,s3]"), "-H", "127.0.0.1", "-p", str(port)]
     with running(command, port, tmp_path_factory.mktemp("moto")):

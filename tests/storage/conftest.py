@@ -92,6 +92,21 @@ class Server:
         self.routes[path] = route
         return self.url(path)
 
+    def parts(self, path: str, data: bytes, **headers: str) -> str:
+        """A file of which parts can be asked for."""
+
+        def route(request: BaseHTTPRequestHandler) -> None:
+            asked = request.headers.get("Range")
+            first, _, last = (asked or "bytes=0-").removeprefix("bytes=").partition("-")
+            part = data[int(first) : int(last or len(data) - 1) + 1]
+            more = {"ETag": '"1"', "Accept-Ranges": "bytes"} | headers
+            if asked:
+                more["Content-Range"] = f"bytes {first}-{int(first) + len(part) - 1}/{len(data)}"
+            answer(request, 206 if asked else 200, part, more)
+
+        self.routes[path] = route
+        return self.url(path)
+
     def status(self, path: str, *statuses: int, then: bytes = b"", **headers: str) -> str:
         """Error answers in this order, the last one for ever, unless data follows."""
         left = list(statuses)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import os
 import pickle
@@ -12,6 +13,7 @@ import time
 import pytest
 
 import webdataset as wds
+from servers import ceph
 from servers.faults import Cut, Fine, Reset, Stall
 from tests_support import numbered, tar_bytes
 from webdataset.errors import MissingShardError, ShardWarning, StorageError
@@ -109,6 +111,28 @@ def test_a_broken_connection_is_taken_up_where_it_broke(server, breaking):
     proxy = breaking(server, [Cut(1_000_000), Reset(500_000), Stall(1_200_000)])
     assert read(url, first_pause=0.01, read_timeout=1.0) == data
     assert proxy.connections == 4
+
+
+def test_a_store_that_is_down_is_waited_for(server, breaking, patient):
+    url = f"{server.bucket()}/a.tar"
+    server.store(url, b"hello" * 1000)
+    proxy = breaking(server, [])
+    for ask in (lambda: read(url) == b"hello" * 1000, lambda: store_for(url).size(url) == 5000):
+        proxy.down()
+        patient.began.clear()
+        patient.then(proxy.up)
+        assert ask()
+    assert len(patient.begun) == len(patient.over) == 2
+    assert url in patient.begun[0]
+
+
+def test_a_list_of_a_store_that_is_down_is_waited_for(writable, breaking, patient):
+    bucket = writable.bucket()
+    put(f"{bucket}/a.tar", b"hello")
+    proxy = breaking(writable, [])
+    proxy.down()
+    patient.then(proxy.up)
+    assert expanded(f"{bucket}/*.tar") == [f"{bucket}/a.tar"]
 
 
 def test_a_large_object_is_read_over_several_connections(server, breaking):
@@ -324,6 +348,80 @@ def test_a_part_is_sent_again_after_a_broken_connection(writable, breaking, monk
         monkeypatch.setenv(name, value)
     assert read(url) == data
     assert writable.unfinished(url.rpartition("/")[0]) == 0
+
+
+def test_shards_are_written_while_the_store_goes_down_and_comes_back(writable, breaking, patient, monkeypatch):
+    bucket = writable.bucket()
+    proxy = breaking(writable, [])
+    with wds.ShardWriter(f"{bucket}/w-%06d.tar", maxcount=2, verbose=0) as sink:
+        for number in range(4):
+            # shards of two parts and a small one: in the middle, and before it is complete
+            if number in (1, 3):
+                proxy.down()
+                patient.began.clear()
+                patient.then(proxy.up)
+            sink.write({"__key__": f"{number}", "bin": bytes([number]) * uploads.FIRST_PART_BYTES})
+    for name, value in writable.environment().items():
+        monkeypatch.setenv(name, value)
+    shards = [f"{bucket}/w-{number:06d}.tar" for number in range(2)]
+    assert [url for url, _ in store_for(bucket).list(f"{bucket}/")] == shards
+    samples = list(wds.WebDataset(shards, shardshuffle=False))
+    assert [(sample["__key__"], sample["bin"][:1], len(set(sample["bin"]))) for sample in samples] == [
+        (f"{number}", bytes([number]), 1) for number in range(4)
+    ]
+    assert writable.unfinished(bucket) == 0
+    assert len(patient.begun) >= 2
+
+
+def test_a_small_shard_is_written_when_the_store_comes_back(writable, breaking, patient, monkeypatch):
+    url = f"{writable.bucket()}/small.tar"
+    proxy = breaking(writable, [])
+    proxy.down()
+    patient.then(proxy.up)
+    put(url, b"hello")
+    assert read(url) == b"hello"
+
+
+def test_giving_up_a_shard_does_not_wait_for_a_store_that_is_down(writable, breaking, patient, monkeypatch):
+    monkeypatch.setenv("WDS_PATIENCE", "1000000")
+    url = f"{writable.bucket()}/a.tar"
+    proxy = breaking(writable, [])
+    stream = gopen(url, "wb")
+    stream.write(bytes(uploads.FIRST_PART_BYTES + 1))  # the first part is on its way, or there
+    proxy.down()
+    stream.write(bytes(uploads.FIRST_PART_BYTES + 1))
+    assert patient.began.wait(60)
+    stream.abort()
+    with pytest.raises(ValueError, match="closed file"):
+        stream.write(b"x")
+
+
+@pytest.mark.slow
+def test_a_gateway_that_is_killed_while_a_shard_is_written_is_waited_for(
+    ceph_server, nobody, monkeypatch, make_fault_proxy, patient
+):
+    folder = ceph_server.extra["folder"]
+    for name, value in ceph_server.environment().items():
+        monkeypatch.setenv(name, value)
+    url = f"{ceph_server.bucket()}/a.tar"
+    with contextlib.ExitStack() as gateways:
+        port, process = gateways.enter_context(ceph.gateway(folder))
+        proxy = make_fault_proxy(port)
+        options = {"endpoint": proxy.url("")}
+
+        def start_again():
+            proxy.target_port, _ = gateways.enter_context(ceph.gateway(folder))
+
+        with wds.TarWriter(url, storage_options=options) as sink:
+            for number in range(4):
+                if number == 2:
+                    process.kill()
+                    process.wait()
+                    patient.then(start_again)
+                sink.write({"__key__": f"{number}", "bin": os.urandom(uploads.FIRST_PART_BYTES)})
+        assert len(list(wds.WebDataset(url, shardshuffle=False))) == 4
+    assert ceph_server.unfinished(url.rpartition("/")[0]) == 0
+    assert patient.begun
 
 
 def test_writing_to_a_missing_bucket_is_an_error_and_ends_at_once(writable):

@@ -127,6 +127,17 @@ def add_progress(parser: argparse.ArgumentParser, *, json: bool = True) -> None:
         parser.add_argument("--json", action="store_true", help="progress and summary as lines of JSON on stderr")
 
 
+def add_storage(parser: argparse.ArgumentParser) -> None:
+    """--storage KEY=VALUE: how servers and stores are reached."""
+    parser.add_argument(
+        "--storage",
+        metavar="KEY=VALUE",
+        type=storage_option,
+        action="append",
+        help="how stores are reached: endpoint, profile, anonymous, patience, ...; more than once",
+    )
+
+
 def add_common(parser: argparse.ArgumentParser, *, short_count: bool = True) -> None:
     """What every command that reads samples takes: inputs, -S -s -c, --on-error, progress."""
     add_inputs(parser)
@@ -210,6 +221,24 @@ def size(text: str) -> int:
     if not value:
         raise argparse.ArgumentTypeError(f"a size of at least 1 is needed, got {text!r}")
     return value
+
+
+def storage_option(text: str) -> tuple[str, str]:
+    """An option for servers and stores, checked when all of them are known.
+
+    >>> storage_option("endpoint=http://localhost:9000")
+    ('endpoint', 'http://localhost:9000')
+    """
+    from webdataset.storage.options import StorageOptions
+
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"write it as in patience=10, not {text!r}")
+    try:
+        StorageOptions.parsed([(name, value)])
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+    return name, value
 
 
 def seconds(text: str) -> float:

@@ -16,7 +16,7 @@ from argparse import Namespace
 from collections.abc import Callable, Sequence
 
 from . import COMMANDS
-from .grammar import UsageError, command_parser, defaults
+from .grammar import UsageError, add_storage, command_parser, defaults
 from .running import about, command_module, parser_of, run_parser, say_error
 from .streams import occupy_closed_streams
 
@@ -195,6 +195,7 @@ def run_old(program: str, argv: Sequence[str]) -> int:
     text = f"{about(module)}\n\n{program} is an old name of `wl {name}`: {COMMANDS[name].help}."
     parser = command_parser(name, text, examples(program), prog=program)
     configure(parser)
+    add_storage(parser)
     return run_parser(parser, argv, _telling(program, run), defaults(new))
 
 

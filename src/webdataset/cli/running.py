@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from . import COMMANDS, streams
-from .grammar import Parser, UsageError, command_parser
+from .grammar import Parser, UsageError, add_storage, command_parser
 
 FOR_PROGRAMMERS = (DeprecationWarning, ImportWarning, PendingDeprecationWarning, ResourceWarning)
 DATA_ERROR, USAGE_ERROR, INTERRUPTED, TERMINATED = 1, 2, 130, 143
+WITHOUT_URLS = ("cache", "completion")
 PATIENCE = 5.0
 """Seconds after which a command that was told to end is told again."""
 
@@ -41,6 +42,8 @@ def parser_of(name: str, module: Any = None) -> Parser:
     module = module or command_module(name)
     parser = command_parser(name, about(module), module.EXAMPLES)
     module.configure(parser)
+    if name not in WITHOUT_URLS:
+        add_storage(parser)
     return parser
 
 
@@ -61,7 +64,7 @@ def run_parser(
     try:
         # argparse minds a namespace that is not empty
         options = Namespace(**{**(given or {}), **vars(parser.parse_intermixed_args(plain_words(argv)))})
-        with _warnings_as_lines(parser.prog, options), _termination():
+        with _warnings_as_lines(parser.prog, options), _termination(), _storage(options):
             code = run(options)
             sys.stdout.flush()
             return code or 0
@@ -189,6 +192,18 @@ def _warnings_as_lines(program: str, options: Namespace) -> Iterator[None]:
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         warnings.showwarning = show
+        yield
+
+
+@contextlib.contextmanager
+def _storage(options: Namespace) -> Iterator[None]:
+    """A command has one set of storage options, for all that it opens."""
+    if not getattr(options, "storage", None):
+        yield
+        return
+    from webdataset.storage.options import StorageOptions, as_default
+
+    with as_default(StorageOptions.parsed(options.storage)):
         yield
 
 

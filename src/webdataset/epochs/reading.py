@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from io import BytesIO
 from typing import Any, NamedTuple
 
 from webdataset.errors import ShardError
-from webdataset.gopen import open_ranges, takes_proxy
+from webdataset.gopen import open_ranges
 from webdataset.handlers import reraise_exception
 from webdataset.indexfiles import check_fits
 from webdataset.openshards import OpenShards
@@ -64,7 +64,7 @@ class Samples:
         keys: SplitName = base_plus_ext,
         select_files: Callable[[str], Any] | None = None,
         rename_files: Callable[[str], str] | None = None,
-        proxy: str | None = None,
+        storage_options: Mapping[str, Any] | None = None,
         local_copy: Callable[[str], str] | None = None,
     ) -> None:
         self._catalogue = catalogue
@@ -74,7 +74,7 @@ class Samples:
         self._plain = PlainMembers(self._limits)
         self._select = select_files
         self._rename = rename_files
-        self._proxy = proxy
+        self._options = storage_options
         self._local_copy = local_copy
         self._open = OpenShards(self._opened)
         self._places: OrderedDict[int, Places] = OrderedDict()
@@ -239,16 +239,11 @@ class Samples:
         url = self._catalogue.urls[shard]
         read_from = url if self._local_copy is None else self._local_copy(url)
         with self._report.in_force():
-            reader = open_shard(read_from, self._proxy)
+            reader = open_ranges(read_from, storage_options=self._options)
         path = local_path(read_from)
         return _Opened(
             url, reader, {"__url__": url} | ({} if path is None else {"__local_path__": path}), is_copy=read_from != url
         )
-
-
-def open_shard(url: str, proxy: str | None) -> RangeReader:
-    """A shard, to read parts of it; the proxy is for those that are read over the web."""
-    return open_ranges(url, proxy=proxy) if proxy is not None and takes_proxy(url) else open_ranges(url)
 
 
 class _Opened:

@@ -45,6 +45,7 @@ class Cluster:
     first_pause: float = FIRST_PAUSE
     proxy: str | None = None
     cafile: str | None = None
+    anonymous: bool = False
 
     @property
     def seconds(self) -> float:
@@ -229,7 +230,7 @@ class AisConnector(Connector):
         return reply.status not in WAITED_STATUS
 
     def _with_token(self, _method: str, _url: str, headers: dict[str, str]) -> dict[str, str]:
-        token = self._cluster.token or _token()
+        token = None if self._cluster.anonymous else self._cluster.token or _token()
         return headers | ({"Authorization": f"Bearer {token}"} if token else {})
 
 

@@ -51,15 +51,18 @@ def url_to_cache_name(url: str, ndir: int = 0) -> str:
     return quote(url, safe="_+{}*,-")[-QUOTED_CHARACTERS:]
 
 
-def unique_cache_name(url: str) -> str:
+def unique_cache_name(url: str, identity: str = "") -> str:
     """A name for one url only: a readable part, and a digest of the whole url but its signature.
+
+    `identity` tells objects apart that have the same url, as in two stores.
 
     >>> unique_cache_name("https://host/a/train-000.tar.gz")
     'train-000-dc4df5273e7e024dcf58.tar.gz'
     """
     import hashlib
 
-    digest = hashlib.blake2b(without_signature(url).encode("utf-8", "surrogateescape"), digest_size=10).hexdigest()
+    whole = without_signature(url) + (f" {identity}" if identity else "")
+    digest = hashlib.blake2b(whole.encode("utf-8", "surrogateescape"), digest_size=10).hexdigest()
     source = pipe_cleaner(url)
     path = urlsplit(source).path if "://" in source else source
     base = re.sub(r"[^A-Za-z0-9._-]+", "_", redacted(path).rstrip("/").rsplit("/", 1)[-1]).lstrip(".-_")

@@ -15,6 +15,7 @@ from webdataset.errors import MissingShardError, StorageError
 from .addresses import quoted
 from .connect import validator_in
 from .http import HttpStream, Version
+from .patience import Patience
 from .reader import reading_ahead
 from .requests import Answer, request
 from .stores import Store
@@ -22,10 +23,11 @@ from .uploads import Upload
 
 # Answers that are final; the others are worth another try.
 FINAL = tuple(status for status in range(200, 500) if status not in (408, 425, 429))
-CONNECTION = ("connect_timeout", "read_timeout", "retries", "first_pause", "proxy", "cafile")
+CONNECTION = ("connect_timeout", "read_timeout", "patience", "retries", "first_pause", "proxy", "cafile")
 PARTIAL_CONTENT, NOT_FOUND, BAD_RANGE = 206, 404, 416
 MAX_MESSAGE = 200
 NEAR_MICROSECONDS = 3000
+TIDYING_SECONDS = 2.0
 _ANSWERED = re.compile(r"the server answers [34]\d\d")
 
 Query = Iterable[tuple[str, str]]
@@ -42,11 +44,6 @@ class Cure(NamedTuple):
 class ObjectStream(HttpStream):
     """The bytes of an object; its errors name it as the user does, not by its address."""
 
-    def __init__(self, url: str, address: str, **options: Any) -> None:
-        self.address = address
-        super().__init__(address, **options)
-        self.url = url
-
     def is_near(self) -> bool:
         """Whether the server is next door: a store may take long to find an object, wherever it is."""
         try:
@@ -54,11 +51,6 @@ class ObjectStream(HttpStream):
             return 0 < int.from_bytes(info[68:72], sys.byteorder) < NEAR_MICROSECONDS
         except (OSError, AttributeError):  # only Linux tells
             return False
-
-    def part(self, start: int, stop: int) -> HttpStream:
-        part = HttpStream(self.address, start=start, stop=stop, version=self.version, **self._options)
-        part.url = self.url
-        return part
 
 
 class Client(ABC):
@@ -70,6 +62,8 @@ class Client(ABC):
         self.url = url
         self.connections = connections
         self.connection = connection
+        self.headers: dict[str, str] = dict(connection.get("headers") or {})
+        """What the user wants every request to say, too."""
 
     # -- what a store is made of -----------------------------------------------------------------
 
@@ -96,6 +90,10 @@ class Client(ABC):
     def moved(self, answer: Answer) -> bool:  # noqa: ARG002 - for stores that have several places
         """Whether the answer says that the object is elsewhere, and the next request will go there."""
         return False
+
+    def passing(self, answer: Answer) -> str:  # noqa: ARG002 - for stores that tell of trouble with a good status
+        """The trouble that an answer tells of, if it will pass."""
+        return ""
 
     def size_of(self, answer: Answer) -> int:
         return _count(answer.headers.get("Content-Length"))
@@ -134,10 +132,14 @@ class Client(ABC):
         headers: Mapping[str, str] | None = None,
         body: bytes = b"",
         ok: tuple[int, ...] = (200,),
+        tidying: bool = False,
     ) -> Answer:
-        """One request and its whole answer; any other status than these is an error."""
+        """One request and its whole answer; any other status than these is an error.
+
+        What only tidies up is not worth waiting for a store that is down.
+        """
         for attempt in range(2):
-            answer = self._request(method, address or self.address, headers, body)
+            answer = self._request(method, address or self.address, headers, body, tidying=tidying)
             if answer.status in ok:
                 return answer
             if attempt or not self.moved(answer):
@@ -167,7 +169,7 @@ class Client(ABC):
 
     def _stream(self, **part: Any) -> ObjectStream:
         try:
-            return ObjectStream(self.url, self.address(), prepare=self.prepare, **part, **self.connection)
+            return ObjectStream(self.address(), shown=self.url, prepare=self.prepare, **part, **self.connection)
         except StorageError as exn:
             exn.url = self.url
             raise
@@ -180,12 +182,21 @@ class Client(ABC):
             raise
 
     def _request(
-        self, method: str, address: Callable[[], str], headers: Mapping[str, str] | None, body: bytes
+        self,
+        method: str,
+        address: Callable[[], str],
+        headers: Mapping[str, str] | None,
+        body: bytes,
+        *,
+        tidying: bool = False,
     ) -> Answer:
         options = {name: value for name, value in self.connection.items() if name in CONNECTION}
-        prepare = partial(self.prepare, body=body)
+        if tidying:
+            options["patience"] = min(TIDYING_SECONDS, Patience(options.get("patience")).limit)
+        options |= {"headers": {**self.headers, **(headers or {})}, "prepare": partial(self.prepare, body=body)}
+        options |= {"ok": FINAL, "passing": self.passing, "shown": self.url}
         try:
-            return request(method, address(), headers=headers, body=body, prepare=prepare, ok=FINAL, **options)
+            return request(method, address(), body=body, **options)
         except StorageError as exn:
             exn.url = self.url  # the address may hold what is nobody else's business
             raise

@@ -165,7 +165,7 @@ class GcsParts(Parts):
         """The last part has done that."""
 
     def abort(self) -> None:
-        self.client.ask("DELETE", self._address, ok=(200, 204, 404, 410, CANCELLED))
+        self.client.ask("DELETE", self._address, ok=(200, 204, 404, 410, CANCELLED), tidying=True)
 
     def _uploads(self, kind: str) -> str:
         query = [("uploadType", kind), ("name", self.client.key)]

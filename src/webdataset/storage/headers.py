@@ -104,6 +104,8 @@ def _lines(stream: Lines) -> list[bytes]:
         if len(line) > MAX_LINE:
             raise http.client.LineTooLong("header line")
         if line[-1:] != b"\n":
+            if lines and not lines[0].startswith(b"HTTP/"):
+                raise http.client.BadStatusLine("something else than HTTP")
             raise http.client.RemoteDisconnected("the header was cut" if lines or line else "no answer came")
         if len(lines) > MAX_LINES:
             raise http.client.HTTPException(f"got more than {MAX_LINES} headers")

@@ -52,11 +52,20 @@ class HubClient(Client):
         "404": Cure("there is no such file", "check the repository and the name", MissingShardError),
     }
 
-    def __init__(self, url: str, *, token: str | None = None, endpoint: str | None = None, **connection: Any) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None = None,
+        endpoint: str | None = None,
+        anonymous: bool = False,
+        **connection: Any,
+    ) -> None:
         super().__init__(url, **connection)
         self.place = place_of(url)
         self.endpoint = (endpoint or settings.hf_endpoint or ENDPOINT).rstrip("/")
         self._token = token
+        self._anonymous = anonymous
 
     def address(self, query: Query = ()) -> str:
         place = self.place
@@ -71,7 +80,7 @@ class HubClient(Client):
         return headers | {"Authorization": f"Bearer {token}"} if token else headers
 
     def token(self) -> str | None:
-        return self._token or hub_token()
+        return None if self._anonymous else self._token or hub_token()
 
     def list(self) -> Iterator[tuple[str, int]]:
         place = self.place

@@ -14,7 +14,7 @@ datasets:
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from webdataset.errors import MissingPackageError, ObsoleteError, SampleError
@@ -22,6 +22,7 @@ from webdataset.iterables import TorchIterable
 from webdataset.settings import settings
 from webdataset.workers import make_seed
 
+from .options import StorageOptions
 from .registry import open_url
 from .urls import as_url, braceexpand, check_url_from_data, expanded, is_local, shell_expanded
 
@@ -42,27 +43,28 @@ class MSSource:
 class MultiShardSample(TorchIterable):
     """Shards drawn from several datasets in every epoch; a call kept for programs written for version 0.2."""
 
-    def __init__(self, fname: Any) -> None:
+    def __init__(self, fname: Any, *, storage_options: Mapping[str, Any] | None = None) -> None:
         if not settings.allow_obsolete:
             raise ObsoleteError(
                 "a YAML list of datasets is obsolete", hint="use RandomMix, or set ALLOW_OBSOLETE=1 to read it anyway"
             )
         self.epoch = -1
         self.sources: list[MSSource] = []
+        self._options = StorageOptions.of(storage_options)
         self.parse_spec(fname)
         self.rng = random.Random(0)
 
     def parse_spec(self, fname: Any) -> None:
         """Read the sources from a dict or from a YAML file."""
         origin = "" if isinstance(fname, dict) else as_url(fname)
-        spec = fname if isinstance(fname, dict) else read_yaml(origin)
+        spec = fname if isinstance(fname, dict) else read_yaml(origin, self._options)
         if not isinstance(spec, dict) or not isinstance(spec.get("datasets"), list):
             raise SampleError("a list of datasets needs the key 'datasets'", url=origin or None)
         unknown = set(spec) - {"prefix", "buckets", "datasets"}
         if unknown:
             raise SampleError(f"unknown keys in a list of datasets: {sorted(map(str, unknown))}", url=origin or None)
         for entry in spec["datasets"]:
-            self.sources.append(_source(entry, spec, origin))
+            self.sources.append(_source(entry, spec, origin, self._options))
 
     def set_epoch(self, seed: int) -> None:
         """Draw the next epoch with this seed."""
@@ -90,7 +92,7 @@ class MultiShardSample(TorchIterable):
         return list(source.urls)
 
 
-def read_yaml(url: str) -> Any:
+def read_yaml(url: str, options: StorageOptions | None = None) -> Any:
     """What a YAML file holds: plain values only."""
     try:
         import yaml
@@ -98,7 +100,7 @@ def read_yaml(url: str) -> Any:
         raise MissingPackageError(
             "reading a YAML list of datasets needs the package pyyaml", hint="pip install 'webdataset[formats]'"
         ) from None
-    with open_url(url) as stream:
+    with open_url(url, **StorageOptions.of(options).for_url(url)) as stream:
         text = stream.read(MAX_SPEC_BYTES + 1)
     if len(text) > MAX_SPEC_BYTES:
         raise SampleError(f"it has more than {MAX_SPEC_BYTES} bytes, too many for a list of datasets", url=url)
@@ -110,21 +112,22 @@ def read_yaml(url: str) -> Any:
         raise SampleError(f"this is not YAML: {exn}", url=url) from None
 
 
-def shards_of_pattern(pattern: str, origin: str) -> list[str]:
+def shards_of_pattern(pattern: str, origin: str, options: StorageOptions | None = None) -> list[str]:
     """The urls of a pattern; one that came from elsewhere names no command, no file and no variable of ours."""
     if not origin or is_local(origin):
-        return expanded(shell_expanded(pattern))
+        return expanded(shell_expanded(pattern), options)
     return [check_url_from_data(url, origin) for url in braceexpand(pattern)]
 
 
-def _source(entry: Any, spec: dict[str, Any], origin: str) -> MSSource:
+def _source(entry: Any, spec: dict[str, Any], origin: str, options: StorageOptions) -> MSSource:
     if not isinstance(entry, dict) or not set(entry) <= KEYS or "shards" not in entry:
         raise SampleError(f"a dataset has 'shards' and some of {sorted(KEYS)}, got {entry!r}", url=origin or None)
     buckets = _words(entry.get("buckets", spec.get("buckets", "")))
     if len(buckets) != 1:
         raise SampleError(f"a dataset needs one bucket, got {buckets}", url=origin or None)
     start = str(spec.get("prefix") or "") + (f"{buckets[0]}/" if buckets[0] else "")
-    urls = [url for shard in _words(entry["shards"]) for url in shards_of_pattern(start + shard, origin)]
+    patterns = [start + shard for shard in _words(entry["shards"])]
+    urls = [url for pattern in patterns for url in shards_of_pattern(pattern, origin, options)]
     name = entry.get("name", f"@{buckets[0]}")
     perepoch = entry.get("choose", entry.get("perepoch", -1))
     return MSSource(str(name), int(perepoch or -1), int(entry.get("resample") or -1), urls)

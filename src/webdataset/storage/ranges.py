@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
 from webdataset.errors import StorageError
 from webdataset.reports import current_report
+from webdataset.stops import Stop
 
 from .stores import STORES, WHOLE_ONLY, RangedObject, store_for
 from .streams import count_received
@@ -104,15 +105,16 @@ def object_size_and_version(url: str, *, proxy: str | None = None, **options: An
 def _source(url: str, options: dict[str, Any]) -> _File | _Remote:
     if url != "-" and is_local(url):
         return _File(url)
+    connections: int | None = options.pop("connections", None)
     scheme = scheme_of(url)
     if scheme in ("http", "https"):
         from .http import HttpObject  # http.client and ssl take 40 ms to import
 
-        return _Remote(HttpObject(url, **options), url)
+        return _Remote(HttpObject(url, **options), url, connections)
     if url == "-" or scheme not in STORES:
         what = "standard input" if url == "-" else f"{scheme}: urls"
         raise StorageError(f"{what} cannot be read in parts", url=url, hint=WHOLE_ONLY)
-    return _Remote(store_for(url).object(url, **options), url)
+    return _Remote(store_for(url).object(url, **options), url, connections)
 
 
 class _File:
@@ -190,8 +192,10 @@ class _FilePart:
 class _Remote:
     """An object of a server; the first answer says which version all others must be of."""
 
-    def __init__(self, found: RangedObject, url: str) -> None:
+    def __init__(self, found: RangedObject, url: str, connections: int | None = None) -> None:
         from .pool import kept_alive
+
+        self._places = nullcontext() if connections is None else threading.BoundedSemaphore(connections)
 
         self._object = found
         self._url = url
@@ -201,6 +205,7 @@ class _Remote:
         self._changing = threading.Lock()
         self._under_way: set[HttpStream] = set()
         self._closed = False
+        self._stop = Stop.apart()  # threads come and go
         self._connections = ExitStack()
         self._connections.enter_context(kept_alive())
 
@@ -223,6 +228,7 @@ class _Remote:
             raise
 
     def close(self) -> None:
+        self._stop.set()
         with self._changing:
             self._closed = True
             for part in self._under_way:
@@ -233,7 +239,8 @@ class _Remote:
         if self._version is None:
             with self._finding:
                 if self._version is None:
-                    self._version = self._object.stated()
+                    with self._report.in_force(), self._stop.in_force():
+                        self._version = self._object.stated()
         return self._version
 
     def _received(self, start: int, stop: int, memory: bytearray | None = None) -> memoryview:
@@ -243,14 +250,17 @@ class _Remote:
                 if self._version is None:
                     self._first(start, stop, view)
                     return view
-        self._fetch(start, stop, view)
+        with self._places:
+            self._fetch(start, stop, view)
         return view
 
     def _first(self, start: int, stop: int, view: memoryview) -> None:
         try:
             self._fetch(start, stop, view)
         except StorageError as exn:
-            if not self._object.explained(exn):
+            with self._stop.in_force():
+                may_work = self._object.explained(exn)
+            if not may_work:
                 raise
             self._fetch(start, stop, view)
 
@@ -258,7 +268,8 @@ class _Remote:
         length = None if self._version is None else self._version.length
         if length is not None and stop > length:
             raise StorageError(f"the object has {length} bytes, {stop} were expected", url=self._url)
-        with self._report.in_force():  # a thread of a pool has none, and would make one for every part
+        # a thread of a pool has no report, and would make one for every part
+        with self._report.in_force(), self._stop.in_force():
             part = self._object.part(start, stop, self._version)
         part.report = None  # counted here, by one thread at a time
         with self._changing:

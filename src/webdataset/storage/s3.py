@@ -25,6 +25,8 @@ from .sigv4 import Keys, signed
 from .uploads import Parts, PartsUpload
 
 LIST_PAGE = 1000
+PASSING = frozenset({"InternalError", "RequestTimeout", "ServiceUnavailable", "SlowDown"})
+"""Troubles that S3 also tells of with 400, or, when it completes an object, with 200."""
 _KEYS = "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the profile in ~/.aws"
 
 
@@ -60,7 +62,7 @@ class S3Client(Client):
         super().__init__(url, **connection)
         self.bucket, self.key = bucket_and_key(url)
         self.endpoint = (endpoint or aws.aws_endpoint(profile) or "").rstrip("/")
-        self.region = _regions().get(self.bucket) or region or aws.aws_region(profile)
+        self.region = _regions().get((self.endpoint, self.bucket)) or region or aws.aws_region(profile)
         self._profile = profile
         self._anonymous = anonymous
 
@@ -117,6 +119,10 @@ class S3Client(Client):
             return "", ""
         return text_of(root, "Code"), text_of(root, "Message")
 
+    def passing(self, answer: Answer) -> str:
+        code = self.error_of(answer)[0] if b"<Error" in answer.body[:512] else ""
+        return f"{answer.status} {code}" if code in PASSING else ""
+
     def failure(self, answer: Answer) -> StorageError:
         error = super().failure(answer)
         if answer.status == 403 and self.keys() is None:
@@ -134,7 +140,7 @@ class S3Client(Client):
                 region = ""
         if answer.status == BAD_RANGE or not region or region == self.region:
             return False
-        self.region = _regions()[self.bucket] = region
+        self.region = _regions()[self.endpoint, self.bucket] = region
         return True
 
     def _xml(self, answer: Answer) -> Any:
@@ -185,7 +191,7 @@ class S3Parts(Parts):
             raise StorageError(f"the upload could not be completed ({code}: {message})", url=self.client.url)
 
     def abort(self) -> None:
-        self.client.ask("DELETE", self._address, ok=(204, 200, 404))
+        self.client.ask("DELETE", self._address, ok=(204, 200, 404), tidying=True)
 
     def _address(self) -> str:
         return self.client.address([("uploadId", self.upload_id)])
@@ -201,7 +207,7 @@ class S3Parts(Parts):
 
 
 @functools.lru_cache(maxsize=1)
-def _regions() -> dict[str, str]:
+def _regions() -> dict[tuple[str, str], str]:
     """Regions of buckets that are not where they were looked for first, remembered by this process."""
     return {}
 

@@ -12,33 +12,31 @@ from __future__ import annotations
 
 import contextlib
 import io
-import random
 import re
 import secrets
 import shlex
 import shutil
 import subprocess
 import tempfile
-import time
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from webdataset.errors import CommandError, MissingShardError, SecurityError, StorageError
+from webdataset.errors import CommandError, MissingShardError, SecurityError, StorageError, UnavailableError
 from webdataset.redact import redacted
 from webdataset.reports import current_report
 from webdataset.settings import settings
 
 from .commands import CommandStream
+from .outages import OUTAGES
+from .patience import GaveUpError, Patience, Waiting
 from .streams import PiecewiseStream, count_received
 from .tools import open_curl
 from .uploads import Upload
 from .urls import scheme_of
 
 CONNECT_SECONDS = 30
-RETRIES = 4
 FIRST_PAUSE = 0.2
-LONGEST_PAUSE = 15.0
 CHUNK_BYTES = 1 << 20
 BROKEN_STATUS = 255  # ssh's own failure; anything else is the status of the remote command
 
@@ -56,6 +54,9 @@ REMOVE = 'rm -f -- "$1"'
 _NAME = re.compile(r"(?!-)[\w.:@+-]+")
 # What ssh says when another try would end the same way.
 _FINAL = ("permission denied", "host key verification failed", "bad configuration", "too many authentication")
+_TRIES = ("patience", "retries", "first_pause")
+_TIMES = (*_TRIES, "connect_timeout")
+_UNKNOWN = ("name or service not known", "no address associated with hostname", "nodename nor servname provided")
 _HINTS = (
     ("host key verification", "connect once by hand with ssh, or add the host's key to ~/.ssh/known_hosts"),
     ("permission denied (", "ssh must reach the host without a password: check your key, agent and user name"),
@@ -82,9 +83,13 @@ def open_ssh(url: str, mode: str = "rb", **options: Any) -> Any:
     """Open a file of another machine for reading or writing."""
     if mode == "rb":
         if scheme_of(url) != "ssh" and urlsplit(url).password is not None:
-            return open_curl(url, mode, **options)  # which takes it, as it always did; ssh does not
+            return open_curl(url, mode, **_without(options, *_TIMES))  # which takes it, as it always did; ssh does not
         return SshStream(url, **options)
-    return SshUpload(url, **options)
+    return SshUpload(url, **_without(options, *_TRIES))  # what was sent cannot be sent again
+
+
+def _without(options: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if name not in names}
 
 
 def address_of(url: str) -> Address:
@@ -111,7 +116,8 @@ def address_of(url: str) -> Address:
 class SshStream(PiecewiseStream):
     """A file of another machine, being read.
 
-    `retries` counts attempts in a row that bring no byte; progress renews it.
+    `patience` is for how many seconds, `retries` how many times in a row to try again without a byte; progress renews
+    both.
     """
 
     def __init__(
@@ -119,7 +125,8 @@ class SshStream(PiecewiseStream):
         url: str,
         *,
         connect_timeout: float = CONNECT_SECONDS,
-        retries: int = RETRIES,
+        patience: float | None = None,
+        retries: int | None = None,
         first_pause: float = FIRST_PAUSE,
         bufsize: int = 8192,  # noqa: ARG002 - every opener is given one
     ) -> None:
@@ -127,12 +134,10 @@ class SshStream(PiecewiseStream):
         self.url = url
         self.position = 0
         self.length: int | None = None
-        self.retried = 0
         self._address = address_of(url)
         self._connect_timeout = connect_timeout
-        self._retries = retries
-        self._first_pause = first_pause
-        self._failures = 0
+        server = ("ssh", self._address.host, self._address.port)
+        self._waiting = Waiting(Patience(patience, retries, first_pause), url, server)
         self._stamp: list[str] | None = None
         self._report = current_report()
         self._child: _Remote | None = None
@@ -148,9 +153,13 @@ class SshStream(PiecewiseStream):
             data = self._receive(size)
             if data:
                 self.position += len(data)
-                self._failures = 0
+                self._waiting.renew()
                 return data
         return b""
+
+    @property
+    def retried(self) -> int:
+        return self._waiting.total
 
     def tell(self) -> int:
         return self.position
@@ -158,6 +167,8 @@ class SshStream(PiecewiseStream):
     def close(self) -> None:
         """End the command at once."""
         if not self.closed:
+            self._waiting.stopped.set()
+            self._waiting.close()
             self._drop()
             count_received(self._report, self.position, self.retried)
             super().close()
@@ -180,7 +191,7 @@ class SshStream(PiecewiseStream):
         return data
 
     def _open(self) -> None:
-        """Start the command, until it tells which file it reads or the retries are used up."""
+        """Start the command, until it tells which file it reads or the patience is used up."""
         while True:
             where = [] if not self.position else [str(self.position + 1)]
             script = READ_ON if where else READ
@@ -194,6 +205,7 @@ class SshStream(PiecewiseStream):
                 self._pause(child)
                 continue
             self._accept(line.split(None, 9))
+            self._waiting.answered()
             return
 
     def _accept(self, words: list[str]) -> None:
@@ -210,19 +222,24 @@ class SshStream(PiecewiseStream):
             raise self._early("the file changed while it was read")
 
     def _resume(self, child: _Remote) -> None:
-        self._pause(child)
+        self._pause(child, quiet=True)  # if the machine answers, it is no outage
         self._open()
 
-    def _pause(self, child: _Remote) -> None:
-        """Wait a little longer each time; an error when the retries are used up or would not help."""
+    def _pause(self, child: _Remote, *, quiet: bool = False) -> None:
+        """Wait a little longer each time; an error when the patience is used up or waiting would not help."""
         error = child.failure()
         self._drop()
-        self._failures += 1
-        if child.status != BROKEN_STATUS or child.is_final or self._failures > self._retries:
+        unknown = child.is_unknown and not OUTAGES.was_reached(self._waiting.server)
+        if child.status != BROKEN_STATUS or child.is_final or unknown:
+            self._waiting.close()
             raise (self._early(error.message) if self._stamp is not None else error) from None
-        self.retried += 1
-        longest = min(LONGEST_PAUSE, self._first_pause * 2 ** (self._failures - 1))
-        time.sleep(random.uniform(longest / 2, longest))
+        try:
+            self._waiting.pause(error.message, hint=error.hint, quiet=quiet)
+        except GaveUpError as exn:
+            message, hint = str(exn), exn.hint
+            if self._stamp is not None:
+                message = self._early(message).message
+            raise UnavailableError(message, url=self.url, hint=hint) from None
 
     def _early(self, reason: str) -> StorageError:
         return StorageError(f"ends early: got {self.position} of {self.length} bytes, then {reason}", url=self.url)
@@ -299,6 +316,11 @@ class _Remote(CommandStream):
     def is_final(self) -> bool:
         """Whether another try would end the same way."""
         return any(text in self._last_line().lower() for text in _FINAL)
+
+    @property
+    def is_unknown(self) -> bool:
+        """Whether there is no host of this name."""
+        return any(text in self._last_line().lower() for text in _UNKNOWN)
 
     def failure(self) -> StorageError:
         """What went wrong, in the words of the other side."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from webdataset.errors import MissingShardError, StorageError
 from webdataset.settings import settings
 
+from .options import LIST, StorageOptions
 from .urls import scheme_of
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def is_pattern(url: str) -> bool:
     return scheme_of(url) in STORES and _MAGIC.search(url, _root(url)) is not None
 
 
-def matching(pattern: str) -> list[str]:
+def matching(pattern: str, options: StorageOptions | None = None) -> list[str]:
     """The urls a pattern stands for, sorted; an object whose name only looks like a pattern stands for itself.
 
     `*` and `?` stay within a folder, `**` does not.
@@ -116,7 +117,8 @@ def matching(pattern: str) -> list[str]:
     first = _MAGIC.search(pattern, _root(pattern))
     prefix = pattern[: first.start()] if first else pattern
     matches = _regex(pattern, _root(pattern)).fullmatch
-    found = {url for url, _ in store_for(pattern).list(prefix) if url == pattern or matches(url)}
+    how = StorageOptions.of(options).for_url(pattern, LIST)
+    found = {url for url, _ in store_for(pattern).list(prefix, **how) if url == pattern or matches(url)}
     if not found:
         raise MissingShardError("no object matches this pattern", url=pattern, hint="list the store to see its names")
     return [pattern] if pattern in found else sorted(found)

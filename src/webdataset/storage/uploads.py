@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from webdataset.errors import StorageError
+from webdataset.reports import current_report
+from webdataset.stops import Stop
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -129,7 +131,7 @@ class Parts(ABC):
 
     @abstractmethod
     def abort(self) -> None:
-        """Forget the parts."""
+        """Forget the parts; not much time is spent on a store that is down."""
 
 
 class PartsUpload(Upload):
@@ -145,6 +147,8 @@ class PartsUpload(Upload):
         self._sent: list[Future[str]] = []
         self._flying = 0
         self._landed = threading.Condition()
+        self._stop = Stop()
+        self._report = current_report()
 
     def _write(self, data: Any) -> int:
         view = memoryview(data).cast("B")
@@ -187,7 +191,8 @@ class PartsUpload(Upload):
         try:
             if self._failed is not None:
                 raise StorageError("not sent, since the upload has failed", url=self.url)
-            return self.parts.part(number, data, last)
+            with self._stop.in_force(), self._report.in_force():
+                return self.parts.part(number, data, last)
         except BaseException as exn:
             self._failed = self._failed or exn
             raise
@@ -207,6 +212,7 @@ class PartsUpload(Upload):
         from concurrent.futures import wait
 
         self._failed = self._failed or StorageError("this upload was aborted", url=self.url)
+        self._stop.set()  # no part waits for a store that is down
         for future in self._sent:
             future.cancel()
         # A part that lands after the store forgot the others would stay there for ever.

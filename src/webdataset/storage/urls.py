@@ -9,14 +9,16 @@ from __future__ import annotations
 import glob
 import os
 import re
-from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from webdataset.errors import MissingShardError, SecurityError, StorageError
 from webdataset.settings import settings
 
 from .braces import MAX_URLS, UnbalancedBracesError, braceexpand
+
+if TYPE_CHECKING:
+    from .options import StorageOptions
 
 __all__ = [
     "MAX_URLS",
@@ -104,8 +106,10 @@ def local_path(url: str) -> str | None:
     return decoded if decoded != path and not os.path.lexists(path) and os.path.lexists(decoded) else path
 
 
-def expanded(spec: str | os.PathLike[str]) -> list[str]:
+def expanded(spec: str | os.PathLike[str], options: StorageOptions | None = None) -> list[str]:
     """All urls that a specification stands for: split at `::`, then `${NAME}`, `@000123`, braces and globs.
+
+    Stores are asked for lists with these options.
 
     >>> expanded("x-{a,b}.tar"), expanded("x-@002.tar")
     (['x-a.tar', 'x-b.tar'], ['x-000.tar', 'x-001.tar'])
@@ -116,11 +120,11 @@ def expanded(spec: str | os.PathLike[str]) -> list[str]:
         part = _counted(substituted(part))  # noqa: PLW2901 - the same part, further on
         # A Windows path needs its backslashes.
         found = braceexpand(part, escape=_DRIVE.match(part) is None, limit=MAX_URLS - len(urls))
-        urls += chain.from_iterable(map(_globbed, found)) if glob.has_magic(part) else found
+        urls += [name for url in found for name in _globbed(url, options)] if glob.has_magic(part) else found
     return urls
 
 
-def expanded_element(url: str) -> list[str]:
+def expanded_element(url: str, options: StorageOptions | None = None) -> list[str]:
     """What one element of a list of urls stands for: the same as alone, but commands and existing files are themselves.
 
     >>> expanded_element("x-{a,b}.tar"), expanded_element("pipe:awk '{print $1,$2}' x")
@@ -129,7 +133,7 @@ def expanded_element(url: str) -> list[str]:
     if _MEANING.search(url) is None or scheme_of(url) == "pipe" or os.path.lexists(local_path(url) or ""):
         return [url]
     try:
-        return expanded(url)
+        return expanded(url, options)
     except UnbalancedBracesError:  # older versions took every element as it is
         return [url]
 
@@ -194,13 +198,13 @@ def check_url_from_data(url: str, origin: str) -> str:
     )
 
 
-def _globbed(url: str) -> list[str]:
+def _globbed(url: str, options: StorageOptions | None) -> list[str]:
     """What a pattern stands for, sorted; a file whose name only looks like a pattern stands for itself."""
     if not glob.has_magic(url):
         return [url]
     path = local_path(url)
     if path is None:
-        return _listed(url)
+        return _listed(url, options)
     if os.path.lexists(path):
         return [url]
     found = sorted(glob.glob(path, recursive=True))
@@ -209,8 +213,8 @@ def _globbed(url: str) -> list[str]:
     return found
 
 
-def _listed(url: str) -> list[str]:
+def _listed(url: str, options: StorageOptions | None) -> list[str]:
     """The same for a store, which is asked for a list."""
     from . import stores
 
-    return stores.matching(url) if stores.is_pattern(url) else [url]
+    return stores.matching(url, options) if stores.is_pattern(url) else [url]

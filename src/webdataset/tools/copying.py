@@ -19,6 +19,7 @@ from webdataset.gopen import gopen, open_ranges, rewrite_url
 from webdataset.handlers import Handler, ask, reraise_exception
 from webdataset.outputs import local_target
 from webdataset.reports import current_report
+from webdataset.stops import Stop
 from webdataset.storage.cachenames import without_signature
 from webdataset.storage.publish import AtomicFile
 from webdataset.storage.ranges import RangeReader
@@ -120,6 +121,11 @@ def copy_shard(
 ) -> Copied:
     """Copy one shard, unless its copy is there already, and read back what was written."""
     streams = streams or _Streams()
+    with streams.waits.in_force():
+        return _copy_shard(source, target, force, checksum, streams)
+
+
+def _copy_shard(source: str, target: str, force: bool, checksum: bool, streams: _Streams) -> Copied:
     with streams.parts(source) as reader, contextlib.ExitStack() as opened:
         size, version = _stated(reader)
         stream = None
@@ -147,6 +153,7 @@ class _Streams:
 
     def __init__(self) -> None:
         self.stopped = False
+        self.waits = Stop()
         self._open: set[Any] = set()
 
     @contextlib.contextmanager
@@ -184,6 +191,7 @@ class _Streams:
 
     def stop(self) -> None:
         self.stopped = True
+        self.waits.set()
         for stream in list(self._open):
             # a copy that is given up has nothing more to say
             with contextlib.suppress(Exception):
