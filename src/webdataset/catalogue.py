@@ -59,6 +59,7 @@ class Catalogue:
         keys: SplitName = base_plus_ext,
         where: str | None = None,
         local_copy: Callable[[str], str] | None = None,
+        concatenated: bool = False,
     ) -> None:
         import numpy as np
 
@@ -71,6 +72,8 @@ class Catalogue:
         self.where = where
         self.local_copy = local_copy
         """Gives the path of a local copy of a remote shard, from which its index is made."""
+        self.concatenated = concatenated
+        """Whether samples behind an end marker are counted: a shard may be several archives."""
         self._hold_nothing()
 
     def __len__(self) -> int:
@@ -80,7 +83,7 @@ class Catalogue:
         return f"Catalogue({len(self)} shards, {self.total} samples)"
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = ("urls", "counts", "sizes", "versions", "keys", "where", "local_copy")
+        kept = ("urls", "counts", "sizes", "versions", "keys", "where", "local_copy", "concatenated")
         return {name: self.__dict__[name] for name in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -171,10 +174,11 @@ class Catalogue:
             | ({"version": version} if version else {})
             for url, count, size, version in rows
         ]
-        return {"__kind__": KIND, "wids_version": 1, "name": name, "shardlist": shards}
+        reading = {"concatenated": True} if self.concatenated else {}
+        return {"__kind__": KIND, "wids_version": 1, "name": name, **reading, "shardlist": shards}
 
     @classmethod
-    def load(cls, path: Any, *, keys: SplitName = base_plus_ext) -> Catalogue:
+    def load(cls, path: Any, *, keys: SplitName = base_plus_ext, concatenated: bool = False) -> Catalogue:
         """The catalogue in a JSON file, also one that wids made; relative urls start where the file is."""
         url = as_url(path)
         with gopen(url) as stream:
@@ -189,7 +193,7 @@ class Catalogue:
             raise
         except (ValueError, KeyError, TypeError) as error:
             raise ShardError(f"this is no {KIND}: {error}", url=url) from None
-        return cls(rows, keys=keys)
+        return cls(rows, keys=keys, concatenated=concatenated or found.get("concatenated") is True)
 
     # -- indices -----------------------------------------------------------------------------------
 
@@ -200,6 +204,7 @@ class Catalogue:
             keys=self.keys,
             version=self.versions[shard],
             local_copy=self.local_copy,
+            concatenated=self.concatenated,
         )
         count = int(self.counts[shard])
         if index.samples != count:

@@ -73,6 +73,7 @@ class WebDataset(DataPipeline, FluidInterface):
     - `exact=True`: every sample once per epoch on any number of ranks and workers, a known length, samples by number;
       with `seed`, `shuffle_bytes`, `block_bytes`, `lanes`, `remainder` ("pad", "drop", "uneven"), `rank`, `world_size`
     - `large`: a `webdataset.tar.large.LargeMembers`; members that are too large for memory then come in pieces
+    - `concatenated=True`: shards may be several archives, put together with `cat`; else reading ends at an end marker
     - `cache_dir`: keep shards on this machine; `proxy`: the web proxy to go through, if not the environment's
 
     >>> with_labels = WebDataset("tests/data/digits.tar").decode("l8").to_tuple("png", "cls")
@@ -102,6 +103,7 @@ class WebDataset(DataPipeline, FluidInterface):
         keys: SplitName = base_plus_ext,
         proxy: str | None = None,
         large: LargeMembers | None = None,
+        concatenated: bool = False,
         exact: bool = False,
         shuffle_bytes: int | str = "256MiB",
         block_bytes: int | str = "1MiB",
@@ -120,7 +122,8 @@ class WebDataset(DataPipeline, FluidInterface):
         if exact:
             self.seed = _exact_seed(seed, large=large, resampled=resampled)
             plan = (self.seed, shuffle_bytes, block_bytes, lanes)
-            reading = {"keys": keys, "select_files": select_files, "rename_files": rename_files, "proxy": proxy}
+            reading: dict[str, Any] = {"select_files": select_files, "rename_files": rename_files}
+            reading |= {"keys": keys, "proxy": proxy, "concatenated": concatenated}
             share = {"remainder": remainder, "rank": rank, "world_size": world_size}
             self.pipeline = [_exact_source(urls, plan, copies, handler=handler, **reading, **share)]
         else:
@@ -131,7 +134,16 @@ class WebDataset(DataPipeline, FluidInterface):
                 warnings.warn("resampled=True draws shards at random: shardshuffle has no effect with it", stacklevel=2)
             source = _source(urls, resampled=resampled, mode=mode, seed=seed)
             opener, via = version1.opener(_already_open if copies else None), None if copies else proxy
-            reader = _Reader(handler, select_files, rename_files, keys, opener, proxy=via, large=large)
+            reader = _Reader(
+                handler,
+                select_files,
+                rename_files,
+                keys,
+                opener,
+                proxy=via,
+                large=large,
+                concatenated=concatenated,
+            )
             chosen = [*splitters, *self._shard_order(buffer, detshuffle, seed)]
             endless = resampled or isinstance(source, shardlists.DirectoryShardList)
             shards = [source] if endless else [source, *filter(None, chosen)]
@@ -231,8 +243,10 @@ class _Reader(PipelineStage):
         *,
         proxy: str | None,
         large: LargeMembers | None,
+        concatenated: bool,
     ) -> None:
         self.large = large
+        self.concatenated = concatenated
         self.handler = handler
         self.select_files = select_files
         self.rename_files = rename_files
@@ -252,6 +266,7 @@ class _Reader(PipelineStage):
             opener=self.opener,
             proxy=self.proxy,
             large=self.large,
+            concatenated=self.concatenated,
         )
 
     @property
@@ -264,12 +279,13 @@ class _Reader(PipelineStage):
         if self.opener is not None or self.large is not None or not self.reads_shards:
             return None
         chosen = {"select_files": self.select_files, "rename_files": self.rename_files}
-        return {"keys": self.keys, "proxy": self.proxy, **chosen}
+        return {"keys": self.keys, "proxy": self.proxy, "concatenated": self.concatenated, **chosen}
 
     def _replaced(self) -> Any:
         """The stage that a program has put in the place of ours, with the options that were given."""
-        chosen = {"select_files": self.select_files, "rename_files": self.rename_files}
-        options: Any = {name: function for name, function in chosen.items() if function is not None}
+        chosen: Any = {"select_files": self.select_files, "rename_files": self.rename_files}
+        chosen["concatenated"] = self.concatenated or None
+        options = {name: given for name, given in chosen.items() if given is not None}
         return tariterators.tarfile_to_samples(handler=self.handler, **options)
 
 

@@ -122,12 +122,13 @@ def exact_shards(
     order: tuple[Any, int | str, int | str, int],
     keys: SplitName = base_plus_ext,
     local_copy: Callable[[str], str] | None = None,
+    concatenated: bool = False,
     **options: Any,
 ) -> ExactShards:
     """The source for these urls, with the index of each shard; `order` is seed, shuffle_bytes, block_bytes, lanes."""
     seed, shuffle_bytes, block_bytes, lanes = order
     settings = Settings(seed, number_of_bytes(shuffle_bytes), number_of_bytes(block_bytes), lanes).checked()
-    catalogue = catalogue_of(urls, keys=keys, local_copy=local_copy)
+    catalogue = catalogue_of(urls, keys=keys, local_copy=local_copy, concatenated=concatenated)
     return ExactShards(catalogue, settings=settings, keys=keys, local_copy=local_copy, **options)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
 from typing import Any, cast
 
 from .codecs.compression import compression_of_name
@@ -47,8 +46,12 @@ class StaleIndexError(ShardError):
     """An index was made of another version of the shard."""
 
 
-def make_index(url: str, *, keys: SplitName = base_plus_ext, copy: str | None = None) -> ShardIndex:
+def make_index(
+    url: str, *, keys: SplitName = base_plus_ext, copy: str | None = None, concatenated: bool = False
+) -> ShardIndex:
     """The index of a shard as it is now, from its headers; remote shards are read once, or their local copy is.
+
+    `concatenated` reads on behind an end marker, where another archive may follow.
 
     >>> import tempfile
     >>> from webdataset.writer import TarWriter
@@ -63,23 +66,28 @@ def make_index(url: str, *, keys: SplitName = base_plus_ext, copy: str | None = 
     ways = [_opened_file(url, path)] if path is not None else [opened_parts(url), _opened_stream(url)]
     for way in ways:
         with contextlib.suppress(NotWorthItError):
-            return _scanned(url, way, keys, versioned=copy is None)
+            return _scanned(url, way, keys, versioned=copy is None, concatenated=concatenated)
     raise AssertionError("a stream can always be read")
 
 
-def _scanned(url: str, way: Opened, keys: SplitName, *, versioned: bool) -> ShardIndex:
+def _scanned(url: str, way: Opened, keys: SplitName, *, versioned: bool, concatenated: bool) -> ShardIndex:
     report = Report(strict=current_report().strict)
     grouping = Grouping(keys, True, None, reraise_exception, report)
     try:
         with way as (stream, state):
-            scan = PlaceScan(stream, url=url, report=report)
+            scan = PlaceScan(stream, url=url, report=report, concatenated=concatenated)
             builder = built(scan.windows(), grouping, url)
             size, version = state()
     except ShardError as error:
         raise _with_cure(error.at(url=url)) from None
     # the time of a copy says when it was used last
     told = version if versioned else None
-    return builder.index(size=size, version=told, self_contained=scan.self_contained, rule=rule_name(keys))
+    facts: dict[str, Any] = {
+        "self_contained": scan.self_contained,
+        "archives": scan.archives,
+        "left_out": scan.left_out,
+    }
+    return builder.index(size=size, version=told, rule=rule_name(keys), **facts)
 
 
 def index_from_dali(url: str, path: str | None = None) -> ShardIndex:
@@ -115,6 +123,7 @@ def kept_index(
     keys: SplitName = base_plus_ext,
     version: str | None = None,
     local_copy: Callable[[str], str] | None = None,
+    concatenated: bool = False,
 ) -> ShardIndex:
     """The index of a shard: the one that is kept if it fits the shard, else a new one, which is kept then.
 
@@ -126,14 +135,14 @@ def kept_index(
         local_copy = None
     if local_copy is None:
         check_can_be_indexed(url)
-    if not force and (found := _found(url, where, keys, version)) is not None:
+    if not force and (found := _found(url, where, keys, version, concatenated=concatenated)) is not None:
         return _kept_there(url, found, where, keys)
     with one_at_a_time(url):
         # another process may have made it while this one waited
-        if not force and (found := _found(url, where, keys, version)) is not None:
+        if not force and (found := _found(url, where, keys, version, concatenated=concatenated)) is not None:
             return _kept_there(url, found, where, keys)
-        index = make_index(url, keys=keys, copy=local_copy and local_copy(url))
-        _keep(index, index_place(url, where or CACHE, keys))
+        index = make_index(url, keys=keys, copy=local_copy and local_copy(url), concatenated=concatenated)
+        _keep(index, _place_of(index, url, where or CACHE, keys))
     return index
 
 
@@ -144,13 +153,14 @@ def find_index(
     keys: SplitName = base_plus_ext,
     version: str | None = None,
     only: bool = False,
+    concatenated: bool = False,
 ) -> ShardIndex | None:
     """The kept index of a shard, None if there is none that fits; a damaged one is as good as none.
 
     It is looked for at `where`, and, unless `only` there, beside the shard and in the cache folder. A local shard's
     size and time are compared; of a remote shard the version, if one is given.
     """
-    found = _found(url, where, keys, version, only=only)
+    found = _found(url, where, keys, version, only=only, concatenated=concatenated)
     return None if found is None else found[0]
 
 
@@ -227,13 +237,17 @@ def remote_state(url: str) -> tuple[int | None, str | None]:
         return None, None
 
 
-def index_place(url: str, where: str, keys: SplitName = base_plus_ext) -> str:
-    """Where the index of a shard is kept: beside it, or under a name of its own in the cache or another folder."""
+def index_place(url: str, where: str, keys: SplitName = base_plus_ext, *, several: bool = False) -> str:
+    """Where the index of a shard is kept: beside it, or under a name of its own in the cache or another folder.
+
+    `several` is for an index of several archives in one shard: a reader who stops at the first end marker has another.
+    """
     rule = rule_name(keys)
     if where == BESIDE and rule is None:
         return url + ENDING
     folder = settings.indices_dir if where in (BESIDE, CACHE) else where
-    return os.path.join(folder, unique_cache_name(full_url(url) + (f"#{rule}" if rule else "")) + ENDING)
+    name = full_url(url) + (f"#{rule}" if rule else "") + ("#concatenated" if several else "")
+    return os.path.join(folder, unique_cache_name(name) + ENDING)
 
 
 def rule_name(keys: SplitName) -> str | None:
@@ -340,40 +354,46 @@ def _compressed(kind: str, url: str | None) -> ShardError:
 
 
 def _found(
-    url: str, where: str | None, keys: SplitName, version: str | None, *, only: bool = False
+    url: str, where: str | None, keys: SplitName, version: str | None, *, concatenated: bool, only: bool = False
 ) -> tuple[ShardIndex, str] | None:
     """The index that fits, and its place."""
     path = local_path(rewrite_url(url))
     if path is not None:
         version = file_version(path)
     rule = rule_name(keys)
-    for place in islice(_places(url, where, keys), 1 if only else None):
+    for place in _places(url, where, keys, only=only, concatenated=concatenated):
         try:
             index = load_index(place)
         except (ShardError, OSError, SecurityError):
             continue
-        if index.rule == rule and fits(index, version):
+        if index.rule == rule and index.is_of(concatenated=concatenated) and fits(index, version):
             return index, place
     return None
 
 
-def _places(url: str, where: str | None, keys: SplitName) -> Iterator[str]:
-    """Where an index may be, the likeliest place first."""
-    if where is not None:
-        yield index_place(url, where, keys)
+def _places(url: str, where: str | None, keys: SplitName, *, only: bool, concatenated: bool) -> Iterator[str]:
+    """Where an index may be, the likeliest place first; `only` where it was asked for."""
     # Beside a remote shard a server must be asked; and a signed url is signed for the shard alone.
     local = is_local(url)
     places = [BESIDE, CACHE] if local else [CACHE] if "?" in url or scheme_of(url) == "pipe" else [CACHE, BESIDE]
-    for place in places:
-        if place != where:
-            yield index_place(url, place, keys)
+    if where is not None:
+        places = [where, *(place for place in places if place != where)]
+    for place in places[: 1 if only else None]:
+        yield index_place(url, place, keys)
+        if concatenated:
+            yield index_place(url, place, keys, several=True)
+
+
+def _place_of(index: ShardIndex, url: str, where: str, keys: SplitName) -> str:
+    """Where this index of a shard is kept."""
+    return index_place(url, where, keys, several=index.archives != 1)
 
 
 def _kept_there(url: str, found: tuple[ShardIndex, str], where: str | None, keys: SplitName) -> ShardIndex:
     """The index that was found, now also where it was asked for; what came from a server is kept in the cache."""
     index, place = found
     if where is not None or local_path(place) is None:
-        wanted = index_place(url, where or CACHE, keys)
+        wanted = _place_of(index, url, where or CACHE, keys)
         if wanted != place:
             _keep(index, wanted)
     return index

@@ -51,12 +51,14 @@ def index(
     progress: Progress | None = None,
     keys: SplitName = base_plus_ext,
     handler: Handler = reraise_exception,
+    concatenated: bool = False,
 ) -> Catalogue:
     """Make the indices of all shards that have none, or one that does not fit, and return the catalogue.
 
     `where` is "beside" (`a.tar.wdx`), "cache" or a folder; without it local indices stand beside their shards where
     that is possible, and all others in the cache folder. `progress(done, shards, url)` is called after each shard,
-    `handler` is asked about one that cannot be indexed: to continue is to leave it out.
+    `handler` is asked about one that cannot be indexed: to continue is to leave it out. `concatenated` reads on behind
+    an end marker, as WebDataset does with it.
 
     >>> import tempfile
     >>> from webdataset.writer import TarWriter
@@ -66,9 +68,9 @@ def index(
     ...     index(f"{folder}/a.tar"), sorted(os.listdir(folder))
     (Catalogue(1 shards, 1 samples), ['a.tar', 'a.tar.wdx'])
     """
-    given = _given(urls, keys)
+    given = _given(urls, keys, concatenated)
     shards = list(given.urls) if given is not None else expand_urls(urls)
-    work = _Work(shards, where=where, force=force, keys=keys, check=True)
+    work = _Work(shards, where=where, force=force, keys=keys, check=True, concatenated=concatenated)
     return work.catalogue(jobs, progress, handler)
 
 
@@ -79,6 +81,7 @@ def catalogue_of(
     jobs: int | None = None,
     progress: Progress | None = None,
     local_copy: Callable[[str], str] | None = None,
+    concatenated: bool = False,
 ) -> Catalogue:
     """The catalogue for reading these shards; indices that are missing are made and kept in the cache folder.
 
@@ -86,18 +89,21 @@ def catalogue_of(
     what is known of them; remote shards are compared when they are opened. `local_copy(url)` gives the path of a copy
     of a remote shard, from which its index is made.
     """
-    given = _given(urls, keys)
+    given = _given(urls, keys, concatenated)
     if given is not None:
         return given
-    work = _Work(expand_urls(urls), where=None, force=False, keys=keys, check=False, local_copy=local_copy)
+    options: dict[str, Any] = {"keys": keys, "local_copy": local_copy, "concatenated": concatenated}
+    work = _Work(expand_urls(urls), where=None, force=False, check=False, **options)
     return work.catalogue(jobs, progress, reraise_exception)
 
 
-def _given(urls: Any, keys: SplitName) -> Catalogue | None:
+def _given(urls: Any, keys: SplitName, concatenated: bool) -> Catalogue | None:
     if isinstance(urls, Catalogue):
+        if concatenated and not urls.concatenated:
+            raise ValueError("the catalogue was made without concatenated=True; give it to wds.index(), too")
         return urls
     if isinstance(urls, (str, os.PathLike)) and as_url(urls).partition("?")[0].endswith(".json"):
-        return Catalogue.load(urls, keys=keys)
+        return Catalogue.load(urls, keys=keys, concatenated=concatenated)
     return None
 
 
@@ -112,6 +118,7 @@ class _Work:
         force: bool,
         keys: SplitName,
         check: bool,
+        concatenated: bool,
         local_copy: Callable[[str], str] | None = None,
     ) -> None:
         self.urls = list(urls)
@@ -119,6 +126,7 @@ class _Work:
         self.force = force
         self.keys = keys
         self.check = check
+        self.concatenated = concatenated
         self.local_copy = local_copy
         self._allowed = not settings.secure
 
@@ -138,12 +146,13 @@ class _Work:
             self._remember(rows)
         shards = [(url, *row) for url, row in zip(self.urls, rows, strict=True) if row is not None]
         where = None if self.where in (BESIDE, CACHE) else self.where
-        return Catalogue(shards, keys=self.keys, where=where, local_copy=self.local_copy)
+        reading: dict[str, Any] = {"keys": self.keys, "concatenated": self.concatenated}
+        return Catalogue(shards, where=where, local_copy=self.local_copy, **reading)
 
     def _known(self) -> list[Facts | None]:
         """What the last time left, as far as it still holds."""
-        rows: Sequence[Facts | None] | None = known_of_dataset(self.urls, self.keys)
-        if rows is None and self.keys is base_plus_ext:
+        rows: Sequence[Facts | None] | None = known_of_dataset(self.urls, self.keys, self.concatenated)
+        if rows is None and self._as_usual:
             rows = known_of_folders(self.urls)
         if rows is None:
             return [None] * len(self.urls)
@@ -152,12 +161,17 @@ class _Work:
             for url, row in zip(self.urls, rows, strict=True)
         ]
 
+    @property
+    def _as_usual(self) -> bool:
+        """Whether shards are read as everybody reads them who says nothing about it."""
+        return self.keys is base_plus_ext and not self.concatenated
+
     def _remember(self, rows: list[Facts | None]) -> None:
         """Leave what is known for the next time."""
         known = [row for row in rows if row is not None]
         if len(known) == len(rows):
-            keep_of_dataset(self.urls, self.keys, known)
-        if self.check and self.where in (None, BESIDE) and self.keys is base_plus_ext:
+            keep_of_dataset(self.urls, self.keys, known, self.concatenated)
+        if self.check and self.where in (None, BESIDE) and self._as_usual:
             keep_of_folders((url, row) for url, row in zip(self.urls, rows, strict=True) if row is not None)
 
     def _still_holds(self, url: str, version: str | None) -> bool:
@@ -189,7 +203,7 @@ class _Work:
             workers = min(len(here), jobs or settings.processors)
             worth = spent > TRIAL_SECONDS and spent / made * len(here) > WORTH_SECONDS
             if worth and workers > 1 and self.keys is base_plus_ext:  # they cannot be given the user's function
-                with contextlib.closing(IndexProcesses()) as processes:
+                with contextlib.closing(IndexProcesses(concatenated=self.concatenated)) as processes:
                     yield from self._side_by_side([*here], workers, processes.facts)
                 return
 
@@ -198,7 +212,8 @@ class _Work:
             return None
         url = self.urls[number]
         try:
-            found = find_index(url, where=self._where(url), keys=self.keys, only=self.check)
+            options: dict[str, Any] = {"keys": self.keys, "concatenated": self.concatenated}
+            found = find_index(url, where=self._where(url), only=self.check, **options)
         except Exception:
             return None  # making it meets the same error, with the handler
         return None if found is None else (found.samples, found.size, found.version)
@@ -237,6 +252,7 @@ class _Work:
             check_can_be_indexed(url)
             version = None if force else remote_state(url)[1]
         options: dict[str, Any] = {"keys": self.keys, "version": version, "local_copy": self.local_copy}
+        options["concatenated"] = self.concatenated
         return index_facts(url, where=where, force=force, **options)
 
     def _row(self, number: int, facts: Callable[..., Facts]) -> Facts | Exception:

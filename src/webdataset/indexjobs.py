@@ -26,8 +26,9 @@ CODE = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from webdataset
 class IndexProcesses:
     """Processes that make indices, one for each thread that asks."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, concatenated: bool = False) -> None:
         self._strict = current_report().strict
+        self._concatenated = concatenated
         self._own = threading.local()
         self._all: list[subprocess.Popen[bytes]] = []
 
@@ -37,7 +38,7 @@ class IndexProcesses:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            _send(process.stdin, (url, where, force, self._strict))
+            _send(process.stdin, (url, where, force, self._strict, self._concatenated))
             line = process.stdout.readline()
         except OSError:
             line = b""
@@ -78,12 +79,12 @@ def serve() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     source, target = sys.stdin.buffer, sys.stdout.buffer
     for line in source:
-        url, where, force, strict = _received(line)
+        url, where, force, strict, concatenated = _received(line)
         result: Any
         with warnings.catch_warnings(record=True) as caught, Report(strict=strict).in_force():
             warnings.simplefilter("always")
             try:
-                result = index_facts(url, where=where, force=force)
+                result = index_facts(url, where=where, force=force, concatenated=concatenated)
             except Exception as error:
                 result = error
         told = [(str(warning.message), warning.category) for warning in caught]

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from .codecs.compression import decompressed, is_expanded
 from .errors import SampleError, WebDatasetError
@@ -22,7 +22,8 @@ from .opening import OpenedShards
 from .reports import Report, current_report
 from .stages import pipelinefilter
 from .storage.streams import arriving
-from .tar.large import LargeMembers
+from .tar.large import LargeMembers, select_limits
+from .tar.limits import Limits
 from .tar.reader import read_members
 
 Sample = dict[str, Any]
@@ -30,7 +31,6 @@ Member = tuple[str, int, bytes]
 SplitName = Callable[[str], tuple[str | None, str | None]]
 SelectFile = Callable[[str], Any]
 RenameFile = Callable[[str], str]
-Reading = tuple[SelectFile | None, RenameFile | None, LargeMembers | None]
 
 trace = False
 meta_prefix = "__"
@@ -44,6 +44,26 @@ MAX_FIELDS_REMEMBERED = 4096
 _SKIP_META = re.compile(r"__[^/]*__($|/)")
 _NO_KEY: Any = object()
 """What no name gives: names may give an empty key, or none."""
+
+
+class Reading(NamedTuple):
+    """Which members of a shard are read, and how."""
+
+    select: SelectFile | None = None
+    rename: RenameFile | None = None
+    large: LargeMembers | None = None
+    concatenated: bool = False
+
+    def limits(self, file: Any) -> Limits | None:
+        """The limits for a shard; `file` is where it lies, if that is a plain file."""
+        if self.large is not None:
+            return self.large.limits(file, self._is_selected)
+        return None if self.select is None else select_limits(self._is_selected, file)
+
+    def _is_selected(self, name: str) -> bool:
+        if self.select is None:
+            return True
+        return bool(self.select(name if self.rename is None else self.rename(name)))
 
 
 def base_plus_ext(path: str) -> tuple[str | None, str | None]:
@@ -79,10 +99,16 @@ def tar_file_iterator(
     handler: Handler = reraise_exception,
     select_files: SelectFile | None = None,
     rename_files: RenameFile | None = None,
+    *,
+    concatenated: bool = False,
 ) -> Iterator[Sample]:
-    """The regular members of one tar stream, compressed or not, as `{"fname": name, "data": bytes}`."""
+    """The regular members of one tar stream, compressed or not, as `{"fname": name, "data": bytes}`.
+
+    `concatenated=True` reads on behind an end marker, where another archive may follow.
+    """
     report = current_report()
-    members = _members({"stream": fileobj}, report, (select_files, rename_files, None))
+    reading = Reading(select_files, rename_files, concatenated=concatenated)
+    members = _members({"stream": fileobj}, report, reading)
     return _files(members, skip_meta, handler, report)
 
 
@@ -92,6 +118,8 @@ def tar_file_expander(
     select_files: SelectFile | None = None,
     rename_files: RenameFile | None = None,
     eof_value: Any = None,
+    *,
+    concatenated: bool = False,
 ) -> Iterator[Sample]:
     """The members of every opened shard, as `{"fname", "data", "__url__"}`.
 
@@ -99,7 +127,8 @@ def tar_file_expander(
     after each shard only if you ask for one.
     """
     items = partial(_file_items, eof_value=eof_value)
-    return _each_shard(data, (select_files, rename_files, None), items, handler, current_report())
+    reading = Reading(select_files, rename_files, concatenated=concatenated)
+    return _each_shard(data, reading, items, handler, current_report())
 
 
 def group_by_keys(
@@ -129,18 +158,20 @@ def tarfile_samples(
     opener: Callable[..., Iterator[Sample]] | None = None,
     proxy: str | None = None,
     large: LargeMembers | None = None,
+    concatenated: bool = False,
 ) -> Iterator[Sample]:
     """Open shards and give their samples: dicts of `__key__`, `__url__` and one bytes value per field.
 
     A member that is too large for memory is an error; with `large`, a LargeMember is its field's value.
+    `concatenated=True` reads archives that were put together with `cat` as one shard.
     """
     streams = (opener or url_opener)(src, handler=handler, **({} if proxy is None else {"proxy": proxy}))
     if reads_in_one_step():
         grouping = Grouping(keys, True, None, handler, current_report())
-        reading = (select_files, rename_files, large)
+        reading = Reading(select_files, rename_files, large, concatenated)
         return _each_shard(streams, reading, grouping.of_shard, handler, grouping.report)
     # a replacement need not know the options that nobody uses
-    chosen = {"select_files": select_files, "rename_files": rename_files}
+    chosen: Any = {"select_files": select_files, "rename_files": rename_files, "concatenated": concatenated or None}
     files = tar_file_expander(streams, handler=handler, **{name: f for name, f in chosen.items() if f is not None})
     splitting: Any = {} if keys is base_plus_ext else {"keys": keys}
     return group_by_keys(files, handler=handler, **splitting)
@@ -410,10 +441,10 @@ def _members(
     look_ahead: Callable[[], None] | None = None,
 ) -> Iterator[list[Member]]:
     stream, url = source["stream"], source.get("url")
-    select, rename, large = reading
+    select, rename = reading.select, reading.rename
     plain = decompressed(arriving(stream), url=url)
-    limits = None if large is None else large.limits(None if is_expanded(plain) else stream)
-    windows = read_members(plain, url=url, limits=limits, report=report)
+    limits = reading.limits(None if is_expanded(plain) else stream)
+    windows = read_members(plain, url=url, limits=limits, report=report, concatenated=reading.concatenated)
     try:
         for window in windows:
             kept = window

@@ -41,7 +41,8 @@ class ShardListDataset:
     by ranges; with `cache_dir` (or `WIDS_CACHE`) they are kept whole in that folder, `cache_size` bytes at most, under
     the name that `localname(url)` gives. `transformations` is "PIL" or another image spec, which decodes fields by
     their extension, or one or several functions of the sample; fields that nothing decodes are `io.BytesIO`. `base` is
-    what relative urls are relative to. `lru_size`, `keep` and `options` are taken for old programs' sake.
+    what relative urls are relative to. With `concatenated` a shard may be several archives, put together with `cat`.
+    `lru_size`, `keep` and `options` are taken for old programs' sake.
     """
 
     def __init__(
@@ -57,13 +58,15 @@ class ShardListDataset:
         keep: bool = False,  # noqa: ARG002 - what is cached is kept
         base: str | None = None,
         options: Any = None,  # noqa: ARG002 - had no meaning
+        concatenated: bool = False,
     ) -> None:
         specs = read_specs(shards, base=base, dataset_name=dataset_name)
         self.shards = specs.rows
         self.dataset_name = specs.name
         self.lengths = [shard.samples for shard in specs.shards]
         self._copies = _copies(cache_dir or settings.wids_cache, cache_size, localname)
-        self.catalogue = Catalogue(specs.shards, local_copy=self._copies and self._copies.path)
+        local_copy, several = self._copies and self._copies.path, concatenated or specs.concatenated
+        self.catalogue = Catalogue(specs.shards, local_copy=local_copy, concatenated=several)
         self._reader = SampleReader(self.catalogue, open_range=self._copies)
         self.transformations = _transformations(transformations)
         self._accesses = 0

@@ -18,8 +18,10 @@ from webdataset.reports import Report
 from webdataset.storage.local import expect_reads
 from webdataset.storage.ranges import PartStream, RangeReader
 from webdataset.storage.urls import local_path
+from webdataset.tar.archive import BEHIND_END
 from webdataset.tar.index import ShardIndex
 from webdataset.tar.indexed import IndexedSamples, members_around
+from webdataset.tar.large import select_limits
 from webdataset.tar.reader import Limits, PlainMembers, expect_big_blocks, read_piece
 from webdataset.tariterators import Grouping, Member, Sample, SplitName, base_plus_ext
 
@@ -70,7 +72,8 @@ class Samples:
         self._catalogue = catalogue
         self._report = report
         self._keys = keys
-        self._limits = Limits.default()
+        # a member that is left out is passed over, whatever its size
+        self._limits = Limits.default() if select_files is None else select_limits(self._is_selected)
         self._plain = PlainMembers(self._limits)
         self._select = select_files
         self._rename = rename_files
@@ -78,6 +81,8 @@ class Samples:
         self._local_copy = local_copy
         self._open = OpenShards(self._opened)
         self._places: OrderedDict[int, Places] = OrderedDict()
+        self._told: set[int] = set()
+        """Shards whose index leaves out members behind the end marker, which was said."""
         self._held = 0
         self._lock = threading.Lock()
         self._own = threading.local()
@@ -130,6 +135,7 @@ class Samples:
             places = self._places.get(shard)
             if places is None:
                 index: ShardIndex = self._catalogue.index(shard)
+                self._tell_left_out(shard, index)
                 samples = IndexedSamples(index, self._limits.max_member_bytes)
                 places = Places(samples, index.size, index.version, index.self_contained)
                 self._held += samples.nbytes
@@ -139,6 +145,15 @@ class Samples:
                 del self._places[shard]
             self._places[shard] = places
             return places
+
+    def _tell_left_out(self, shard: int, index: ShardIndex) -> None:
+        if index.left_out is not None and shard not in self._told:
+            self._told.add(shard)
+            self._report.warn(BEHIND_END, url=self._catalogue.urls[shard], offset=index.left_out)
+
+    def _is_selected(self, name: str) -> bool:
+        assert self._select is not None
+        return bool(self._select(name if self._rename is None else self._rename(name)))
 
     def close(self) -> None:
         """Close the shards that are open."""
@@ -165,9 +180,7 @@ class Samples:
             opened.check(index)
             members = self._around(stream, index, start, stop)
         if members is None:
-            size, url = stop - start, opened.url
-            report = grouping.report
-            members = read_piece(stream, start, size, small=small, plain=self._plain, url=url, report=report)
+            members = self._piece(stream, start, stop - start, opened.url, grouping, small=small)
         if as_they_are:
             samples: list[Sample | None] = list(grouping.samples([members], opened.places))
         else:
@@ -197,11 +210,14 @@ class Samples:
 
     def _alone(self, opened: _Opened, start: int, piece: bytes, grouping: Grouping) -> Sample:
         """The sample that is a piece."""
-        size, report = len(piece), grouping.report
-        members = read_piece(BytesIO(piece), start, size, small=False, plain=self._plain, url=opened.url, report=report)
+        members = self._piece(BytesIO(piece), start, len(piece), opened.url, grouping, small=False)
         samples = list(grouping.samples([members], opened.places))
         opened.check_count(len(samples), 1, start)
         return samples[0]
+
+    def _piece(self, stream: Any, start: int, size: int, url: str, grouping: Grouping, *, small: bool) -> list[Member]:
+        options: dict[str, Any] = {"plain": self._plain, "limits": self._limits, "report": grouping.report}
+        return read_piece(stream, start, size, small=small, url=url, **options)
 
     def _memory(self, size: int) -> bytearray | None:
         """What a thread receives parts in, as long as they are of the usual size."""
