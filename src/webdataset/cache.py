@@ -21,7 +21,7 @@ from typing import Any
 from . import tariterators
 from .errors import MissingPackageError, ShardError, StorageError
 from .gopen import gopen, open_ranges, takes_proxy
-from .handlers import Handler, handled, reraise_exception
+from .handlers import Handler, checked_handler, handled, reraise_exception
 from .logs import Log
 from .opening import OpenedShards
 from .redact import redacted
@@ -140,7 +140,7 @@ class StreamingOpen:
 
     def __init__(self, verbose: bool = False, handler: Handler = reraise_exception) -> None:
         self.verbose = verbose
-        self.handler = handler
+        self.handler = checked_handler(handler)
 
     def __call__(self, urls: Iterable[Any]) -> Iterator[dict[str, Any]]:
         return handled(urls, self.open, self.handler, counted_as="shards_skipped")
@@ -186,7 +186,7 @@ class FileCache:
         # pipe_cleaner was the default where it reached nothing: it stands for "as usual".
         self.url_to_name = unique_cache_name if url_to_name in (None, pipe_cleaner) else url_to_name
         self.validator = validator
-        self.handler = handler
+        self.handler = checked_handler(handler)
         self.cache_dir = os.fspath(cache_dir or settings.cache_dir or DEFAULT_FOLDER)
         self.verbose = verbose or settings.cache_verbose
         self.always = always
@@ -386,11 +386,14 @@ def cached_tarfile_samples(  # noqa: PLR0917 - the order is the API's
     always: bool = False,
     select_files: Callable[[str], Any] | None = None,
     rename_files: Callable[[str], str] | None = None,
+    *,
+    concatenated: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """Shards to samples, through a cache."""
     streams = cached_url_opener(src, handler, cache_size, cache_dir, url_to_name, verbose=verbose, always=always)
+    reading: dict[str, Any] = {"concatenated": True} if concatenated else {}  # a replacement need not know it
     files = tariterators.tar_file_expander(
-        streams, handler=handler, select_files=select_files, rename_files=rename_files
+        streams, handler=handler, select_files=select_files, rename_files=rename_files, **reading
     )
     return tariterators.group_by_keys(files, handler=handler)
 

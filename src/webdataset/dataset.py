@@ -20,7 +20,7 @@ from .cache import FileCache
 from .errors import EmptyDatasetError
 from .filters import reraise_exception
 from .fluid import FluidInterface, FluidWrapper, Processor
-from .handlers import Handler, ignore_and_continue, ignore_and_stop, warn_and_continue, warn_and_stop
+from .handlers import Handler, checked_handler, ignore_and_continue, ignore_and_stop, warn_and_continue, warn_and_stop
 from .loader import WebLoader
 from .pipeline import DataPipeline, add_length_method
 from .settings import settings
@@ -113,6 +113,8 @@ class WebDataset(DataPipeline, FluidInterface):
         world_size: int | None = None,
         **older: Any,
     ) -> None:
+        another_url = isinstance(handler, (str, os.PathLike))
+        checked_handler(handler, cure=f"pass a list: {type(self).__name__}([{urls!r}, {handler!r}])" * another_url)
         super().__init__()
         version1 = Version1.from_arguments(older)
         handler = version1.handler(handler)

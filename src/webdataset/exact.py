@@ -20,7 +20,7 @@ from .epochs.share import Cut, Share
 from .errors import EmptyDatasetError
 from .exactruns import Run
 from .exactstages import Batches, batches_of, bucketing_of, described, kept_stages
-from .handlers import Handler, close, reraise_exception
+from .handlers import Handler, checked_handler, close, reraise_exception
 from .indexing import catalogue_of
 from .lengths import Lengths
 from .mix import RandomMix, RoundRobin
@@ -63,7 +63,7 @@ class ExactShards(PipelineStage):
         self.catalogue = catalogue
         self.settings = settings.checked()
         self.remainder = Cut(remainder=remainder).checked().remainder
-        self.handler = handler
+        self.handler = checked_handler(handler)
         self._given = None if rank is None or world_size is None else (rank, world_size)
         self._reading: dict[str, Any] = {
             "keys": keys,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, BinaryIO
 
 from .errors import SecurityError, StorageError
+from .handlers import checked_handler
 from .logs import Log
 from .redact import redacted
 from .settings import settings
@@ -145,6 +146,8 @@ def set_options(
     handler: Callable[[Exception], Any] | None = None,
 ) -> bool:
     """Change how a command's failures are taken; False for a stream that is no command."""
+    if handler is not None:
+        checked_handler(handler)
     if not isinstance(obj, CommandStream):
         return False
     if timeout is not None:

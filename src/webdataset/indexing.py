@@ -12,7 +12,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from .catalogue import Catalogue, Shard
-from .handlers import Handler, ask, reraise_exception
+from .handlers import Handler, ask, checked_handler, reraise_exception
 from .indexfiles import (
     BESIDE,
     CACHE,
@@ -68,6 +68,7 @@ def index(
     ...     index(f"{folder}/a.tar"), sorted(os.listdir(folder))
     (Catalogue(1 shards, 1 samples), ['a.tar', 'a.tar.wdx'])
     """
+    checked_handler(handler)
     given = _given(urls, keys, concatenated)
     shards = list(given.urls) if given is not None else expand_urls(urls)
     work = _Work(shards, where=where, force=force, keys=keys, check=True, concatenated=concatenated)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from .codecs.compression import decompressed, is_expanded
 from .errors import SampleError, WebDatasetError
 from .gopen import gopen, takes_proxy
-from .handlers import Handler, ask, close, reraise_exception
+from .handlers import Handler, ask, checked_handler, close, reraise_exception
 from .opening import OpenedShards
 from .reports import Report, current_report
 from .stages import pipelinefilter
@@ -90,7 +90,7 @@ def url_opener(data: Iterable[Sample], handler: Handler = reraise_exception, **k
 
     Options go to gopen; `proxy=` only for urls of web servers and object stores.
     """
-    return OpenedShards(data, partial(_open, kw), handler, current_report())
+    return OpenedShards(data, partial(_open, kw), checked_handler(handler), current_report())
 
 
 def tar_file_iterator(
@@ -109,7 +109,7 @@ def tar_file_iterator(
     report = current_report()
     reading = Reading(select_files, rename_files, concatenated=concatenated)
     members = _members({"stream": fileobj}, report, reading)
-    return _files(members, skip_meta, handler, report)
+    return _files(members, skip_meta, checked_handler(handler), report)
 
 
 def tar_file_expander(
@@ -128,7 +128,7 @@ def tar_file_expander(
     """
     items = partial(_file_items, eof_value=eof_value)
     reading = Reading(select_files, rename_files, concatenated=concatenated)
-    return _each_shard(data, reading, items, handler, current_report())
+    return _each_shard(data, reading, items, checked_handler(handler), current_report())
 
 
 def group_by_keys(
@@ -165,6 +165,7 @@ def tarfile_samples(
     A member that is too large for memory is an error; with `large`, a LargeMember is its field's value.
     `concatenated=True` reads archives that were put together with `cat` as one shard.
     """
+    checked_handler(handler)
     streams = (opener or url_opener)(src, handler=handler, **({} if proxy is None else {"proxy": proxy}))
     if reads_in_one_step():
         grouping = Grouping(keys, True, None, handler, current_report())
@@ -198,7 +199,7 @@ class Grouping:
         self.split = None if keys is base_plus_ext else keys
         self.lcase = lcase
         self.suffixes = None if suffixes is None else set(suffixes)
-        self.handler = handler
+        self.handler = checked_handler(handler)
         self.report = report
         self._field_of: dict[str, tuple[str, int]] = {}
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from webdataset.codecs.compression import kind_of_content
 from webdataset.errors import MissingShardError, StorageError, WebDatasetError
 from webdataset.gopen import gopen, open_ranges, rewrite_url
-from webdataset.handlers import Handler, ask, reraise_exception
+from webdataset.handlers import Handler, ask, checked_handler, reraise_exception
 from webdataset.outputs import local_target
 from webdataset.reports import current_report
 from webdataset.storage.cachenames import without_signature
@@ -59,7 +59,7 @@ def copy_shards(
     sources = list(urls)
     pairs = [(source, target_of(source, target, len(sources))) for source in sources]
     _check_clashes(pairs)
-    return _copied(pairs, max(parallel, 1), force, checksum, handler)
+    return _copied(pairs, max(parallel, 1), force, checksum, checked_handler(handler))
 
 
 def target_of(source: str, target: str, sources: int = 1) -> str:

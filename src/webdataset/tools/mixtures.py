@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from webdataset.errors import MissingShardError, SampleError
 from webdataset.filters import shuffle
-from webdataset.handlers import Handler, reraise_exception
+from webdataset.handlers import Handler, checked_handler, reraise_exception
 from webdataset.mix import RandomMix, round_robin_longest
 from webdataset.pipeline import DataPipeline
 from webdataset.storage.mixture import read_yaml, shards_of_pattern
@@ -93,7 +93,7 @@ class _Missing:
     """Passes over shards that are not there, and asks about everything else."""
 
     def __init__(self, handler: Handler) -> None:
-        self.handler = handler
+        self.handler = checked_handler(handler)
 
     def __call__(self, error: Exception) -> Any:
         return isinstance(error, MissingShardError) or self.handler(error)
