@@ -15,7 +15,7 @@ from typing import Any
 
 from .codecs import arrays, basic, decoders, images, media, more_decoders, pickles, trusting
 from .codecs.compression import gunzip_bounded
-from .codecs.images import IMAGE_EXTENSIONS, imagespecs
+from .codecs.images import ALIASES, IMAGE_EXTENSIONS, imagespecs
 from .errors import DecodingError, UnsafePickleError, WebDatasetError
 from .settings import settings
 
@@ -130,6 +130,7 @@ class ImageHandler:
     """Decodes images; the spec says to what: "pil", "rgb" (float), "rgb8", "torchrgb", "l" and so on."""
 
     def __init__(self, imagespec: str, extensions: Iterable[str] = IMAGE_EXTENSIONS) -> None:
+        imagespec = ALIASES.get(imagespec, imagespec)
         if imagespec not in imagespecs:
             raise ValueError(f"unknown imagespec {imagespec!r}; there are {' '.join(imagespecs)}")
         self.imagespec = imagespec

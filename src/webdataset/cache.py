@@ -158,9 +158,10 @@ class StreamingOpen:
 class FileCache:
     """A stage that opens shards from a folder of this machine, into which it fetches what is missing.
 
-    The first samples of a shard come while it is fetched. However many processes ask for it at once, one fetches
-    and the others read along. It gets its name in the folder when it is complete. Local shards are used in
-    place. When the folder cannot take a shard, it is streamed.
+    However many processes ask for a shard at once, one fetches and the others read along. It gets its name in the
+    folder when it is complete; with `streaming`, as WebDataset has it, it can be read before that, and its
+    `local_path` is where it will be. Local shards are used in place. When the folder cannot take a shard, it is
+    streamed, and has no `local_path`.
 
     `url_to_name` names the files (by default uniquely for each url); `cache_size` limits the folder to that many bytes,
     within one shard; `validator(path)` says whether a complete file is good. If you give one of your own, nothing
@@ -182,6 +183,7 @@ class FileCache:
         always: bool = False,
         proxy: str | None = None,
         check: bool | None = None,
+        streaming: bool = False,
     ) -> None:
         # pipe_cleaner was the default where it reached nothing: it stands for "as usual".
         self.url_to_name = unique_cache_name if url_to_name in (None, pipe_cleaner) else url_to_name
@@ -191,6 +193,7 @@ class FileCache:
         self.verbose = verbose or settings.cache_verbose
         self.always = always
         self.proxy = proxy
+        self.streaming = streaming
         self.check = settings.cache_check if check is None else check
         self.cleaner = (
             LRUCleanup(self.cache_dir, cache_size, verbose=verbose, interval=cache_cleanup_interval)
@@ -224,8 +227,9 @@ class FileCache:
         if self._is_in_place(url):
             path = local_path(url)
             return opened if path is None else opened | {"local_path": path}
-        kept_there = getattr(stream, "kept", isinstance(stream, io.BufferedReader))
-        return opened | {"local_path": self.folder.path_of(self._wanted(url).name)} if kept_there else opened
+        path = self.folder.path_of(self._wanted(url).name)
+        kept_there = stream.kept if hasattr(stream, "kept") else _is_of_file(stream, path)
+        return opened | {"local_path": path} if kept_there else opened
 
     def _is_in_place(self, url: str) -> bool:
         return url == "-" or (is_local(url) and not self.always)
@@ -250,8 +254,8 @@ class FileCache:
         )
 
     def _can_stream(self) -> bool:
-        """What looks at the first bytes only can be asked at once."""
-        return self.validator is None or self.validator is check_tar_format
+        """Whether a shard may be read while it is fetched: a check that looks at the first bytes only can be made."""
+        return self.streaming and (self.validator is None or self.validator is check_tar_format)
 
     def _opened_whole(self, url: str, wanted: Wanted) -> Any:
         try:
@@ -362,6 +366,8 @@ def cached_url_opener(  # noqa: PLR0917 - the order is the API's
     validator: Callable[[str], Any] | None = check_tar_format,
     verbose: bool = False,
     always: bool = False,
+    *,
+    streaming: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """Open shards through a cache; `always` copies local ones, too."""
     cache = FileCache(
@@ -372,6 +378,7 @@ def cached_url_opener(  # noqa: PLR0917 - the order is the API's
         cache_size=cache_size,
         verbose=verbose,
         always=always,
+        streaming=streaming,
     )
     return cache(data)
 
@@ -390,7 +397,8 @@ def cached_tarfile_samples(  # noqa: PLR0917 - the order is the API's
     concatenated: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """Shards to samples, through a cache."""
-    streams = cached_url_opener(src, handler, cache_size, cache_dir, url_to_name, verbose=verbose, always=always)
+    opening: dict[str, Any] = {"verbose": verbose, "always": always, "streaming": True}
+    streams = cached_url_opener(src, handler, cache_size, cache_dir, url_to_name, **opening)
     reading: dict[str, Any] = {"concatenated": True} if concatenated else {}  # a replacement need not know it
     files = tariterators.tar_file_expander(
         streams, handler=handler, select_files=select_files, rename_files=rename_files, **reading
@@ -425,6 +433,14 @@ def _records(streams: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
                 except (cbor2.CBORDecodeError, EOFError) as exn:
                     raise ShardError(f"this is not a row of CBOR records: {exn}", url=source["url"]) from exn
                 yield {"__url__": source["url"], **record}
+
+
+def _is_of_file(stream: Any, path: str) -> bool:
+    """Whether it is this file that the stream reads."""
+    try:
+        return os.path.samestat(os.fstat(stream.fileno()), os.stat(path))
+    except (AttributeError, OSError, ValueError):
+        return False
 
 
 def _url_of(item: Any) -> str:

@@ -313,7 +313,8 @@ def _cache(  # noqa: PLR0917 - all of them are the dataset's own
         return []
     size = cache_size if cache_size > 0 else settings.cache_size
     naming: dict[str, Any] = {} if url_to_name is None else {"url_to_name": url_to_name}
-    return [FileCache(folder, cache_size=int(size), verbose=verbose, handler=handler, proxy=proxy, **naming)]
+    opening: dict[str, Any] = {"handler": handler, "proxy": proxy, "streaming": True}
+    return [FileCache(folder, cache_size=int(size), verbose=verbose, **opening, **naming)]
 
 
 def _seed(seed: int | None, detshuffle: bool) -> int:

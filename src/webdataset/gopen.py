@@ -37,7 +37,7 @@ def gopen(url: Any, mode: str = "rb", bufsize: int = 8192, **kw: Any) -> Any:
     b'hello\\n'
     """
     check_mode(mode)
-    url = rewrite_url(as_url(url))
+    url = rewritten_url(as_url(url))
     if settings.gopen_verbose:
         log.warning("gopen %s %s", redacted(url), mode)
     if url == "-":
@@ -59,7 +59,7 @@ def open_ranges(url: Any, **options: Any) -> RangeReader:
     ...     parts.size
     0
     """
-    url = rewrite_url(as_url(url))
+    url = rewritten_url(as_url(url))
     if _is_replaced(url):
         raise StorageError(f"{scheme_of(url)}: urls of your own cannot be read in parts", url=url, hint=WHOLE_ONLY)
     return RangeReader(url, **options)
@@ -71,7 +71,7 @@ def takes_proxy(url: Any) -> bool:
     >>> takes_proxy("https://host/a.tar"), takes_proxy("s3://bucket/a.tar"), takes_proxy("a.tar")
     (True, True, False)
     """
-    url = rewrite_url(as_url(url))
+    url = rewritten_url(as_url(url))
     scheme = scheme_of(url)
     if scheme == "ais" and not settings.ais_endpoint:
         return False  # the command has a configuration of its own
@@ -84,7 +84,19 @@ def reader(url: Any, **kw: Any) -> Any:
 
 
 def rewrite_url(url: str) -> str:
-    """Apply `GOPEN_REWRITE="regex=replacement;..."`: the first rule that matches at the start and changes the url."""
+    """Apply `GOPEN_REWRITE="regex=replacement;..."`: the first rule that matches at the start and changes the url.
+
+    In secure mode an error: there urls are what the program says.
+    """
+    if settings.secure:
+        raise _rewriting_refused(url)
+    return rewritten_url(url)
+
+
+def rewritten_url(url: str) -> str:
+    """The url that is opened in place of this one: as `rewrite_url` says, itself where there are no rules."""
+    if settings.secure and settings.gopen_rewrite:
+        raise _rewriting_refused(url)
     for rule in filter(None, settings.gopen_rewrite.split(";")):
         pattern, equals, replacement = rule.partition("=")
         if not equals:
@@ -93,6 +105,11 @@ def rewrite_url(url: str) -> str:
         if rewritten != url:
             return rewritten
     return url
+
+
+def _rewriting_refused(url: str) -> SecurityError:
+    hint = "unset GOPEN_REWRITE, or give the urls that are meant"
+    return SecurityError("secure mode (WDS_SECURE) does not rewrite urls", url=url, hint=hint)
 
 
 class Pipe(CommandStream):

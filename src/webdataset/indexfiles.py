@@ -13,7 +13,7 @@ from typing import Any, cast
 from .codecs.compression import compression_of_name
 from .errors import MissingShardError, SecurityError, ShardError, StorageError, WebDatasetError
 from .filters.locks import locked
-from .gopen import gopen, open_ranges, rewrite_url
+from .gopen import gopen, open_ranges, rewritten_url
 from .handlers import reraise_exception
 from .reports import Report, current_report
 from .settings import settings
@@ -62,7 +62,7 @@ def make_index(
     IndexedMember(field='txt', name='x.txt', data_offset=1536, size=5)
     """
     check_can_be_indexed(copy or url)
-    path = copy or local_path(rewrite_url(url))
+    path = copy or local_path(rewritten_url(url))
     ways = [_opened_file(url, path)] if path is not None else [opened_parts(url), _opened_stream(url)]
     for way in ways:
         with contextlib.suppress(NotWorthItError):
@@ -219,7 +219,7 @@ def file_version(path: str) -> str:
 
 
 def _stated(url: str) -> tuple[int | None, str | None]:
-    path = local_path(rewrite_url(url))
+    path = local_path(rewritten_url(url))
     if path is None:
         return remote_state(url)
     version = file_version(path)
@@ -357,7 +357,7 @@ def _found(
     url: str, where: str | None, keys: SplitName, version: str | None, *, concatenated: bool, only: bool = False
 ) -> tuple[ShardIndex, str] | None:
     """The index that fits, and its place."""
-    path = local_path(rewrite_url(url))
+    path = local_path(rewritten_url(url))
     if path is not None:
         version = file_version(path)
     rule = rule_name(keys)
