@@ -19,9 +19,10 @@ from webdataset.storage.local import expect_reads
 from webdataset.storage.ranges import PartStream, RangeReader
 from webdataset.storage.urls import local_path
 from webdataset.tar.archive import BEHIND_END
+from webdataset.tar.header import padding
 from webdataset.tar.index import ShardIndex
 from webdataset.tar.indexed import IndexedSamples, members_around
-from webdataset.tar.large import select_limits
+from webdataset.tar.large import WORTH_ASKING, select_limits
 from webdataset.tar.reader import Limits, PlainMembers, expect_big_blocks, read_piece
 from webdataset.tariterators import Grouping, Member, Sample, SplitName, base_plus_ext
 
@@ -74,7 +75,7 @@ class Samples:
         self._keys = keys
         # a member that is left out is passed over, whatever its size
         self._limits = Limits.default() if select_files is None else select_limits(self._is_selected)
-        self._plain = PlainMembers(self._limits)
+        self._plain = PlainMembers(Limits.default())
         self._select = select_files
         self._rename = rename_files
         self._proxy = proxy
@@ -167,26 +168,53 @@ class Samples:
         small = count >= MANY and stop - start < SMALL * count
         if opened.is_near:
             opened.check(index)  # a file says at once which version it is, a server with the first bytes
-        stream: PartStream | BytesIO
+        members: list[Member] = []
         if small and as_they_are:
             piece = opened.reader.read(start, stop)
             opened.check(index)
             found = index.samples.in_piece(piece, first, last, opened.places)
             if found is not None:
                 return found
-            members, stream = None, BytesIO(piece)
+            members = self._piece(BytesIO(piece), start, stop - start, opened.url, grouping, small=small)
         else:
-            stream = opened.reader.stream(start, stop, self._memory(stop - start))
-            opened.check(index)
-            members = self._around(stream, index, start, stop)
-        if members is None:
-            members = self._piece(stream, start, stop - start, opened.url, grouping, small=small)
+            for begin, end in self._parts(opened, index, start, stop):
+                stream = opened.reader.stream(begin, end, self._memory(end - begin))
+                opened.check(index)
+                around = self._around(stream, index, begin, end)
+                if around is None:
+                    around = self._piece(stream, begin, end - begin, opened.url, grouping, small=small)
+                members += around
         if as_they_are:
             samples: list[Sample | None] = list(grouping.samples([members], opened.places))
         else:
             samples = self._chosen(grouping, members, starts[first + 1 : last + 2], opened.places)
         opened.check_count(len(samples), count, start)
         return samples
+
+    def _parts(self, opened: _Opened, index: Places, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """What to read from one place to another: all but large members that are left out."""
+        big = index.samples.big_members(start, stop) if self._select is not None else None
+        for data, data_end in big or ():
+            if data_end - data > WORTH_ASKING:
+                name, header, end = self._member_at(opened.shard, index, data)
+                if not self._is_selected(name):
+                    if header > start:
+                        yield start, header
+                    start = end
+        if stop > start:
+            yield start, stop
+
+    def _member_at(self, shard: int, index: Places, data: int) -> tuple[str, int, int]:
+        """The name of the member whose data are at this place, and where it begins and ends, headers and all."""
+        starts = index.samples.starts
+        number = int(starts.searchsorted(data, side="right")) - 1
+        header = int(starts[number])
+        for member in self._catalogue.index(shard).members(number):
+            end = member.data_offset + member.size + padding(member.size)
+            if member.data_offset == data:
+                return member.name, header, end
+            header = end
+        raise AssertionError("what is known of big members is in the index")
 
     def _apart(
         self, opened: _Opened, index: Places, numbers: Sequence[int], grouping: Grouping
@@ -257,9 +285,8 @@ class Samples:
         with self._report.in_force():
             reader = open_shard(read_from, self._proxy)
         path = local_path(read_from)
-        return _Opened(
-            url, reader, {"__url__": url} | ({} if path is None else {"__local_path__": path}), is_copy=read_from != url
-        )
+        places: Sample = {"__url__": url} | ({} if path is None else {"__local_path__": path})
+        return _Opened(shard, url, reader, places, is_copy=read_from != url)
 
 
 def open_shard(url: str, proxy: str | None) -> RangeReader:
@@ -270,7 +297,8 @@ def open_shard(url: str, proxy: str | None) -> RangeReader:
 class _Opened:
     """One shard that is open for reading."""
 
-    def __init__(self, url: str, reader: RangeReader, places: Sample, *, is_copy: bool) -> None:
+    def __init__(self, shard: int, url: str, reader: RangeReader, places: Sample, *, is_copy: bool) -> None:
+        self.shard = shard
         self.url = url
         self.is_copy = is_copy
         self.reader = reader
