@@ -88,7 +88,10 @@ class Ranged(SimpleHTTPRequestHandler):
     sent = 0
 
     def do_GET(self) -> None:
-        data = Path(self.directory, self.path[1:]).read_bytes()
+        if self.path != "/large.tar":
+            self.send_error(404)
+            return
+        data = Path(self.directory, "large.tar").read_bytes()
         wanted = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
         start, stop = 0, len(data)
         if wanted:
