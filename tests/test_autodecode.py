@@ -439,3 +439,12 @@ def test_importing_brings_in_no_heavy_package():
     script = "import sys, webdataset.autodecode; print({'numpy', 'torch', 'PIL', 'av'} & set(sys.modules))"
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "set()"
+
+
+def test_other_names_of_specs_work_but_are_not_in_the_table_that_programs_iterate_over():
+    assert "rgbtorch" not in autodecode.imagespecs
+    assert autodecode.imagehandler("rgbtorch").imagespec == "torchrgb"
+    image = io.BytesIO()
+    Image.new("RGB", (2, 3)).save(image, "png")
+    for spec in [*autodecode.imagespecs, "rgbtorch"]:
+        assert autodecode.imagehandler(spec)(".png", image.getvalue()) is not None

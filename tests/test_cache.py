@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -198,6 +199,26 @@ def test_a_shard_is_fetched_once_and_then_read_from_the_folder(shard, folder, tm
     assert runs(tmp_path / "log") == 1
     assert shown(folder) == [unique_cache_name(url)]
     assert os.stat(source["local_path"]).st_mode & 0o777 == 0o600
+
+
+def test_a_stage_of_its_own_gives_shards_that_are_there(shard, folder, tmp_path):
+    """A program may open the file by its path, before or without reading the stream."""
+    urls = [counting(shard, tmp_path / "log") + f" # {n}" for n in range(3)]
+    stages = [FileCache(folder), lambda data: cached_url_opener(data, cache_dir=folder)]
+    for stage in stages:
+        for source in stage({"url": url} for url in urls):
+            assert Path(source["local_path"]).read_bytes() == TAR
+            source["stream"].close()
+    assert runs(tmp_path / "log") == 3
+
+
+def test_a_stage_of_its_own_that_cannot_keep_a_shard_names_no_place(shard, tmp_path):
+    (tmp_path / "file").touch()
+    cache = FileCache(tmp_path / "file" / "cache", always=True)
+    with pytest.warns(UserWarning, match="shards are streamed instead"):
+        (source,) = cache([str(shard)])
+    assert "local_path" not in source
+    assert read(source) == TAR
 
 
 def test_local_shards_are_used_in_place_unless_told_otherwise(shard, folder):
@@ -422,7 +443,13 @@ def test_records_of_cbor_become_samples(tmp_path):
 
 def test_an_archive_without_an_end_marker_from_a_command_is_read_but_not_kept(tmp_path, folder):
     (tmp_path / "a.tar").write_bytes(tar_bytes(numbered(3), end=False))
-    (source,) = FileCache(folder)([f"pipe:cat {tmp_path}/a.tar"])
+    url = f"pipe:cat {tmp_path}/a.tar"
+    (source,) = FileCache(folder, streaming=True)([url])
+    assert read(source) == tar_bytes(numbered(3), end=False)
+    assert shown(folder) == []
+    with pytest.warns(UserWarning, match="shards are streamed instead"):
+        (source,) = FileCache(folder)([url])
+    assert "local_path" not in source
     assert read(source) == tar_bytes(numbered(3), end=False)
     assert shown(folder) == []
 

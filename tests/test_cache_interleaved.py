@@ -41,7 +41,7 @@ class Source:
         self.file.close()
 
 wds.gopen_schemes["held"] = lambda url, mode, bufsize: Source(url[len("held:"):])
-cache = FileCache(folder, cache_size=limit)
+cache = FileCache(folder, cache_size=limit, streaming=True)
 stream = None
 for line in sys.stdin:
     command, argument = line.split()

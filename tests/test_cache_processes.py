@@ -230,10 +230,10 @@ def test_a_killed_process_leaves_nothing_that_a_later_one_reads(server, folder, 
     assert [problem for _, problem in verify(folder)] == ["it is incomplete, and nobody fetches it"]
     server.held.clear()
     # fetching another shard removes what was left of this one
-    with FileCache(folder).open(server.put("/1.tar", other))["stream"] as stream:
+    with FileCache(folder, streaming=True).open(server.put("/1.tar", other))["stream"] as stream:
         assert stream.read() == other
     assert visible(folder) == [unique_cache_name(server.put("/1.tar", other))]
-    with FileCache(folder).open(url)["stream"] as stream:
+    with FileCache(folder, streaming=True).open(url)["stream"] as stream:
         assert stream.read() == data
 
 
@@ -308,7 +308,7 @@ def test_a_reader_that_leaves_early_leaves_nothing_and_does_not_wait_for_the_ser
 
 def test_a_stream_that_nobody_closes_stops_fetching_when_it_is_collected(server, folder):
     url = server.put("/0.tar", shard(0), held=HELD)
-    stream = FileCache(folder).open(url)["stream"]
+    stream = FileCache(folder, streaming=True).open(url)["stream"]
     assert len(stream.read1(10)) == 10
     (thread,) = (thread for thread in threading.enumerate() if thread.name == "webdataset-cache")
     del stream
@@ -417,7 +417,10 @@ def test_an_answer_shorter_than_announced_is_an_error_and_not_kept(server, folde
 
     server.send = cut
     url = server.put("/0.tar", shard(0))
-    with FileCache(folder).open(url)["stream"] as stream, pytest.raises(StorageError, match="ends early"):
+    with (
+        FileCache(folder, streaming=True).open(url)["stream"] as stream,
+        pytest.raises(StorageError, match="ends early"),
+    ):
         stream.read()
     assert visible(folder) == []
 
@@ -427,12 +430,15 @@ def test_a_checksum_that_the_server_gives_is_compared_before_the_shard_is_kept(s
     url = server.put("/a.tar", shard(1))
     start = "crc32c=AAAAAA==,md5=" if header == "x-goog-hash" else ""
     server.headers[header] = start + base64.b64encode(hashlib.md5(shard(1)).digest()).decode()
-    with FileCache(folder).open(url)["stream"] as stream:
+    with FileCache(folder, streaming=True).open(url)["stream"] as stream:
         assert stream.read() == shard(1)
     assert [entry.complete for entry in entries(folder)] == [True]
     server.headers[header] = start + base64.b64encode(hashlib.md5(b"other").digest()).decode()
     other = server.put("/b.tar", shard(2))
-    with FileCache(folder).open(other)["stream"] as stream, pytest.raises(StorageError, match="checksum of what came"):
+    with (
+        FileCache(folder, streaming=True).open(other)["stream"] as stream,
+        pytest.raises(StorageError, match="checksum of what came"),
+    ):
         stream.read()
     assert [entry.complete for entry in entries(folder)] == [True]
 
@@ -440,7 +446,7 @@ def test_a_checksum_that_the_server_gives_is_compared_before_the_shard_is_kept(s
 def test_what_the_server_says_is_noted_and_damage_is_found(server, folder):
     data = shard(0)
     url = server.put("/0.tar", data)
-    cache = FileCache(folder)
+    cache = FileCache(folder, streaming=True)
     path = cache.get_file(url)
     (entry,) = entries(folder)
     assert (entry.path, entry.url, entry.size, entry.complete) == (path, url, len(data), True)
@@ -464,7 +470,7 @@ def test_what_the_server_says_is_noted_and_damage_is_found(server, folder):
 
 def test_clearing_spares_what_is_in_use_or_was_put_there_by_somebody_else(server, folder):
     urls = [server.put(f"/{i}.tar", shard(i)) for i in range(3)]
-    cache = FileCache(folder)
+    cache = FileCache(folder, streaming=True)
     paths = [cache.get_file(url) for url in urls]
     with open(f"{folder}/mine.tar", "wb") as file:
         file.write(shard(4))
@@ -481,7 +487,7 @@ def test_clearing_spares_what_is_in_use_or_was_put_there_by_somebody_else(server
 def test_when_the_shards_in_use_are_more_than_the_limit_others_are_streamed(server, folder):
     shards = [shard(i) for i in range(4)]
     urls = [server.put(f"/{i}.tar", data) for i, data in enumerate(shards)]
-    cache = FileCache(folder, cache_size=len(shards[0]))
+    cache = FileCache(folder, cache_size=len(shards[0]), streaming=True)
     with cache.open(urls[0])["stream"] as one, cache.open(urls[1])["stream"] as two:
         assert (one.read(), two.read()) == (shards[0], shards[1])
         until = time.monotonic() + 10
@@ -509,6 +515,6 @@ def test_making_room_spares_what_was_put_there_by_somebody_else(server, folder):
     os.mkdir(folder)
     with open(f"{folder}/thesis.tar", "wb") as file:
         file.write(shard(4))
-    cache = FileCache(folder, cache_size=10)
+    cache = FileCache(folder, cache_size=10, streaming=True)
     paths = [cache.get_file(server.put(f"/{i}.tar", shard(i))) for i in range(2)]
     assert visible(folder) == sorted([os.path.basename(paths[1]), "thesis.tar"])

@@ -170,9 +170,16 @@ def test_secure_mode_runs_nothing_and_reads_no_file(secure, url):
         assert isinstance(caught.value, SecurityError)
 
 
-def test_secure_mode_does_not_rewrite(secure, monkeypatch):
+def test_secure_mode_refuses_to_rewrite(secure, monkeypatch, schemes):
+    with pytest.raises(ValueError, match="does not rewrite urls"):
+        module.rewrite_url("http://h/")
+    schemes["http"] = lambda url, mode, bufsize: io.BytesIO(url.encode())
+    assert gopen("http://h/").read() == b"http://h/"
     monkeypatch.setenv("GOPEN_REWRITE", "http:=pipe:echo ")
-    assert module.rewrite_url("http://h/") == "http://h/"
+    for refused in (module.rewrite_url, gopen, module.open_ranges):
+        with pytest.raises(ValueError, match=r"does not rewrite urls.*http://h/.*unset GOPEN_REWRITE") as caught:
+            refused("http://h/")
+        assert isinstance(caught.value, SecurityError)
 
 
 def test_errors_pickle():

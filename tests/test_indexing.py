@@ -318,7 +318,8 @@ def test_a_hundred_thousand_shards_are_known_in_a_second(tmp_path, make_shard):
         os.link(sources[n % 4], url)
     index = kept_index(sources[0])
     versions = [kept_index(source).version for source in sources]
-    work = indexing._Work(urls, where=None, force=False, keys=wds.base_plus_ext, check=False)
+    reading = {"keys": wds.base_plus_ext, "concatenated": False}
+    work = indexing._Work(urls, where=None, force=False, check=False, **reading)
     work._remember([(2, index.size, versions[n % 4]) for n in range(count)])
     code = f"""
 import json, resource, time

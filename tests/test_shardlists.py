@@ -26,6 +26,7 @@ from webdataset.shardlists import (
     all_urls,
     expand_source,
     expand_urls,
+    get_pid_from_filename,
     non_empty,
     resampled,
     shard_shuffle,
@@ -247,7 +248,7 @@ def test_a_queue_yields_each_shard_once_and_deletes_it(tmp_path):
     shards = queue(tmp_path, "a.tar", "b.tgz", "c.txt", mode="unlink")
     seen = []
     for shard in shards:
-        assert shard["url"].endswith(f"._{os.getpid()}_")
+        assert get_pid_from_filename(shard["url"]) == os.getpid()
         assert os.path.exists(shard["url"])
         seen.append(os.path.basename(shard["url"]).rpartition("._")[0])
     assert sorted(seen) == ["a.tar", "b.tgz"]
@@ -274,6 +275,19 @@ def test_a_queue_can_take_the_oldest_first_and_call_a_function_after(tmp_path):
     for _ in queue(tmp_path, select="oldest", fate=lambda path: (done.append(path), os.unlink(path))):
         pass
     assert [os.path.basename(path)[:1] for path in done] == ["c", "a", "b"]
+
+
+def test_shards_of_the_same_time_come_in_the_order_of_their_names(tmp_path):
+    shards = queue(tmp_path, "d.tar", "b.tar", "a.tar", "c.tar", mode="unlink", select="oldest")
+    for name in names(tmp_path):
+        os.utime(tmp_path / name, ns=(5, 5))
+    assert [os.path.basename(shard["url"])[:1] for shard in shards] == ["a", "b", "c", "d"]
+
+
+def test_a_pattern_for_every_name_finds_no_shard_that_is_claimed_or_done(tmp_path):
+    shards = queue(tmp_path, "a.tar", f"b.tar._{os.getppid()}_", "c.tar._done_", pattern="*", mode="keep")
+    assert len(list(shards)) == 1
+    assert names(tmp_path) == ["a.tar._done_", f"b.tar._{os.getppid()}_", "c.tar._done_"]
 
 
 def test_what_a_dead_process_had_claimed_comes_back(tmp_path):

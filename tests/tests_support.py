@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import subprocess
 import tarfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -52,3 +53,17 @@ def sparse_tar(path: str | Path, members: Iterable[tuple[str, bytes | int]]) -> 
             file.truncate(file.tell() + (member.size if isinstance(content, int) else 0) + -member.size % 512)
             file.seek(0, 2)
         file.truncate(file.tell() + 1024)
+
+
+def concatenated_tar(folder: Path, *sizes: int) -> str:
+    """A file of several archives, with so many samples each, that GNU tar made and `cat` put together; its path."""
+    archives, start = [], 0
+    for size in sizes:
+        for name, content in numbered(size, start):
+            (folder / name).write_bytes(content)
+        command = ["tar", "-b1", "--format=ustar", "--remove-files", "-cf-", "-C", str(folder)]
+        command += [name for name, _ in numbered(size, start)]
+        archives.append(subprocess.run(command, capture_output=True, check=True).stdout)
+        start += size
+    (folder / "joined.tar").write_bytes(b"".join(archives))
+    return str(folder / "joined.tar")

@@ -147,7 +147,7 @@ class SampleReader:
         """The sample in a piece of tar."""
         report = Report(strict=False)
         grouping = Grouping(self.catalogue.keys, True, None, reraise_exception, report)
-        windows = read_members(io.BytesIO(data + END), url=places["__url__"], report=report)
+        windows = read_members(io.BytesIO(data + END), url=places["__url__"], report=report, concatenated=True)
         sample = next(grouping.samples(windows, places))
         kept = ("__key__", *places)
         return {name: value for name, value in sample.items() if self._wants(name) or name in kept}

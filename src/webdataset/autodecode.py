@@ -15,7 +15,7 @@ from typing import Any
 
 from .codecs import arrays, basic, cbor, decoders, images, media, more_decoders, pickles, torchfiles, trusting
 from .codecs.compression import gunzip_bounded
-from .codecs.images import IMAGE_EXTENSIONS, imagespecs
+from .codecs.images import ALIASES, IMAGE_EXTENSIONS, imagespecs
 from .errors import DecodingError, UnsafePickleError, WebDatasetError
 from .printing import printable
 from .settings import settings
@@ -131,6 +131,7 @@ class ImageHandler:
     """Decodes images; the spec says to what: "pil", "rgb" (float), "rgb8", "torchrgb", "l", "pixels" and so on."""
 
     def __init__(self, imagespec: str, extensions: Iterable[str] = IMAGE_EXTENSIONS) -> None:
+        imagespec = ALIASES.get(imagespec, imagespec)
         if imagespec not in imagespecs:
             raise ValueError(f"unknown imagespec {imagespec!r}; there are {' '.join(imagespecs)}{_meant(imagespec)}")
         self.imagespec = imagespec

@@ -21,8 +21,8 @@ from typing import Any
 from . import tariterators
 from .codecs.cbor import read_cbor
 from .errors import DecodingError, ShardError, StorageError
-from .gopen import gopen, open_ranges, rewrite_url
-from .handlers import Handler, handled, reraise_exception
+from .gopen import gopen, open_ranges, rewritten_url
+from .handlers import Handler, checked_handler, handled, reraise_exception
 from .logs import Log
 from .opening import OpenedShards
 from .redact import redacted
@@ -143,7 +143,7 @@ class StreamingOpen:
 
     def __init__(self, verbose: bool = False, handler: Handler = reraise_exception) -> None:
         self.verbose = verbose
-        self.handler = handler
+        self.handler = checked_handler(handler)
 
     def __call__(self, urls: Iterable[Any]) -> Iterator[dict[str, Any]]:
         return handled(urls, self.open, self.handler, counted_as="shards_skipped")
@@ -161,9 +161,10 @@ class StreamingOpen:
 class FileCache:
     """A stage that opens shards from a folder of this machine, into which it fetches what is missing.
 
-    The first samples of a shard come while it is fetched. However many processes ask for it at once, one fetches
-    and the others read along. It gets its name in the folder when it is complete. Local shards are used in
-    place. When the folder cannot take a shard, it is streamed.
+    However many processes ask for a shard at once, one fetches and the others read along. It gets its name in the
+    folder when it is complete; with `streaming`, as WebDataset has it, it can be read before that, and its
+    `local_path` is where it will be. Local shards are used in place. When the folder cannot take a shard, it is
+    streamed, and has no `local_path`.
 
     `url_to_name` names the files (by default uniquely for each url); `cache_size` limits the folder to that many bytes,
     within one shard; `validator(path)` says whether a complete file is good. If you give one of your own, nothing
@@ -187,15 +188,17 @@ class FileCache:
         proxy: str | None = None,
         check: bool | None = None,
         storage_options: Mapping[str, Any] | None = None,
+        streaming: bool = False,
     ) -> None:
         # pipe_cleaner was the default where it reached nothing: it stands for "as usual".
         self.url_to_name = unique_cache_name if url_to_name in (None, pipe_cleaner) else url_to_name
         self.validator = validator
-        self.handler = handler
+        self.handler = checked_handler(handler)
         self.cache_dir = os.fspath(cache_dir or settings.cache_dir or DEFAULT_FOLDER)
         self.verbose = verbose or settings.cache_verbose
         self.always = always
         self.options = StorageOptions.of(storage_options).changed(proxy=proxy)
+        self.streaming = streaming
         self.check = settings.cache_check if check is None else check
         self.cleaner = (
             LRUCleanup(self.cache_dir, cache_size, verbose=verbose, interval=cache_cleanup_interval)
@@ -229,8 +232,9 @@ class FileCache:
         if self._is_in_place(url):
             path = local_path(url)
             return opened if path is None else opened | {"local_path": path}
-        kept_there = getattr(stream, "kept", isinstance(stream, io.BufferedReader))
-        return opened | {"local_path": self.folder.path_of(self._name(url))} if kept_there else opened
+        path = self.folder.path_of(self._name(url))
+        kept_there = stream.kept if hasattr(stream, "kept") else _is_of_file(stream, path)
+        return opened | {"local_path": path} if kept_there else opened
 
     def _is_in_place(self, url: str) -> bool:
         return url == "-" or (is_local(url) and not self.always)
@@ -256,12 +260,12 @@ class FileCache:
     def _name(self, url: str) -> str:
         assert self.url_to_name is not None
         if self.url_to_name is unique_cache_name:
-            return unique_cache_name(url, self.options.identity(rewrite_url(url)))
+            return unique_cache_name(url, self.options.identity(rewritten_url(url)))
         return self.url_to_name(url)
 
     def _can_stream(self) -> bool:
-        """What looks at the first bytes only can be asked at once."""
-        return self.validator is None or self.validator is check_tar_format
+        """Whether a shard may be read while it is fetched: a check that looks at the first bytes only can be made."""
+        return self.streaming and (self.validator is None or self.validator is check_tar_format)
 
     def _opened_whole(self, url: str, wanted: Wanted) -> Any:
         try:
@@ -370,6 +374,8 @@ def cached_url_opener(  # noqa: PLR0917 - the order is the API's
     validator: Callable[[str], Any] | None = check_tar_format,
     verbose: bool = False,
     always: bool = False,
+    *,
+    streaming: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """Open shards through a cache; `always` copies local ones, too."""
     cache = FileCache(
@@ -380,6 +386,7 @@ def cached_url_opener(  # noqa: PLR0917 - the order is the API's
         cache_size=cache_size,
         verbose=verbose,
         always=always,
+        streaming=streaming,
     )
     return cache(data)
 
@@ -394,11 +401,15 @@ def cached_tarfile_samples(  # noqa: PLR0917 - the order is the API's
     always: bool = False,
     select_files: Callable[[str], Any] | None = None,
     rename_files: Callable[[str], str] | None = None,
+    *,
+    concatenated: bool = False,
 ) -> Iterator[dict[str, Any]]:
     """Shards to samples, through a cache."""
-    streams = cached_url_opener(src, handler, cache_size, cache_dir, url_to_name, verbose=verbose, always=always)
+    opening: dict[str, Any] = {"verbose": verbose, "always": always, "streaming": True}
+    streams = cached_url_opener(src, handler, cache_size, cache_dir, url_to_name, **opening)
+    reading: dict[str, Any] = {"concatenated": True} if concatenated else {}  # a replacement need not know it
     files = tariterators.tar_file_expander(
-        streams, handler=handler, select_files=select_files, rename_files=rename_files
+        streams, handler=handler, select_files=select_files, rename_files=rename_files, **reading
     )
     return tariterators.group_by_keys(files, handler=handler)
 
@@ -437,6 +448,14 @@ def _taken(stream: Any, size: int) -> bytes:
     if rest:
         raise DecodingError(f"a record is cut: {size} bytes are claimed, {size - rest} are there")
     return b"".join(pieces)
+
+
+def _is_of_file(stream: Any, path: str) -> bool:
+    """Whether it is this file that the stream reads."""
+    try:
+        return os.path.samestat(os.fstat(stream.fileno()), os.stat(path))
+    except (AttributeError, OSError, ValueError):
+        return False
 
 
 def _url_of(item: Any) -> str:

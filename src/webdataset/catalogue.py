@@ -62,6 +62,7 @@ class Catalogue:
         where: str | None = None,
         local_copy: Callable[[str], str] | None = None,
         storage_options: Mapping[str, Any] | None = None,
+        concatenated: bool = False,
     ) -> None:
         import numpy as np
 
@@ -76,6 +77,8 @@ class Catalogue:
         """Gives the path of a local copy of a remote shard, from which its index is made."""
         self.storage_options = StorageOptions.of(storage_options)
         """How the shards and their indices are reached; not kept by `save`."""
+        self.concatenated = concatenated
+        """Whether samples behind an end marker are counted: a shard may be several archives."""
         self._hold_nothing()
 
     def __len__(self) -> int:
@@ -85,7 +88,7 @@ class Catalogue:
         return f"Catalogue({len(self)} shards, {self.total} samples)"
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = ("urls", "counts", "sizes", "versions", "keys", "where", "local_copy", "storage_options")
+        kept = ("urls", "counts", "sizes", "versions", "keys", "where", "local_copy", "storage_options", "concatenated")
         return {name: self.__dict__[name] for name in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -186,11 +189,17 @@ class Catalogue:
             | ({"version": version} if version else {})
             for url, count, size, version in rows
         ]
-        return {"__kind__": KIND, "wids_version": 1, "name": name, "shardlist": shards}
+        reading = {"concatenated": True} if self.concatenated else {}
+        return {"__kind__": KIND, "wids_version": 1, "name": name, **reading, "shardlist": shards}
 
     @classmethod
     def load(
-        cls, path: Any, *, keys: SplitName = base_plus_ext, storage_options: Mapping[str, Any] | None = None
+        cls,
+        path: Any,
+        *,
+        keys: SplitName = base_plus_ext,
+        storage_options: Mapping[str, Any] | None = None,
+        concatenated: bool = False,
     ) -> Catalogue:
         """The catalogue in a JSON file, also one that wids made; relative urls start where the file is."""
         url = as_url(path)
@@ -207,7 +216,8 @@ class Catalogue:
             raise
         except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
             raise ShardError(f"this is no {KIND}: {error}", url=url) from None
-        return cls(rows, keys=keys, storage_options=options.for_list(url))
+        several = concatenated or found.get("concatenated") is True
+        return cls(rows, keys=keys, storage_options=options.for_list(url), concatenated=several)
 
     # -- indices -----------------------------------------------------------------------------------
 
@@ -219,6 +229,7 @@ class Catalogue:
             version=self.versions[shard],
             local_copy=self.local_copy,
             options=self.storage_options,
+            concatenated=self.concatenated,
         )
         count = int(self.counts[shard])
         if index.samples != count:

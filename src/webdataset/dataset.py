@@ -20,7 +20,7 @@ from .cache import FileCache
 from .errors import EmptyDatasetError
 from .filters import reraise_exception
 from .fluid import FluidInterface, FluidWrapper, Processor
-from .handlers import Handler, ignore_and_continue, ignore_and_stop, warn_and_continue, warn_and_stop
+from .handlers import Handler, checked_handler, ignore_and_continue, ignore_and_stop, warn_and_continue, warn_and_stop
 from .loader import WebLoader
 from .pipeline import DataPipeline, add_length_method
 from .settings import settings
@@ -74,6 +74,7 @@ class WebDataset(DataPipeline, FluidInterface):
     - `exact=True`: every sample once per epoch on any number of ranks and workers, a known length, samples by number;
       with `seed`, `shuffle_bytes`, `block_bytes`, `lanes`, `remainder` ("pad", "drop", "uneven"), `rank`, `world_size`
     - `large`: a `webdataset.tar.large.LargeMembers`; members that are too large for memory then come in pieces
+    - `concatenated=True`: shards may be several archives, put together with `cat`; else reading ends at an end marker
     - `cache_dir`: keep shards on this machine; `proxy`: the web proxy to go through, if not the environment's
     - `storage_options`: how the servers and stores of this dataset are reached, if not as the environment says: a dict
       with some of `endpoint`, `profile`, `region`, `anonymous`, `token`, `headers`, `patience`, `retries`, `timeout`,
@@ -107,6 +108,7 @@ class WebDataset(DataPipeline, FluidInterface):
         proxy: str | None = None,
         storage_options: Mapping[str, Any] | None = None,
         large: LargeMembers | None = None,
+        concatenated: bool = False,
         exact: bool = False,
         shuffle_bytes: int | str = "256MiB",
         block_bytes: int | str = "1MiB",
@@ -116,6 +118,8 @@ class WebDataset(DataPipeline, FluidInterface):
         world_size: int | None = None,
         **older: Any,
     ) -> None:
+        another_url = isinstance(handler, (str, os.PathLike))
+        checked_handler(handler, cure=f"pass a list: {type(self).__name__}([{urls!r}, {handler!r}])" * another_url)
         super().__init__()
         version1 = Version1.from_arguments(older)
         handler = version1.handler(handler)
@@ -128,8 +132,8 @@ class WebDataset(DataPipeline, FluidInterface):
         if exact:
             self.seed = _exact_seed(seed, large=large, resampled=resampled)
             plan = (self.seed, shuffle_bytes, block_bytes, lanes)
-            reading: dict[str, Any] = {"keys": keys, "select_files": select_files, "rename_files": rename_files}
-            reading["storage_options"] = reached
+            reading: dict[str, Any] = {"select_files": select_files, "rename_files": rename_files}
+            reading |= {"keys": keys, "storage_options": reached, "concatenated": concatenated}
             share = {"remainder": remainder, "rank": rank, "world_size": world_size}
             self.pipeline = [_exact_source(urls, plan, copies, handler=handler, **reading, **share)]
         else:
@@ -140,8 +144,9 @@ class WebDataset(DataPipeline, FluidInterface):
                 warnings.warn("resampled=True draws shards at random: shardshuffle has no effect with it", stacklevel=2)
             source = _source(urls, resampled=resampled, mode=mode, seed=seed, options=given)
             opener = version1.opener(_already_open if copies else None)
-            via = {"proxy": None, "options": None} if copies else {"proxy": proxy, "options": options}
-            reader = _Reader(handler, select_files, rename_files, keys, opener, large=large, **via)
+            via: dict[str, Any] = {"proxy": None, "options": None} if copies else {"proxy": proxy, "options": options}
+            via |= {"large": large, "concatenated": concatenated}
+            reader = _Reader(handler, select_files, rename_files, keys, opener, **via)
             chosen = [*splitters, *self._shard_order(buffer, detshuffle, seed)]
             endless = resampled or isinstance(source, shardlists.DirectoryShardList)
             shards = [source] if endless else [source, *filter(None, chosen)]
@@ -242,9 +247,11 @@ class _Reader(PipelineStage):
         proxy: str | None,
         options: StorageOptions | None,
         large: LargeMembers | None,
+        concatenated: bool,
     ) -> None:
         self.options = options
         self.large = large
+        self.concatenated = concatenated
         self.handler = handler
         self.select_files = select_files
         self.rename_files = rename_files
@@ -265,6 +272,7 @@ class _Reader(PipelineStage):
             proxy=self.proxy,
             storage_options=self.options,
             large=self.large,
+            concatenated=self.concatenated,
         )
 
     @property
@@ -278,12 +286,13 @@ class _Reader(PipelineStage):
             return None
         chosen = {"select_files": self.select_files, "rename_files": self.rename_files}
         options = StorageOptions.of(self.options).changed(proxy=self.proxy)
-        return {"keys": self.keys, "storage_options": options, **chosen}
+        return {"keys": self.keys, "storage_options": options, "concatenated": self.concatenated, **chosen}
 
     def _replaced(self) -> Any:
         """The stage that a program has put in the place of ours, with the options that were given."""
-        chosen = {"select_files": self.select_files, "rename_files": self.rename_files}
-        options: Any = {name: function for name, function in chosen.items() if function is not None}
+        chosen: Any = {"select_files": self.select_files, "rename_files": self.rename_files}
+        chosen["concatenated"] = self.concatenated or None
+        options = {name: given for name, given in chosen.items() if given is not None}
         return tariterators.tarfile_to_samples(handler=self.handler, **options)
 
 
@@ -310,7 +319,8 @@ def _cache(  # noqa: PLR0917 - all of them are the dataset's own
     size = cache_size if cache_size > 0 else settings.cache_size
     naming: dict[str, Any] = {} if url_to_name is None else {"url_to_name": url_to_name}
     naming["storage_options"] = options
-    return [FileCache(folder, cache_size=int(size), verbose=verbose, handler=handler, **naming)]
+    opening: dict[str, Any] = {"handler": handler, "streaming": True}
+    return [FileCache(folder, cache_size=int(size), verbose=verbose, **opening, **naming)]
 
 
 def _seed(seed: int | None, detshuffle: bool) -> int:

@@ -21,7 +21,7 @@ from .errors import EmptyDatasetError
 from .exactruns import Run
 from .exactstages import Batches, batches_of, bucketing_of, described, kept_stages
 from .gopen import open_ranges
-from .handlers import Handler, close, reraise_exception
+from .handlers import Handler, checked_handler, close, reraise_exception
 from .indexing import catalogue_of
 from .lengths import Lengths
 from .mix import RandomMix, RoundRobin
@@ -65,7 +65,7 @@ class ExactShards(PipelineStage):
         self.catalogue = catalogue
         self.settings = settings.checked()
         self.remainder = Cut(remainder=remainder).checked().remainder
-        self.handler = handler
+        self.handler = checked_handler(handler)
         self._given = None if rank is None or world_size is None else (rank, world_size)
         self._reading: dict[str, Any] = {
             "keys": keys,
@@ -132,12 +132,14 @@ def exact_shards(
     keys: SplitName = base_plus_ext,
     local_copy: Callable[[str], str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    concatenated: bool = False,
     **options: Any,
 ) -> ExactShards:
     """The source for these urls, with the index of each shard; `order` is seed, shuffle_bytes, block_bytes, lanes."""
     seed, shuffle_bytes, block_bytes, lanes = order
     settings = Settings(seed, number_of_bytes(shuffle_bytes), number_of_bytes(block_bytes), lanes).checked()
-    catalogue = catalogue_of(urls, keys=keys, local_copy=local_copy, storage_options=storage_options)
+    reading: dict[str, Any] = {"storage_options": storage_options, "concatenated": concatenated}
+    catalogue = catalogue_of(urls, keys=keys, local_copy=local_copy, **reading)
     options["storage_options"] = catalogue.storage_options
     return ExactShards(catalogue, settings=settings, keys=keys, local_copy=local_copy, **options)
 

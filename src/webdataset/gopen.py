@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, BinaryIO
 
 from .errors import SecurityError, StorageError
+from .handlers import checked_handler
 from .logs import Log
 from .redact import redacted
 from .settings import settings
@@ -41,7 +42,7 @@ def gopen(
     b'hello\\n'
     """
     check_mode(mode)
-    url = rewrite_url(as_url(url))
+    url = rewritten_url(as_url(url))
     if settings.gopen_verbose:
         log.warning("gopen %s %s", redacted(url), mode)
     if url == "-":
@@ -66,7 +67,7 @@ def open_ranges(url: Any, *, storage_options: Mapping[str, Any] | None = None, *
     ...     parts.size
     0
     """
-    url = rewrite_url(as_url(url))
+    url = rewritten_url(as_url(url))
     if _is_replaced(url):
         raise StorageError(f"{scheme_of(url)}: urls of your own cannot be read in parts", url=url, hint=WHOLE_ONLY)
     return RangeReader(url, **StorageOptions.of(storage_options).for_url(url) | options)
@@ -78,7 +79,19 @@ def reader(url: Any, **kw: Any) -> Any:
 
 
 def rewrite_url(url: str) -> str:
-    """Apply `GOPEN_REWRITE="regex=replacement;..."`: the first rule that matches at the start and changes the url."""
+    """Apply `GOPEN_REWRITE="regex=replacement;..."`: the first rule that matches at the start and changes the url.
+
+    In secure mode an error: there urls are what the program says.
+    """
+    if settings.secure:
+        raise _rewriting_refused(url)
+    return rewritten_url(url)
+
+
+def rewritten_url(url: str) -> str:
+    """The url that is opened in place of this one: as `rewrite_url` says, itself where there are no rules."""
+    if settings.secure and settings.gopen_rewrite:
+        raise _rewriting_refused(url)
     for rule in filter(None, settings.gopen_rewrite.split(";")):
         pattern, equals, replacement = rule.partition("=")
         if not equals:
@@ -87,6 +100,11 @@ def rewrite_url(url: str) -> str:
         if rewritten != url:
             return rewritten
     return url
+
+
+def _rewriting_refused(url: str) -> SecurityError:
+    hint = "unset GOPEN_REWRITE, or give the urls that are meant"
+    return SecurityError("secure mode (WDS_SECURE) does not rewrite urls", url=url, hint=hint)
 
 
 class Pipe(CommandStream):
@@ -140,6 +158,8 @@ def set_options(
     handler: Callable[[Exception], Any] | None = None,
 ) -> bool:
     """Change how a command's failures are taken; False for a stream that is no command."""
+    if handler is not None:
+        checked_handler(handler)
     if not isinstance(obj, CommandStream):
         return False
     if timeout is not None:

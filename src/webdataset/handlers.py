@@ -8,6 +8,7 @@ True means skip the item and go on, False means end the stream quietly, or it ra
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
@@ -45,6 +46,21 @@ def warn_and_stop(exn: Exception) -> bool:
     """Warn and end the stream."""
     warnings.warn(redacted(repr(exn)), stacklevel=2)
     return False
+
+
+def checked_handler(handler: Any, *, cure: str = "") -> Handler:
+    """The handler, if it is one; everything that takes a handler asks here, when it is built.
+
+    >>> checked_handler("b.tar")
+    Traceback (most recent call last):
+    TypeError: a handler is a function of the exception, not 'b.tar'; several urls are passed as one list
+    """
+    if callable(handler):
+        return handler  # type: ignore[no-any-return]
+    if not cure:
+        several = isinstance(handler, (str, bytes, os.PathLike, list, tuple))
+        cure = "several urls are passed as one list" if several else "for example wds.warn_and_continue"
+    raise TypeError(redacted(f"a handler is a function of the exception, not {handler!r}; {cure}"))
 
 
 class CountingHandler:
@@ -90,7 +106,7 @@ def handled(
     This is the one loop in which stages meet errors. The report is taken when the stage is built, and the source is
     closed at the end, also when the consumer stops early.
     """
-    return _handled(data, function, handler, counted_as, current_report())
+    return _handled(data, function, checked_handler(handler), counted_as, current_report())
 
 
 def _handled(

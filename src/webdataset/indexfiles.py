@@ -8,13 +8,12 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from .codecs.compression import compression_of_name
 from .errors import MissingShardError, SecurityError, ShardError, StorageError, UnavailableError, WebDatasetError
 from .filters.locks import locked
-from .gopen import gopen, open_ranges, rewrite_url
+from .gopen import gopen, open_ranges, rewritten_url
 from .handlers import reraise_exception
 from .reports import Report, current_report
 from .settings import settings
@@ -49,9 +48,16 @@ class StaleIndexError(ShardError):
 
 
 def make_index(
-    url: str, *, keys: SplitName = base_plus_ext, copy: str | None = None, options: StorageOptions | None = None
+    url: str,
+    *,
+    keys: SplitName = base_plus_ext,
+    copy: str | None = None,
+    options: StorageOptions | None = None,
+    concatenated: bool = False,
 ) -> ShardIndex:
     """The index of a shard as it is now, from its headers; remote shards are read once, or their local copy is.
+
+    `concatenated` reads on behind an end marker, where another archive may follow.
 
     >>> import tempfile
     >>> from webdataset.writer import TarWriter
@@ -62,27 +68,32 @@ def make_index(
     IndexedMember(field='txt', name='x.txt', data_offset=1536, size=5)
     """
     check_can_be_indexed(copy or url)
-    path = copy or local_path(rewrite_url(url))
+    path = copy or local_path(rewritten_url(url))
     ways = [_opened_file(url, path)] if path is not None else [opened_parts(url, options), _opened_stream(url, options)]
     for way in ways:
         with contextlib.suppress(NotWorthItError):
-            return _scanned(url, way, keys, versioned=copy is None)
+            return _scanned(url, way, keys, versioned=copy is None, concatenated=concatenated)
     raise AssertionError("a stream can always be read")
 
 
-def _scanned(url: str, way: Opened, keys: SplitName, *, versioned: bool) -> ShardIndex:
+def _scanned(url: str, way: Opened, keys: SplitName, *, versioned: bool, concatenated: bool) -> ShardIndex:
     report = Report(strict=current_report().strict)
     grouping = Grouping(keys, True, None, reraise_exception, report)
     try:
         with way as (stream, state):
-            scan = PlaceScan(stream, url=url, report=report)
+            scan = PlaceScan(stream, url=url, report=report, concatenated=concatenated)
             builder = built(scan.windows(), grouping, url)
             size, version = state()
     except ShardError as error:
         raise _with_cure(error.at(url=url)) from None
     # the time of a copy says when it was used last
     told = version if versioned else None
-    return builder.index(size=size, version=told, self_contained=scan.self_contained, rule=rule_name(keys))
+    facts: dict[str, Any] = {
+        "self_contained": scan.self_contained,
+        "archives": scan.archives,
+        "left_out": scan.left_out,
+    }
+    return builder.index(size=size, version=told, rule=rule_name(keys), **facts)
 
 
 def index_from_dali(url: str, path: str | None = None) -> ShardIndex:
@@ -119,6 +130,7 @@ def kept_index(
     version: str | None = None,
     local_copy: Callable[[str], str] | None = None,
     options: StorageOptions | None = None,
+    concatenated: bool = False,
 ) -> ShardIndex:
     """The index of a shard: the one that is kept if it fits the shard, else a new one, which is kept then.
 
@@ -130,14 +142,16 @@ def kept_index(
         local_copy = None
     if local_copy is None:
         check_can_be_indexed(url)
-    if not force and (found := _found(url, where, keys, version, options)) is not None:
-        return _kept_there(url, found, where, keys, options)
+    wanted = _Wanted(url, where, keys, options, concatenated)
+    if not force and (found := _found(wanted, version)) is not None:
+        return _kept_there(wanted, found)
     with one_at_a_time(url):
         # another process may have made it while this one waited
-        if not force and (found := _found(url, where, keys, version, options)) is not None:
-            return _kept_there(url, found, where, keys, options)
-        index = make_index(url, keys=keys, copy=local_copy and local_copy(url), options=options)
-        _keep(index, index_place(url, where or CACHE, keys, options), options)
+        if not force and (found := _found(wanted, version)) is not None:
+            return _kept_there(wanted, found)
+        copy = local_copy and local_copy(url)
+        index = make_index(url, keys=keys, copy=copy, options=options, concatenated=concatenated)
+        _keep(index, wanted.place_of(index), options)
     return index
 
 
@@ -149,13 +163,14 @@ def find_index(
     version: str | None = None,
     only: bool = False,
     options: StorageOptions | None = None,
+    concatenated: bool = False,
 ) -> ShardIndex | None:
     """The kept index of a shard, None if there is none that fits; a damaged one is as good as none.
 
     It is looked for at `where`, and, unless `only` there, beside the shard and in the cache folder. A local shard's
     size and time are compared; of a remote shard the version, if one is given.
     """
-    found = _found(url, where, keys, version, options, only=only)
+    found = _found(_Wanted(url, where, keys, options, concatenated), version, only=only)
     return None if found is None else found[0]
 
 
@@ -214,7 +229,7 @@ def file_version(path: str) -> str:
 
 
 def _stated(url: str) -> tuple[int | None, str | None]:
-    path = local_path(rewrite_url(url))
+    path = local_path(rewritten_url(url))
     if path is None:
         return remote_state(url)
     version = file_version(path)
@@ -232,14 +247,25 @@ def remote_state(url: str, options: StorageOptions | None = None) -> tuple[int |
         return None, None
 
 
-def index_place(url: str, where: str, keys: SplitName = base_plus_ext, options: StorageOptions | None = None) -> str:
-    """Where the index of a shard is kept: beside it, or under a name of its own in the cache or another folder."""
+def index_place(
+    url: str,
+    where: str,
+    keys: SplitName = base_plus_ext,
+    options: StorageOptions | None = None,
+    *,
+    several: bool = False,
+) -> str:
+    """Where the index of a shard is kept: beside it, or under a name of its own in the cache or another folder.
+
+    `several` is for an index of several archives in one shard: a reader who stops at the first end marker has another.
+    """
     rule = rule_name(keys)
     if where == BESIDE and rule is None:
         return url + ENDING
     folder = settings.indices_dir if where in (BESIDE, CACHE) else where
-    identity = StorageOptions.of(options).identity(rewrite_url(url))
-    return os.path.join(folder, unique_cache_name(full_url(url) + (f"#{rule}" if rule else ""), identity) + ENDING)
+    identity = StorageOptions.of(options).identity(rewritten_url(url))
+    name = full_url(url) + (f"#{rule}" if rule else "") + ("#concatenated" if several else "")
+    return os.path.join(folder, unique_cache_name(name, identity) + ENDING)
 
 
 def rule_name(keys: SplitName) -> str | None:
@@ -345,53 +371,57 @@ def _compressed(kind: str, url: str | None) -> ShardError:
 # -- keeping -------------------------------------------------------------------------------------------
 
 
-def _found(
-    url: str,
-    where: str | None,
-    keys: SplitName,
-    version: str | None,
-    options: StorageOptions | None,
-    *,
-    only: bool = False,
-) -> tuple[ShardIndex, str] | None:
+class _Wanted(NamedTuple):
+    """An index that is looked for: of which shard, where, and how the shard is read."""
+
+    url: str
+    where: str | None
+    keys: SplitName
+    options: StorageOptions | None
+    concatenated: bool
+
+    def places(self, *, only: bool) -> Iterator[str]:
+        """Where it may be, the likeliest place first; `only` where it was asked for."""
+        # Beside a remote shard a server must be asked; and a signed url is signed for the shard alone.
+        url, local = self.url, is_local(self.url)
+        places = [BESIDE, CACHE] if local else [CACHE] if "?" in url or scheme_of(url) == "pipe" else [CACHE, BESIDE]
+        if self.where is not None:
+            places = [self.where, *(place for place in places if place != self.where)]
+        for place in places[: 1 if only else None]:
+            yield index_place(url, place, self.keys, self.options)
+            if self.concatenated:
+                yield index_place(url, place, self.keys, self.options, several=True)
+
+    def place_of(self, index: ShardIndex) -> str:
+        """Where this index of the shard is kept."""
+        return index_place(self.url, self.where or CACHE, self.keys, self.options, several=index.archives != 1)
+
+
+def _found(wanted: _Wanted, version: str | None, *, only: bool = False) -> tuple[ShardIndex, str] | None:
     """The index that fits, and its place."""
-    path = local_path(rewrite_url(url))
+    path = local_path(rewritten_url(wanted.url))
     if path is not None:
         version = file_version(path)
-    rule = rule_name(keys)
-    for place in islice(_places(url, where, keys, options), 1 if only else None):
+    rule = rule_name(wanted.keys)
+    for place in wanted.places(only=only):
         try:
-            index = load_index(place, options)
+            index = load_index(place, wanted.options)
         except UnavailableError:
             raise  # the shard itself is no better off
         except (ShardError, OSError, SecurityError):
             continue
-        if index.rule == rule and fits(index, version):
+        if index.rule == rule and index.is_of(concatenated=wanted.concatenated) and fits(index, version):
             return index, place
     return None
 
 
-def _places(url: str, where: str | None, keys: SplitName, options: StorageOptions | None) -> Iterator[str]:
-    """Where an index may be, the likeliest place first."""
-    if where is not None:
-        yield index_place(url, where, keys, options)
-    # Beside a remote shard a server must be asked; and a signed url is signed for the shard alone.
-    local = is_local(url)
-    places = [BESIDE, CACHE] if local else [CACHE] if "?" in url or scheme_of(url) == "pipe" else [CACHE, BESIDE]
-    for place in places:
-        if place != where:
-            yield index_place(url, place, keys, options)
-
-
-def _kept_there(
-    url: str, found: tuple[ShardIndex, str], where: str | None, keys: SplitName, options: StorageOptions | None
-) -> ShardIndex:
+def _kept_there(wanted: _Wanted, found: tuple[ShardIndex, str]) -> ShardIndex:
     """The index that was found, now also where it was asked for; what came from a server is kept in the cache."""
     index, place = found
-    if where is not None or local_path(place) is None:
-        wanted = index_place(url, where or CACHE, keys, options)
-        if wanted != place:
-            _keep(index, wanted, options)
+    if wanted.where is not None or local_path(place) is None:
+        target = wanted.place_of(index)
+        if target != place:
+            _keep(index, target, wanted.options)
     return index
 
 

@@ -12,7 +12,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from .catalogue import Catalogue, Shard
-from .handlers import Handler, ask, reraise_exception
+from .handlers import Handler, ask, checked_handler, reraise_exception
 from .indexfiles import (
     BESIDE,
     CACHE,
@@ -54,13 +54,14 @@ def index(
     keys: SplitName = base_plus_ext,
     handler: Handler = reraise_exception,
     storage_options: Mapping[str, Any] | None = None,
+    concatenated: bool = False,
 ) -> Catalogue:
     """Make the indices of all shards that have none, or one that does not fit, and return the catalogue.
 
     `where` is "beside" (`a.tar.wdx`), "cache" or a folder; without it local indices stand beside their shards where
     that is possible, and all others in the cache folder. `progress(done, shards, url)` is called after each shard,
     `handler` is asked about one that cannot be indexed: to continue is to leave it out. `storage_options` say how
-    servers and stores are reached, as for a WebDataset.
+    servers and stores are reached, and `concatenated` reads on behind an end marker, both as for a WebDataset.
 
     >>> import tempfile
     >>> from webdataset.writer import TarWriter
@@ -70,11 +71,12 @@ def index(
     ...     index(f"{folder}/a.tar"), sorted(os.listdir(folder))
     (Catalogue(1 shards, 1 samples), ['a.tar', 'a.tar.wdx'])
     """
+    checked_handler(handler)
     options = StorageOptions.of(storage_options)
-    given = _given(urls, keys, options)
+    given = _given(urls, keys, options, concatenated)
     shards = list(given.urls) if given is not None else expand_urls(urls, storage_options=options)
-    reached = options if given is None else given.storage_options
-    work = _Work(shards, where=where, force=force, keys=keys, check=True, options=reached)
+    reading: dict[str, Any] = {"options": options if given is None else given.storage_options}
+    work = _Work(shards, where=where, force=force, keys=keys, check=True, concatenated=concatenated, **reading)
     return work.catalogue(jobs, progress, handler)
 
 
@@ -86,6 +88,7 @@ def catalogue_of(
     progress: Progress | None = None,
     local_copy: Callable[[str], str] | None = None,
     storage_options: Mapping[str, Any] | None = None,
+    concatenated: bool = False,
 ) -> Catalogue:
     """The catalogue for reading these shards; indices that are missing are made and kept in the cache folder.
 
@@ -94,19 +97,22 @@ def catalogue_of(
     of a remote shard, from which its index is made.
     """
     options = StorageOptions.of(storage_options)
-    given = _given(urls, keys, options)
+    given = _given(urls, keys, options, concatenated)
     if given is not None:
         return given
+    reading: dict[str, Any] = {"keys": keys, "local_copy": local_copy, "concatenated": concatenated}
     shards = expand_urls(urls, storage_options=options)
-    work = _Work(shards, where=None, force=False, keys=keys, check=False, local_copy=local_copy, options=options)
+    work = _Work(shards, where=None, force=False, check=False, options=options, **reading)
     return work.catalogue(jobs, progress, reraise_exception)
 
 
-def _given(urls: Any, keys: SplitName, options: StorageOptions) -> Catalogue | None:
+def _given(urls: Any, keys: SplitName, options: StorageOptions, concatenated: bool) -> Catalogue | None:
     if isinstance(urls, Catalogue):
+        if concatenated and not urls.concatenated:
+            raise ValueError("the catalogue was made without concatenated=True; give it to wds.index(), too")
         return urls.using(options)
     if isinstance(urls, (str, os.PathLike)) and as_url(urls).partition("?")[0].endswith(".json"):
-        return Catalogue.load(urls, keys=keys, storage_options=options)
+        return Catalogue.load(urls, keys=keys, storage_options=options, concatenated=concatenated)
     return None
 
 
@@ -121,6 +127,7 @@ class _Work:
         force: bool,
         keys: SplitName,
         check: bool,
+        concatenated: bool,
         local_copy: Callable[[str], str] | None = None,
         options: StorageOptions | None = None,
     ) -> None:
@@ -130,6 +137,7 @@ class _Work:
         self.force = force
         self.keys = keys
         self.check = check
+        self.concatenated = concatenated
         self.local_copy = local_copy
         self._allowed = not settings.secure
 
@@ -150,12 +158,12 @@ class _Work:
         shards = [(url, *row) for url, row in zip(self.urls, rows, strict=True) if row is not None]
         where = None if self.where in (BESIDE, CACHE) else self.where
         how: dict[str, Any] = {"local_copy": self.local_copy, "storage_options": self.options}
-        return Catalogue(shards, keys=self.keys, where=where, **how)
+        return Catalogue(shards, keys=self.keys, where=where, concatenated=self.concatenated, **how)
 
     def _known(self) -> list[Facts | None]:
         """What the last time left, as far as it still holds."""
-        rows: Sequence[Facts | None] | None = known_of_dataset(self.urls, self.keys, self.options)
-        if rows is None and self.keys is base_plus_ext:
+        rows: Sequence[Facts | None] | None = known_of_dataset(self.urls, self.keys, self.options, self.concatenated)
+        if rows is None and self._as_usual:
             rows = known_of_folders(self.urls)
         if rows is None:
             return [None] * len(self.urls)
@@ -164,12 +172,17 @@ class _Work:
             for url, row in zip(self.urls, rows, strict=True)
         ]
 
+    @property
+    def _as_usual(self) -> bool:
+        """Whether shards are read as everybody reads them who says nothing about it."""
+        return self.keys is base_plus_ext and not self.concatenated
+
     def _remember(self, rows: list[Facts | None]) -> None:
         """Leave what is known for the next time."""
         known = [row for row in rows if row is not None]
         if len(known) == len(rows):
-            keep_of_dataset(self.urls, self.keys, known, self.options)
-        if self.check and self.where in (None, BESIDE) and self.keys is base_plus_ext:
+            keep_of_dataset(self.urls, self.keys, known, self.options, self.concatenated)
+        if self.check and self.where in (None, BESIDE) and self._as_usual:
             keep_of_folders((url, row) for url, row in zip(self.urls, rows, strict=True) if row is not None)
 
     def _still_holds(self, url: str, version: str | None) -> bool:
@@ -201,7 +214,7 @@ class _Work:
             workers = min(len(here), jobs or settings.processors)
             worth = spent > TRIAL_SECONDS and spent / made * len(here) > WORTH_SECONDS
             if worth and workers > 1 and self.keys is base_plus_ext:  # they cannot be given the user's function
-                with contextlib.closing(IndexProcesses(self.options)) as processes:
+                with contextlib.closing(IndexProcesses(self.options, concatenated=self.concatenated)) as processes:
                     yield from self._side_by_side([*here], workers, processes.facts)
                 return
 
@@ -210,7 +223,8 @@ class _Work:
             return None
         url = self.urls[number]
         try:
-            found = find_index(url, where=self._where(url), keys=self.keys, only=self.check, options=self.options)
+            reading: dict[str, Any] = {"options": self.options, "concatenated": self.concatenated}
+            found = find_index(url, where=self._where(url), keys=self.keys, only=self.check, **reading)
         except Exception:
             return None  # making it meets the same error, with the handler
         return None if found is None else (found.samples, found.size, found.version)
@@ -251,7 +265,7 @@ class _Work:
             check_can_be_indexed(url)
             version = None if force else remote_state(url, self.options)[1]
         options: dict[str, Any] = {"keys": self.keys, "version": version, "local_copy": self.local_copy}
-        options["options"] = self.options
+        options |= {"options": self.options, "concatenated": self.concatenated}
         return index_facts(url, where=where, force=force, **options)
 
     def _row(self, number: int, facts: Callable[..., Facts]) -> Facts | Exception:

@@ -27,9 +27,10 @@ CODE = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from webdataset
 class IndexProcesses:
     """Processes that make indices, one for each thread that asks."""
 
-    def __init__(self, options: StorageOptions) -> None:
+    def __init__(self, options: StorageOptions, *, concatenated: bool = False) -> None:
         self._options = options
         self._strict = current_report().strict
+        self._concatenated = concatenated
         self._own = threading.local()
         self._all: list[subprocess.Popen[bytes]] = []
 
@@ -39,7 +40,7 @@ class IndexProcesses:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            _send(process.stdin, (url, where, force, self._strict, self._options))
+            _send(process.stdin, (url, where, force, self._strict, self._options, self._concatenated))
             line = process.stdout.readline()
         except OSError:
             line = b""
@@ -80,12 +81,13 @@ def serve() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     source, target = sys.stdin.buffer, sys.stdout.buffer
     for line in source:
-        url, where, force, strict, options = _received(line)
+        url, where, force, strict, options, concatenated = _received(line)
         result: Any
         with warnings.catch_warnings(record=True) as caught, Report(strict=strict).in_force():
             warnings.simplefilter("always")
             try:
-                result = index_facts(url, where=where, force=force, options=options)
+                reading: dict[str, Any] = {"options": options, "concatenated": concatenated}
+                result = index_facts(url, where=where, force=force, **reading)
             except Exception as error:
                 result = error
         told = [(str(warning.message), warning.category) for warning in caught]

@@ -25,19 +25,25 @@ Facts = tuple[int, int, str | None]
 """Samples, bytes and version of a shard."""
 
 BESIDE_SHARDS = "shards.wdx-list"
+FORMAT = 2
+"""Lists of format 1 count samples behind the end marker of a shard, too."""
 MANY = 1000
 """Indexed shards of a folder from which on it gets a list."""
 
 
-def known_of_dataset(urls: Sequence[str], keys: SplitName, options: StorageOptions) -> list[Facts] | None:
+def known_of_dataset(
+    urls: Sequence[str], keys: SplitName, options: StorageOptions, concatenated: bool = False
+) -> list[Facts] | None:
     """What was kept of this very list of shards, row by row; None without it."""
-    rows = _read(_dataset_path(urls, keys, options))
+    rows = _read(_dataset_path(urls, keys, options, concatenated))
     return None if rows is None or len(rows) != len(urls) else [facts for _, facts in rows]
 
 
-def keep_of_dataset(urls: Sequence[str], keys: SplitName, rows: Iterable[Facts], options: StorageOptions) -> None:
+def keep_of_dataset(
+    urls: Sequence[str], keys: SplitName, rows: Iterable[Facts], options: StorageOptions, concatenated: bool = False
+) -> None:
     """Keep what is known of a list of shards in the cache folder."""
-    path = _dataset_path(urls, keys, options)
+    path = _dataset_path(urls, keys, options, concatenated)
     # without it the next time is slower, no more
     with contextlib.suppress(OSError, WebDatasetError):
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -95,6 +101,8 @@ def _read(path: str) -> list[tuple[str, Facts]] | None:
     try:
         with open_local(path) as file:
             kept = json.load(file)
+        if kept["format"] != FORMAT:
+            return None
         samples, sizes, versions = kept["samples"], kept["sizes"], kept["versions"]
         names = kept.get("names") or [""] * len(samples)
         numbers = all(type(number) is int for number in (*samples, *sizes)) and min([0, *samples]) >= 0
@@ -108,19 +116,20 @@ def _read(path: str) -> list[tuple[str, Facts]] | None:
 def _write(path: str, names: list[str] | None, rows: Sequence[Facts]) -> None:
     """Leave the rows in columns, for 100,000 shards are to be known again within a second."""
     samples, sizes, versions = zip(*rows, strict=True) if rows else ((), (), ())
-    columns: dict[str, Any] = {"samples": samples, "sizes": sizes, "versions": versions}
+    columns: dict[str, Any] = {"format": FORMAT, "samples": samples, "sizes": sizes, "versions": versions}
     if names is not None:
         columns["names"] = names
     write_whole(path, json.dumps(columns, separators=(",", ":")).encode())
 
 
-def _dataset_path(urls: Sequence[str], keys: SplitName, options: StorageOptions) -> str:
+def _dataset_path(urls: Sequence[str], keys: SplitName, options: StorageOptions, concatenated: bool) -> str:
     import hashlib
 
     identities = sorted({options.identity(url) for url in urls}) if options else []
 
     here = "" if all(url.startswith("/") for url in urls) else os.getcwd()
     plain = (url if "?" not in url and "@" not in url else without_signature(url) for url in urls)
-    text = "\0".join([repr(rule_name(keys)), here, *plain, *filter(None, identities)])
+    reading = repr(rule_name(keys)) + ("+concatenated" if concatenated else "")
+    text = "\0".join([reading, here, *plain, *filter(None, identities)])
     digest = hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
     return os.path.join(settings.indices_dir, "lists", f"{digest}.json")

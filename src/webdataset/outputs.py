@@ -11,7 +11,7 @@ from typing import Any
 
 from .codecs.compression import Compressor, compression_of_name, compressor
 from .errors import ShardWarning, StorageError
-from .gopen import gopen, rewrite_url
+from .gopen import gopen, rewritten_url
 from .outindex import WrittenIndex
 from .redact import redacted
 from .storage.options import StorageOptions
@@ -120,7 +120,7 @@ class Output:
 
     def _opened(self, fileobj: Any, durable: bool) -> tuple[Any, bool]:
         if isinstance(fileobj, (str, os.PathLike)):
-            self.url = rewrite_url(as_url(fileobj))
+            self.url = rewritten_url(as_url(fileobj))
             path = local_target(self.url)
             if path is None:
                 return gopen(fileobj, "wb", storage_options=self._options), self.url != "-"

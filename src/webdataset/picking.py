@@ -32,7 +32,7 @@ def picked(shards: Sequence[Any], wanted: Sequence[int], count: int, reader: Any
     if not isinstance(url, str):
         return None
     try:
-        index = _index(url, options, count)
+        index = _index(url, options, count, concatenated=options.pop("concatenated"))
         if index is None or index.samples != count:  # some samples were left out: numbers do not say which
             return None
         return _read(url, index, wanted, options, report)
@@ -40,13 +40,13 @@ def picked(shards: Sequence[Any], wanted: Sequence[int], count: int, reader: Any
         return None  # reading as before meets the same error, with the handler
 
 
-def _index(url: str, options: dict[str, Any], count: int) -> ShardIndex | None:
+def _index(url: str, options: dict[str, Any], count: int, *, concatenated: bool) -> ShardIndex | None:
     keys = options["keys"]
-    index = find_index(url, keys=keys, options=options["storage_options"])
+    index = find_index(url, keys=keys, options=options["storage_options"], concatenated=concatenated)
     path = local_path(url)
     if index is not None or path is None or os.path.getsize(path) < LARGE * count:
         return index
-    return make_index(url, keys=keys)
+    return make_index(url, keys=keys, concatenated=concatenated)
 
 
 def _read(

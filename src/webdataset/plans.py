@@ -189,13 +189,15 @@ def plan(
     shuffle_bytes: int | str = SHUFFLE_BYTES,
     block_bytes: int | str = BLOCK_BYTES,
     lanes: int = LANES,
+    concatenated: bool = False,
 ) -> Plan:
     """What an epoch over these shards will be; shards without an index get one, nothing else is read.
 
     `urls` may be a catalogue, or the name of one. The options are those of `WebDataset(urls, exact=True)`.
     """
     settings = Settings(seed, number_of_bytes(shuffle_bytes), number_of_bytes(block_bytes), lanes)
-    shards = ExactShards(catalogue_of(urls), settings=settings, remainder=remainder, rank=0, world_size=ranks)
+    catalogue = catalogue_of(urls, concatenated=concatenated)
+    shards = ExactShards(catalogue, settings=settings, remainder=remainder, rank=0, world_size=ranks)
     cut = Cut(batch, not partial, remainder).checked()
     return Plan(Program([Source(shards, [])], []), ranks=ranks, workers=workers, cut=cut, epoch=epoch)
 

@@ -101,8 +101,8 @@ class Settings:
 
     @property
     def gopen_rewrite(self) -> str:
-        """`GOPEN_REWRITE="regex=replacement;..."`; nothing in secure mode."""
-        return "" if self.secure else os.environ.get("GOPEN_REWRITE", "")
+        """`GOPEN_REWRITE="regex=replacement;..."`."""
+        return os.environ.get("GOPEN_REWRITE", "")
 
     @property
     def gopen_buffer(self) -> int:

@@ -21,12 +21,8 @@ from .logs import Log
 from .reports import current_report
 from .settings import settings
 from .stages import pipelinefilter
-from .storage.directory import (
-    DirectoryShardList,
-    check_pid_is_running,
-    get_pid_from_filename,
-    without_last_extension,
-)
+from .storage.claims import check_pid_is_running
+from .storage.directory import DirectoryShardList, get_pid_from_filename, without_last_extension
 from .storage.mixture import MSSource, MultiShardSample
 from .storage.options import StorageOptions
 from .storage.urls import as_url, expanded, expanded_element

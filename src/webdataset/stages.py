@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial, update_wrapper
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
+from .handlers import checked_handler, reraise_exception
+
 P = ParamSpec("P")
 Pipeline = TypeVar("Pipeline")
 
@@ -100,6 +102,7 @@ class Filter(Generic[P]):
         self.function = function
         self.per_sample = per_sample
         self.eager = eager
+        self._handler = _handler_of(function)
         update_wrapper(self, function)
 
     @property
@@ -108,6 +111,8 @@ class Filter(Generic[P]):
         return self.function
 
     def __call__(self, *args: P.args, **kw: P.kwargs) -> Stage:
+        if self._handler is not None:
+            self._handler.check(args, kw)
         if self.eager:  # a stage checks its options before it asks for data
             self.function((), *args, **kw)
         return Stage(self, args, kw)
@@ -121,6 +126,35 @@ class Filter(Generic[P]):
         for part in self.__qualname__.split("."):
             found = getattr(found, part, None)
         return self.__qualname__ if found is self else (Filter, (self.function, self.per_sample, self.eager))
+
+
+class _HandlerOption:
+    """The option of a filter that is a handler: where it stands among the options, and its default."""
+
+    def __init__(self, place: int, default: Any) -> None:
+        self._place = place
+        self._default = default
+
+    def check(self, args: tuple[Any, ...], kw: dict[str, Any]) -> None:
+        """Raise if what was given is none."""
+        given = args[self._place] if 0 <= self._place < len(args) else kw.get("handler", self._default)
+        if given is not self._default:
+            checked_handler(given)
+
+
+def _handler_of(function: Any) -> _HandlerOption | None:
+    """The option named `handler`, if its default says that it is one of ours."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return None
+    names = code.co_varnames[: code.co_argcount]
+    defaults = dict(zip(names[::-1], (function.__defaults__ or ())[::-1], strict=False))
+    defaults |= function.__kwdefaults__ or {}
+    default = defaults.get("handler")
+    ours = default is reraise_exception or function.__module__.startswith("webdataset.")
+    if "handler" not in defaults or not ours:
+        return None
+    return _HandlerOption(names.index("handler") - 1 if "handler" in names else -1, default)
 
 
 @overload

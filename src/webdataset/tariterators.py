@@ -12,18 +12,19 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from .codecs.compression import decompressed, is_expanded
 from .errors import SampleError, WebDatasetError
 from .gopen import gopen
-from .handlers import Handler, ask, close, reraise_exception
+from .handlers import Handler, ask, checked_handler, close, reraise_exception
 from .opening import OpenedShards
 from .reports import Report, current_report
 from .stages import pipelinefilter
 from .storage.options import StorageOptions
 from .storage.streams import arriving
-from .tar.large import LargeMembers
+from .tar.large import LargeMembers, select_limits
+from .tar.limits import Limits
 from .tar.reader import read_members
 
 Sample = dict[str, Any]
@@ -31,7 +32,6 @@ Member = tuple[str, int, bytes]
 SplitName = Callable[[str], tuple[str | None, str | None]]
 SelectFile = Callable[[str], Any]
 RenameFile = Callable[[str], str]
-Reading = tuple[SelectFile | None, RenameFile | None, LargeMembers | None]
 
 trace = False
 meta_prefix = "__"
@@ -45,6 +45,26 @@ MAX_FIELDS_REMEMBERED = 4096
 _SKIP_META = re.compile(r"__[^/]*__($|/)")
 _NO_KEY: Any = object()
 """What no name gives: names may give an empty key, or none."""
+
+
+class Reading(NamedTuple):
+    """Which members of a shard are read, and how."""
+
+    select: SelectFile | None = None
+    rename: RenameFile | None = None
+    large: LargeMembers | None = None
+    concatenated: bool = False
+
+    def limits(self, file: Any) -> Limits | None:
+        """The limits for a shard; `file` is where it lies, if that is a plain file."""
+        if self.large is not None:
+            return self.large.limits(file, self._is_selected)
+        return None if self.select is None else select_limits(self._is_selected, file)
+
+    def _is_selected(self, name: str) -> bool:
+        if self.select is None:
+            return True
+        return bool(self.select(name if self.rename is None else self.rename(name)))
 
 
 def base_plus_ext(path: str) -> tuple[str | None, str | None]:
@@ -74,7 +94,7 @@ def url_opener(data: Iterable[Sample], handler: Handler = reraise_exception, **k
     options = StorageOptions.of(kw.pop("storage_options", None)).changed(proxy=kw.pop("proxy", None))
     if options:
         kw["storage_options"] = options
-    return OpenedShards(data, partial(_open, kw), handler, current_report())
+    return OpenedShards(data, partial(_open, kw), checked_handler(handler), current_report())
 
 
 def tar_file_iterator(
@@ -83,11 +103,17 @@ def tar_file_iterator(
     handler: Handler = reraise_exception,
     select_files: SelectFile | None = None,
     rename_files: RenameFile | None = None,
+    *,
+    concatenated: bool = False,
 ) -> Iterator[Sample]:
-    """The regular members of one tar stream, compressed or not, as `{"fname": name, "data": bytes}`."""
+    """The regular members of one tar stream, compressed or not, as `{"fname": name, "data": bytes}`.
+
+    `concatenated=True` reads on behind an end marker, where another archive may follow.
+    """
     report = current_report()
-    members = _members({"stream": fileobj}, report, (select_files, rename_files, None))
-    return _files(members, skip_meta, handler, report)
+    reading = Reading(select_files, rename_files, concatenated=concatenated)
+    members = _members({"stream": fileobj}, report, reading)
+    return _files(members, skip_meta, checked_handler(handler), report)
 
 
 def tar_file_expander(
@@ -96,6 +122,8 @@ def tar_file_expander(
     select_files: SelectFile | None = None,
     rename_files: RenameFile | None = None,
     eof_value: Any = None,
+    *,
+    concatenated: bool = False,
 ) -> Iterator[Sample]:
     """The members of every opened shard, as `{"fname", "data", "__url__"}`.
 
@@ -103,7 +131,8 @@ def tar_file_expander(
     after each shard only if you ask for one.
     """
     items = partial(_file_items, eof_value=eof_value)
-    return _each_shard(data, (select_files, rename_files, None), items, handler, current_report())
+    reading = Reading(select_files, rename_files, concatenated=concatenated)
+    return _each_shard(data, reading, items, checked_handler(handler), current_report())
 
 
 def group_by_keys(
@@ -134,19 +163,22 @@ def tarfile_samples(
     proxy: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     large: LargeMembers | None = None,
+    concatenated: bool = False,
 ) -> Iterator[Sample]:
     """Open shards and give their samples: dicts of `__key__`, `__url__` and one bytes value per field.
 
     A member that is too large for memory is an error; with `large`, a LargeMember is its field's value.
+    `concatenated=True` reads archives that were put together with `cat` as one shard.
     """
+    checked_handler(handler)
     given = {"proxy": proxy, "storage_options": storage_options or None}
     streams = (opener or url_opener)(src, handler=handler, **{name: one for name, one in given.items() if one})
     if reads_in_one_step():
         grouping = Grouping(keys, True, None, handler, current_report())
-        reading = (select_files, rename_files, large)
+        reading = Reading(select_files, rename_files, large, concatenated)
         return _each_shard(streams, reading, grouping.of_shard, handler, grouping.report)
     # a replacement need not know the options that nobody uses
-    chosen = {"select_files": select_files, "rename_files": rename_files}
+    chosen: Any = {"select_files": select_files, "rename_files": rename_files, "concatenated": concatenated or None}
     files = tar_file_expander(streams, handler=handler, **{name: f for name, f in chosen.items() if f is not None})
     splitting: Any = {} if keys is base_plus_ext else {"keys": keys}
     return group_by_keys(files, handler=handler, **splitting)
@@ -173,7 +205,7 @@ class Grouping:
         self.split = None if keys is base_plus_ext else keys
         self.lcase = lcase
         self.suffixes = None if suffixes is None else set(suffixes)
-        self.handler = handler
+        self.handler = checked_handler(handler)
         self.report = report
         self._field_of: dict[str, tuple[str, int]] = {}
 
@@ -415,10 +447,10 @@ def _members(
     look_ahead: Callable[[], None] | None = None,
 ) -> Iterator[list[Member]]:
     stream, url = source["stream"], source.get("url")
-    select, rename, large = reading
+    select, rename = reading.select, reading.rename
     plain = decompressed(arriving(stream), url=url)
-    limits = None if large is None else large.limits(None if is_expanded(plain) else stream)
-    windows = read_members(plain, url=url, limits=limits, report=report)
+    limits = reading.limits(None if is_expanded(plain) else stream)
+    windows = read_members(plain, url=url, limits=limits, report=report, concatenated=reading.concatenated)
     try:
         for window in windows:
             kept = window

@@ -43,7 +43,7 @@ from .encoding import (
     make_handlers,
 )
 from .errors import StorageError
-from .gopen import gopen, rewrite_url
+from .gopen import gopen, rewritten_url
 from .logs import Log
 from .outputs import Output, abandoned, local_target
 from .redact import redacted
@@ -333,7 +333,7 @@ class ShardWriter(Transaction):
 
     def _check(self) -> None:
         """Errors that the first shard would end in, before any work is done."""
-        path = None if self.opener is not None else local_target(rewrite_url(shard_name(self.pattern, self.shard)))
+        path = None if self.opener is not None else local_target(rewritten_url(shard_name(self.pattern, self.shard)))
         if path is not None:
             checked_target(path)
         if self._shared and (

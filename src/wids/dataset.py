@@ -43,6 +43,7 @@ class ShardListDataset:
     the name that `localname(url)` gives. `transformations` is "PIL" or another image spec, which decodes fields by
     their extension, or one or several functions of the sample; fields that nothing decodes are `io.BytesIO`. `base` is
     what relative urls are relative to. `storage_options` say how servers and stores are reached, as for a WebDataset.
+    With `concatenated` a shard may be several archives, put together with `cat`.
     `lru_size`, `keep` and `options` are taken for old programs' sake.
     """
 
@@ -60,6 +61,7 @@ class ShardListDataset:
         base: str | None = None,
         options: Any = None,  # noqa: ARG002 - had no meaning
         storage_options: Mapping[str, Any] | None = None,
+        concatenated: bool = False,
     ) -> None:
         given = StorageOptions.of(storage_options)
         specs = read_specs(shards, base=base, dataset_name=dataset_name, storage_options=given)
@@ -68,8 +70,8 @@ class ShardListDataset:
         self.lengths = [shard.samples for shard in specs.shards]
         reached = given.for_list(shards)
         self._copies = _copies(cache_dir or settings.wids_cache, cache_size, localname, reached)
-        copy = self._copies and self._copies.path
-        self.catalogue = Catalogue(specs.shards, local_copy=copy, storage_options=reached)
+        reading: dict[str, Any] = {"concatenated": concatenated or specs.concatenated, "storage_options": reached}
+        self.catalogue = Catalogue(specs.shards, local_copy=self._copies and self._copies.path, **reading)
         self._reader = SampleReader(self.catalogue, open_range=self._copies)
         self.transformations = _transformations(transformations)
         self._accesses = 0

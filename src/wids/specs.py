@@ -19,10 +19,13 @@ MAX_DEPTH = 8
 class ShardSpecs:
     """The shards of a dataset: `rows` as they were given, `shards` with their urls in full."""
 
-    def __init__(self, rows: list[dict[str, Any]], shards: list[Shard], name: str | None = None) -> None:
+    def __init__(
+        self, rows: list[dict[str, Any]], shards: list[Shard], name: str | None = None, *, concatenated: bool = False
+    ) -> None:
         self.rows = rows
         self.shards = shards
         self.name = name
+        self.concatenated = concatenated
 
 
 def read_specs(
@@ -84,7 +87,8 @@ class _Reading:
             rows, shards = rows + more.rows, shards + more.shards
         if not shards:
             raise ShardError("the list names no shards", url=origin or None)
-        return ShardSpecs(rows, shards, wanted if wanted is not None else found.get("name"))
+        name = wanted if wanted is not None else found.get("name")
+        return ShardSpecs(rows, shards, name, concatenated=found.get("concatenated") is True)
 
     def _part(self, part: dict[str, Any], origin: str, base: str | None, depth: int) -> ShardSpecs:
         if "shardlist" in part:

@@ -9,7 +9,9 @@ import tarfile
 
 import pytest
 
-from webdataset.errors import ShardError, ShardWarning
+from webdataset.errors import LimitError, ShardError, ShardWarning
+from webdataset.reports import Report
+from webdataset.tar.scan import PlaceScan
 
 FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}
 
@@ -155,9 +157,30 @@ def test_a_link_with_data_after_all_is_an_error(kit):
         kit.read(archive)
 
 
-def test_a_directory_by_its_name_with_data_is_an_error(kit):
-    with pytest.raises(ShardError, match=r"a directory by its name, but with 4 bytes.*member x/"):
-        kit.read(kit.member(b"x/", b"data") + kit.END)
+@pytest.mark.parametrize("data", [b"", b"x", b"\0"], ids=["no data", "data", "a zero"])
+@pytest.mark.parametrize("header", [{"magic": bytes(8), "type": b"\0"}, {}], ids=["v7", "posix"])
+def test_a_directory_by_its_name_is_passed_over_whatever_its_size(kit, tmp_path, data, header):
+    directory = kit.header(b"d/", 1, **header) + kit.padded(data)
+    archive = directory + kit.member(b"a", b"1") + kit.END
+    assert kit.read(archive) == [("a", b"1")]
+    assert [(entry.name, entry.type) for entry in kit.scan(archive)] == [("d/", "5"), ("a", "0")]
+    scan = PlaceScan(io.BytesIO(archive))
+    assert [place.name for window in scan.windows() for _, _, place in window] == ["a"]
+    # GNU tar reads it, too: it lists the one kind, and extracts the other
+    if data:
+        assert kit.gnu_names(archive) == [b"d/", b"a"]
+    else:
+        assert kit.gnu_files(archive, tmp_path / "out") == {b"a": b"1"}
+
+
+def test_a_directory_by_its_name_may_come_last(kit):
+    for size in (1, 600, 1 << 40):
+        assert kit.read(kit.member(b"a", b"1") + kit.header(b"d/", size) + kit.END) == [("a", b"1")]
+
+
+def test_a_directory_by_its_name_that_is_cut_is_an_error(kit):
+    with pytest.raises(ShardError, match=r"ends early: 512 of 9999 bytes of the member.*member d/"):
+        kit.read(kit.header(b"d/", 9999) + b"x" * 512)
 
 
 def test_a_continued_member_is_an_error(kit):
@@ -171,13 +194,35 @@ def test_an_extended_header_without_its_member_is_an_error(kit):
             kit.read(kit.member(b"a", b"1") + header + kit.END)
 
 
+@pytest.mark.parametrize("zeros", [16, 17, 100, 5000])
+def test_a_size_in_an_extended_header_may_have_leading_zeros(kit, tmp_path, zeros):
+    header = kit.pax((b"size", b"0" * zeros + b"1234"))
+    archive = header + kit.header(b"a", 0) + kit.padded(b"x" * 1234) + kit.member(b"b", b"2") + kit.END
+    assert kit.read(archive) == [("a", b"x" * 1234), ("b", b"2")]
+    assert kit.gnu_files(archive, tmp_path / "out") == {b"a": b"x" * 1234, b"b": b"2"}
+
+
+def test_a_record_of_an_extended_header_may_have_leading_zeros_in_its_length(kit, tmp_path):
+    record = b"0" * 28 + b"38 path=x\n"
+    assert len(record) == 38
+    archive = kit.member(b"pax", record, type=b"x") + kit.member(b"a", b"1") + kit.END
+    assert kit.read(archive) == [("x", b"1")]
+    assert kit.gnu_files(archive, tmp_path / "out") == {b"x": b"1"}
+
+
+@pytest.mark.parametrize("size", [b"", b"0x10", b"-1", b"+1", b"1" + b"0" * 20, b"9223372036854775808"])
+def test_a_size_that_is_no_number_in_range_is_an_error(kit, size):
+    with pytest.raises(ShardError, match="malformed extended header: size="):
+        kit.read(kit.pax((b"size", size)) + kit.member(b"a", b"1") + kit.END)
+
+
 def test_a_global_header_may_come_last(kit):
     assert kit.read(kit.member(b"a", b"1") + kit.pax((b"comment", b"x"), type=b"g") + kit.END) == [("a", b"1")]
 
 
 def test_a_global_header_ends_with_its_archive(kit):
     first = kit.pax((b"path", b"x"), type=b"g") + kit.member(b"a", b"1") + kit.END
-    assert kit.read(first + kit.member(b"a", b"1") + kit.END) == [("x", b"1"), ("a", b"1")]
+    assert kit.read(first + kit.member(b"a", b"1") + kit.END, concatenated=True) == [("x", b"1"), ("a", b"1")]
 
 
 # -- the end -------------------------------------------------------------------------------------
@@ -194,11 +239,72 @@ def test_an_archive_without_members_is_empty(kit):
 
 
 @pytest.mark.parametrize("zeros", [1, 2, 18, 3000])
-def test_archives_one_after_another_are_read_through(kit, zeros):
+def test_archives_one_after_another_are_read_through_if_wanted(kit, zeros):
     first, second = kit.member(b"a", b"1"), kit.member(b"b", b"2")
     archive = first + bytes(512) * zeros + second + kit.END
-    assert kit.read(archive) == [("a", b"1"), ("b", b"2")]
+    assert kit.read(archive, concatenated=True) == [("a", b"1"), ("b", b"2")]
+    assert [entry.name for entry in kit.scan(archive, concatenated=True)] == ["a", "b"]
     assert kit.gnu_names(archive, "-i") == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("zeros", [1, 2, 18, 3000])
+def test_reading_stops_at_the_end_marker_as_gnu_tar_does(kit, zeros):
+    archive = kit.member(b"a", b"1") + bytes(512) * zeros + kit.member(b"b", b"2") * 3 + kit.END
+    byte = 1024 + 512 * zeros
+    with pytest.warns(ShardWarning, match=rf"behind the archive's end marker.*concatenated=True.*offset {byte}\]"):
+        assert kit.read(archive) == [("a", b"1")]
+    with pytest.warns(ShardWarning, match=rf"--concatenated.*offset {byte}\]"):
+        assert [entry.name for entry in kit.scan(archive)] == ["a"]
+    assert kit.gnu_names(archive) == [b"a"]
+    assert kit.outcome(archive) == ([("a", 0, b"1")], None, 1)
+
+
+def test_stale_bytes_in_the_last_record_are_no_members(kit, tmp_path):
+    """Some writers fill the last record with what their buffer held before."""
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / name).write_text(name)
+    command = ["tar", "-c", "--format=ustar", "-C", str(tmp_path), "a.txt", "b.txt"]
+    archive = subprocess.run(command, capture_output=True, check=True).stdout
+    stale = archive[: 2048 + 1024] + archive[:2048] + archive[3072 + 2048 :]
+    assert len(stale) == len(archive) == 10240
+    with pytest.warns(ShardWarning, match=r"offset 3072\]"):
+        assert kit.read(stale) == [("a.txt", b"a.txt"), ("b.txt", b"b.txt")]
+    assert kit.gnu_names(stale) == [b"a.txt", b"b.txt"]
+
+
+def test_what_follows_the_end_marker_is_an_error_in_strict_mode(kit):
+    archive = kit.member(b"a", b"1") + kit.END + kit.member(b"b", b"2") + kit.END
+    with pytest.raises(ShardError, match=r"concatenated=True.*offset 2048"):
+        kit.read(archive, report=Report(strict=True))
+
+
+def test_a_stream_is_read_to_its_end_behind_the_end_marker_too(kit):
+    """Whoever delivers it can then be held to the length that was announced."""
+    told: list[int] = []
+    archive = kit.member(b"a", b"1") + kit.END + kit.member(b"b", b"2" * 5_000_000) + kit.END
+    stream = kit.stream(archive, [100_000])
+    with pytest.warns(ShardWarning, match="end marker"):
+        kit.read(stream, on_end=told.append)
+    assert told == [len(archive)]
+    assert stream.read(1) == b""
+
+
+class Counted(io.BytesIO):
+    """A file that counts the bytes that are read."""
+
+    taken = 0
+
+    def read(self, size: int | None = -1) -> bytes:
+        data = super().read(size)
+        self.taken += len(data)
+        return data
+
+
+def test_a_scan_jumps_over_what_follows_the_end_marker(kit):
+    file = Counted(kit.member(b"a", b"1") + kit.END + kit.member(b"b", b"2" * 5_000_000) + kit.END)
+    with pytest.warns(ShardWarning, match="end marker"):
+        assert [entry.name for entry in kit.scan(file)] == ["a"]
+    assert file.taken < 1 << 20
 
 
 @pytest.mark.parametrize("garbage", [b"x", b"garbage" * 1000, bytes(100) + b"x", b"\n", b"x" * (3 << 20)])
@@ -328,3 +434,17 @@ def test_a_sparse_map_by_hand_is_expanded(kit):
     assert kit.read(kit.pax(*records) + kit.member(b"s", b"D" * 512) + kit.END) == [
         ("real", bytes(512) + b"D" * 512 + bytes(3000 - 1024))
     ]
+
+
+@pytest.mark.parametrize(("version", "pieces"), [("oldgnu", 44_000), ("0.0", 20_000), ("0.1", 84_000), ("1.0", 84_000)])
+def test_a_sparse_map_of_more_than_a_megabyte_is_read(kit, tmp_path, version, pieces):
+    content = sparse_file(tmp_path / "s", [(0, (b"x" * 512 + bytes(512)) * pieces)], 1024 * pieces + (1 << 20))
+    options = ["--format=oldgnu"] if version == "oldgnu" else ["--format=posix", f"--sparse-version={version}"]
+    command = ["tar", "-c", "-S", "--hole-detection=raw", *options, "-C", str(tmp_path), "s"]
+    archive = subprocess.run(command, capture_output=True, check=True).stdout
+    assert 1 << 20 < len(archive) - 512 * pieces < len(content) // 3  # what is not data is the map
+    [(name, data)] = kit.read(archive)
+    assert name == "s"
+    assert data == content
+    with pytest.raises(LimitError, match=r"more than 10000 pieces.*offset 0.*max_sparse_pieces="):
+        kit.read(archive, limits=kit.limits(max_sparse_pieces=10_000))

@@ -71,10 +71,18 @@ def test_the_reads_do_not_matter_for_a_cut_archive(kit, specs, cut, chunks):
 
 @settings(max_examples=40, deadline=None)
 @given(specs=members, format=st.sampled_from(FORMATS))
-def test_two_archives_in_a_row_give_the_members_of_both(kit, specs, format):
+def test_two_archives_in_a_row_give_the_members_of_both_if_wanted(kit, specs, format):
     archive = build(specs, format)
     alone = kit.read(archive)
-    assert kit.read(archive + archive) == alone + alone
+    assert kit.read(archive + archive, concatenated=True) == alone + alone
+
+
+@settings(max_examples=60, deadline=None)
+@given(specs=members, format=st.sampled_from(FORMATS), chunks=st.lists(st.integers(1, 70_000), max_size=5))
+def test_of_two_archives_in_a_row_the_first_is_read_and_the_second_warned_of(kit, specs, format, chunks):
+    archive = build(specs, format)
+    alone = kit.outcome(archive)[0]
+    assert kit.outcome(kit.stream(archive + archive, chunks)) == (alone, None, 1 if archive.strip(b"\0") else 0)
 
 
 @settings(max_examples=60, deadline=None)
@@ -188,8 +196,8 @@ def test_a_fake_header_that_links_up_is_still_data(kit):
 def test_an_odd_member_among_many_is_read_in_its_place(kit, monkeypatch, odd):
     plain = [kit.member(b"%06d" % i, b"x" * (i % 700)) for i in range(600)]
     archive = b"".join(plain[:300]) + odd(kit) + b"".join(plain[300:450]) + odd(kit) + b"".join(plain[450:]) + kit.END
-    at_once = kit.outcome(archive)
-    assert at_once == one_by_one(kit, monkeypatch, archive)
+    at_once = kit.outcome(archive, concatenated=True)
+    assert at_once == one_by_one(kit, monkeypatch, archive, concatenated=True)
     assert at_once[1:] == (None, 0)
     alone = [(name, data) for name, _, data in kit.outcome(odd(kit) + kit.END)[0]]
     others = [(f"{i:06d}", b"x" * (i % 700)) for i in range(600)]

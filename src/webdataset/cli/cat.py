@@ -23,6 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "number", metavar="SKIP", type=grammar.count, nargs="?", default=0, help="pass over so many samples (0)"
     )
+    grammar.add_concatenated(parser)
     _add_choice(parser)
     parser.add_argument("-o", "--output", metavar="URL", default="-", help="where to write instead of stdout")
     grammar.add_errors(parser)
@@ -97,6 +98,7 @@ def _check_terminal(output: str, data: bytes) -> None:
 
 def _tarfirst(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("url", metavar="input", nargs="?", default="-", help="the archive; - is stdin")
+    grammar.add_concatenated(parser)
     parser.add_argument("-S", "--select", metavar="EXPR", help="Python expression, with the sample as _")
     parser.add_argument(
         "-f", "--field", metavar="FIELDS", default="img;image;ppm;pgm;pbm;jpeg;jpg;png", help="field, or alternatives"

@@ -82,15 +82,13 @@ def reading(
     options.urls = urls_of(options.inputs) if urls is None else list(urls)
     if shuffled:
         random.Random(seed).shuffle(options.urls)
-    handler = handler_of(options)
+    given: dict[str, Any] = {"handler": handler_of(options), "concatenated": getattr(options, "concatenated", False)}
     if any(map(is_special, options.urls)):
-        return chosen(DataPipeline(partial(special_samples, options.urls, handler)), options)
+        return chosen(DataPipeline(partial(special_samples, options.urls, **given)), options)
     if mix > 1:
-        mixed = partial(in_turn, streams=mix, handler=handler)
+        mixed = partial(in_turn, streams=mix, **given)
         return chosen(DataPipeline(SimpleShardList(options.urls), mixed), options)
-    dataset = WebDataset(
-        options.urls, handler=handler, nodesplitter=None, workersplitter=None, empty_check=False, **more
-    )
+    dataset = WebDataset(options.urls, nodesplitter=None, workersplitter=None, empty_check=False, **given, **more)
     return chosen(dataset, options)
 
 

@@ -51,9 +51,19 @@ def command_parser(name: str, about: str, examples: Iterable[tuple[str, str]], p
 
 
 def add_inputs(parser: argparse.ArgumentParser) -> None:
-    """URLs to read: any number, with braces and globs; `-` or nothing is stdin."""
+    """URLs to read: any number, with braces and globs, `-` or nothing is stdin; and how they are read."""
     parser.add_argument(
         "inputs", nargs="*", metavar="URL", help="shards to read: files, URLs, braces, globs; - or nothing is stdin"
+    )
+    add_concatenated(parser)
+
+
+def add_concatenated(parser: argparse.ArgumentParser) -> None:
+    """--concatenated: where a shard ends."""
+    parser.add_argument(
+        "--concatenated",
+        action="store_true",
+        help="shards may be several archives put together with `cat`: read on behind an end marker",
     )
 
 

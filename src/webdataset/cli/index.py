@@ -71,7 +71,14 @@ def _make(urls: list[str], formats: list[str], options: argparse.Namespace) -> i
 
     shown = _Counter(options)
     catalogue = write_indices(
-        urls, formats, where=options.where, jobs=options.jobs, force=options.force, progress=shown, handler=told
+        urls,
+        formats,
+        where=options.where,
+        jobs=options.jobs,
+        force=options.force,
+        progress=shown,
+        handler=told,
+        concatenated=options.concatenated,
     )
     shown.clear()
     if options.output:
@@ -92,7 +99,7 @@ def _check(urls: list[str], formats: list[str], options: argparse.Namespace) -> 
     for url in urls:
         for format in formats:
             try:
-                problem = index_problem(url, format, options.where)
+                problem = index_problem(url, format, options.where, concatenated=options.concatenated)
             except Exception as error:
                 if not ask(handler_of(options), error, report, "shards_skipped"):
                     return 1

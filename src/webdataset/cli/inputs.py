@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import groupby, islice
 from typing import Any
 
@@ -40,11 +41,12 @@ def is_special(url: str) -> bool:
     return is_channel(url) or bool("#" in url and split_range(url)[1])
 
 
-def special_samples(urls: Iterable[str], handler: Handler) -> Iterator[Sample]:
+def special_samples(urls: Iterable[str], handler: Handler, *, concatenated: bool = False) -> Iterator[Sample]:
     """The samples of such inputs and of shards between them, one after the other."""
     asked = _Asked(handler)
+    shards = partial(_shards, concatenated=concatenated)
     parts = [
-        (_one, url) if special else (_shards, url)
+        (partial(_one, shards), url) if special else (shards, url)
         for special, group in groupby(urls, is_special)
         for url in (group if special else [list(group)])
     ]
@@ -64,13 +66,13 @@ def _joined(parts: list[Any], handler: _Asked, report: Any) -> Iterator[Sample]:
             return
 
 
-def _shards(urls: list[str], handler: Handler) -> Iterator[Sample]:
-    return tarfile_samples([{"url": url} for url in urls], handler)
+def _shards(urls: list[str], handler: Handler, *, concatenated: bool) -> Iterator[Sample]:
+    return tarfile_samples([{"url": url} for url in urls], handler, concatenated=concatenated)
 
 
-def _one(url: str, handler: Handler) -> Iterator[Sample]:
+def _one(shards: Callable[..., Iterator[Sample]], url: str, handler: Handler) -> Iterator[Sample]:
     plain, cut = split_range(url)
-    samples = _received(plain, handler) if is_channel(plain) else _shards([plain], handler)
+    samples = _received(plain, handler) if is_channel(plain) else shards([plain], handler)
     return samples if not cut else _ranged(samples, *map(int, cut[1:].split(",")))
 
 

@@ -42,7 +42,8 @@ def run(options: argparse.Namespace) -> int:
     if unknown := ignored - set(PROBLEMS):
         raise grammar.UsageError(f"there is no problem {' '.join(sorted(unknown))}; --explain lists them")
     counts: Counter[str] = Counter()
-    for finding in lint(urls_of(options.inputs), images=not options.noimages):
+    reading = {"images": not options.noimages, "concatenated": options.concatenated}
+    for finding in lint(urls_of(options.inputs), **reading):
         if finding.problem in ignored:
             continue
         counts[finding.problem] += 1

@@ -58,7 +58,7 @@ def _found(urls: list[str], options: argparse.Namespace) -> Iterator[tuple[str, 
     report = current_report()
     for url in urls:
         try:
-            for item in samples(url) if options.samples else members(url):
+            for item in (samples if options.samples else members)(url, concatenated=options.concatenated):
                 yield url, item
         except Exception as error:
             if not ask(handler_of(options), error, report, "shards_skipped"):

@@ -10,7 +10,7 @@ from typing import Any
 @contextmanager
 def writing(url: str) -> Iterator[Any]:
     """A stream to write to; an error leaves nothing under the name of a local file."""
-    from webdataset.gopen import gopen, rewrite_url
+    from webdataset.gopen import gopen, rewritten_url
     from webdataset.outputs import local_target
     from webdataset.storage.publish import AtomicFile
 
@@ -19,7 +19,7 @@ def writing(url: str) -> Iterator[Any]:
         yield stream
         stream.flush()
         return
-    path = local_target(rewrite_url(url))
+    path = local_target(rewritten_url(url))
     sink: Any = gopen(url, "wb") if path is None else AtomicFile(path)
     try:
         yield sink

@@ -51,5 +51,6 @@ def run(options: argparse.Namespace) -> None:
         shuffle_bytes=options.shuffle_bytes,
         block_bytes=options.block_bytes,
         lanes=options.lanes,
+        concatenated=options.concatenated,
     )
     sys.stdout.write((json.dumps(made.as_dict()) if options.json else str(made)) + "\n")

@@ -12,6 +12,7 @@ def configure_tarmix(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "spec", metavar="SPEC", help="a YAML file; `sources` lists shards, weight, nstreams, shuffle..."
     )
+    grammar.add_concatenated(parser)
     parser.add_argument("-v", "--verbose", action="store_true", help="say more")
     parser.add_argument(
         "-c", "--count", type=grammar.count, metavar="N", help="stop after N samples, the skipped included"
@@ -45,7 +46,7 @@ def run_tarmix(options: argparse.Namespace) -> int:
     sources = read_mixture(options.spec)
     options.urls = [url for source in sources for url in source.shards * source.repeats]
     count_without_skipped(options)
-    samples = mixed(sources, seed=options.seed, handler=handler_of(options))
+    samples = mixed(sources, seed=options.seed, handler=handler_of(options), concatenated=options.concatenated)
     buffer, options.shuffle = options.shuffle, 0
     samples = chosen(samples, options)
     return drain(options, samples.compose(shuffle(buffer, initial=buffer, seed=options.seed)) if buffer else samples)

@@ -97,6 +97,7 @@ def _plan(options: argparse.Namespace) -> Any:
         batchsize=options.batchsize,
         count=options.count,
         seconds=options.seconds,
+        concatenated=options.concatenated,
     )
 
 

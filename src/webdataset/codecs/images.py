@@ -26,7 +26,6 @@ imagespecs: dict[str, tuple[str, str | None, str]] = {
     "torchrgba8": ("torch", "uint8", "rgba"),
     "torchl": ("torch", "float", "l"),
     "torchrgb": ("torch", "float", "rgb"),
-    "rgbtorch": ("torch", "float", "rgb"),
     "torch": ("torch", "float", "rgb"),
     "torchrgba": ("torch", "float", "rgba"),
     "pill": ("pil", None, "l"),
@@ -36,6 +35,9 @@ imagespecs: dict[str, tuple[str, str | None, str]] = {
     "pixels": ("numpy", None, "stored"),
     "torchpixels": ("torch", None, "stored"),
 }
+
+ALIASES = {"rgbtorch": "torchrgb"}
+"""Other names of specs; they are not in the table, over which programs iterate."""
 
 IMAGE_EXTENSIONS = [
     "blp", "bmp", "dib", "bufr", "cur", "pcx", "dcx", "dds", "ps", "eps", "fit", "fits", "fli", "flc", "ftc", "ftu",

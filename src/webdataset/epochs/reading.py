@@ -18,8 +18,11 @@ from webdataset.reports import Report
 from webdataset.storage.local import expect_reads
 from webdataset.storage.ranges import PartStream, RangeReader
 from webdataset.storage.urls import local_path
+from webdataset.tar.archive import BEHIND_END
+from webdataset.tar.header import padding
 from webdataset.tar.index import ShardIndex
 from webdataset.tar.indexed import IndexedSamples, members_around
+from webdataset.tar.large import WORTH_ASKING, select_limits
 from webdataset.tar.reader import Limits, PlainMembers, expect_big_blocks, read_piece
 from webdataset.tariterators import Grouping, Member, Sample, SplitName, base_plus_ext
 
@@ -70,14 +73,17 @@ class Samples:
         self._catalogue = catalogue
         self._report = report
         self._keys = keys
-        self._limits = Limits.default()
-        self._plain = PlainMembers(self._limits)
+        # a member that is left out is passed over, whatever its size
+        self._limits = Limits.default() if select_files is None else select_limits(self._is_selected)
+        self._plain = PlainMembers(Limits.default())
         self._select = select_files
         self._rename = rename_files
         self._options = storage_options
         self._local_copy = local_copy
         self._open = OpenShards(self._opened)
         self._places: OrderedDict[int, Places] = OrderedDict()
+        self._told: set[int] = set()
+        """Shards whose index leaves out members behind the end marker, which was said."""
         self._held = 0
         self._lock = threading.Lock()
         self._own = threading.local()
@@ -130,6 +136,7 @@ class Samples:
             places = self._places.get(shard)
             if places is None:
                 index: ShardIndex = self._catalogue.index(shard)
+                self._tell_left_out(shard, index)
                 samples = IndexedSamples(index, self._limits.max_member_bytes)
                 places = Places(samples, index.size, index.version, index.self_contained)
                 self._held += samples.nbytes
@@ -139,6 +146,15 @@ class Samples:
                 del self._places[shard]
             self._places[shard] = places
             return places
+
+    def _tell_left_out(self, shard: int, index: ShardIndex) -> None:
+        if index.left_out is not None and shard not in self._told:
+            self._told.add(shard)
+            self._report.warn(BEHIND_END, url=self._catalogue.urls[shard], offset=index.left_out)
+
+    def _is_selected(self, name: str) -> bool:
+        assert self._select is not None
+        return bool(self._select(name if self._rename is None else self._rename(name)))
 
     def close(self) -> None:
         """Close the shards that are open."""
@@ -152,28 +168,53 @@ class Samples:
         small = count >= MANY and stop - start < SMALL * count
         if opened.is_near:
             opened.check(index)  # a file says at once which version it is, a server with the first bytes
-        stream: PartStream | BytesIO
+        members: list[Member] = []
         if small and as_they_are:
             piece = opened.reader.read(start, stop)
             opened.check(index)
             found = index.samples.in_piece(piece, first, last, opened.places)
             if found is not None:
                 return found
-            members, stream = None, BytesIO(piece)
+            members = self._piece(BytesIO(piece), start, stop - start, opened.url, grouping, small=small)
         else:
-            stream = opened.reader.stream(start, stop, self._memory(stop - start))
-            opened.check(index)
-            members = self._around(stream, index, start, stop)
-        if members is None:
-            size, url = stop - start, opened.url
-            report = grouping.report
-            members = read_piece(stream, start, size, small=small, plain=self._plain, url=url, report=report)
+            for begin, end in self._parts(opened, index, start, stop):
+                stream = opened.reader.stream(begin, end, self._memory(end - begin))
+                opened.check(index)
+                around = self._around(stream, index, begin, end)
+                if around is None:
+                    around = self._piece(stream, begin, end - begin, opened.url, grouping, small=small)
+                members += around
         if as_they_are:
             samples: list[Sample | None] = list(grouping.samples([members], opened.places))
         else:
             samples = self._chosen(grouping, members, starts[first + 1 : last + 2], opened.places)
         opened.check_count(len(samples), count, start)
         return samples
+
+    def _parts(self, opened: _Opened, index: Places, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """What to read from one place to another: all but large members that are left out."""
+        big = index.samples.big_members(start, stop) if self._select is not None else None
+        for data, data_end in big or ():
+            if data_end - data > WORTH_ASKING:
+                name, header, end = self._member_at(opened.shard, index, data)
+                if not self._is_selected(name):
+                    if header > start:
+                        yield start, header
+                    start = end
+        if stop > start:
+            yield start, stop
+
+    def _member_at(self, shard: int, index: Places, data: int) -> tuple[str, int, int]:
+        """The name of the member whose data are at this place, and where it begins and ends, headers and all."""
+        starts = index.samples.starts
+        number = int(starts.searchsorted(data, side="right")) - 1
+        header = int(starts[number])
+        for member in self._catalogue.index(shard).members(number):
+            end = member.data_offset + member.size + padding(member.size)
+            if member.data_offset == data:
+                return member.name, header, end
+            header = end
+        raise AssertionError("what is known of big members is in the index")
 
     def _apart(
         self, opened: _Opened, index: Places, numbers: Sequence[int], grouping: Grouping
@@ -197,11 +238,14 @@ class Samples:
 
     def _alone(self, opened: _Opened, start: int, piece: bytes, grouping: Grouping) -> Sample:
         """The sample that is a piece."""
-        size, report = len(piece), grouping.report
-        members = read_piece(BytesIO(piece), start, size, small=False, plain=self._plain, url=opened.url, report=report)
+        members = self._piece(BytesIO(piece), start, len(piece), opened.url, grouping, small=False)
         samples = list(grouping.samples([members], opened.places))
         opened.check_count(len(samples), 1, start)
         return samples[0]
+
+    def _piece(self, stream: Any, start: int, size: int, url: str, grouping: Grouping, *, small: bool) -> list[Member]:
+        options: dict[str, Any] = {"plain": self._plain, "limits": self._limits, "report": grouping.report}
+        return read_piece(stream, start, size, small=small, url=url, **options)
 
     def _memory(self, size: int) -> bytearray | None:
         """What a thread receives parts in, as long as they are of the usual size."""
@@ -241,15 +285,15 @@ class Samples:
         with self._report.in_force():
             reader = open_ranges(read_from, storage_options=self._options)
         path = local_path(read_from)
-        return _Opened(
-            url, reader, {"__url__": url} | ({} if path is None else {"__local_path__": path}), is_copy=read_from != url
-        )
+        places: Sample = {"__url__": url} | ({} if path is None else {"__local_path__": path})
+        return _Opened(shard, url, reader, places, is_copy=read_from != url)
 
 
 class _Opened:
     """One shard that is open for reading."""
 
-    def __init__(self, url: str, reader: RangeReader, places: Sample, *, is_copy: bool) -> None:
+    def __init__(self, shard: int, url: str, reader: RangeReader, places: Sample, *, is_copy: bool) -> None:
+        self.shard = shard
         self.url = url
         self.is_copy = is_copy
         self.reader = reader

@@ -1,7 +1,9 @@
 """A folder as a queue of shards, shared by many processes.
 
-A process claims a shard by renaming it to `<name>._<pid>_`; only one rename can succeed. What becomes of a shard
-after its use is its fate: `unlink`, `keep` (renamed to `<name>._done_`) or `resample` (back into the queue).
+A process claims a shard by renaming it to `<name>._<process>_`; only one rename can succeed. What becomes of a shard
+after its use is its fate: `unlink`, `keep` (renamed to `<name>._done_`) or `resample` (back into the queue). It has
+been used when the next one is asked for. A shard whose consumer stopped before that is still claimed; when the process
+is gone, it goes back into the queue.
 """
 
 from __future__ import annotations
@@ -10,7 +12,6 @@ import contextlib
 import fnmatch
 import os
 import random
-import re
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,17 +19,32 @@ from typing import Any
 from webdataset.iterables import TorchIterable
 
 from .braces import braceexpand
+from .claims import Claim
 from .local import allowed_path
 
 MODES = ("resample", "unlink", "keep")
-_CLAIMED = re.compile(r"\._(\d+)_$")
+DONE = "._done_"
 
 
 class DirectoryShardList(TorchIterable):
     """Shards of a folder as they come in, each used by one process at a time.
 
     `poll` is the number of seconds between two looks at an empty folder, None to stop there; `timeout` is how long to
-    wait in all. `fate(path)` is called after a shard was used, instead of what `mode` says.
+    wait in all. `fate(path)` is called after a shard was used, instead of what `mode` says. `select="oldest"` takes
+    shards by their time, and by their names where times are equal.
+
+    Whether a process is gone is known of those on this machine. Machines that share the folder leave each other's
+    claims alone, unless `claim_timeout` says after how many seconds a claim of another machine is given up: more than
+    the longest use of a shard takes.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = open(f"{folder}/a.tar", "w").close()
+    ...     shards = iter(DirectoryShardList(folder, mode="unlink", poll=None))
+    ...     used = next(shards)
+    ...     shards.close()  # before the next one was asked for: it is still there
+    ...     os.path.exists(used["url"])
+    True
     """
 
     def __init__(  # noqa: PLR0917 - the order is the API's
@@ -40,11 +56,15 @@ class DirectoryShardList(TorchIterable):
         mode: str = "resample",
         select: str = "random",
         fate: Callable[[str], Any] | None = None,
+        *,
+        claim_timeout: float | None = None,
     ) -> None:
         if mode not in MODES:
             raise ValueError(f"the mode must be one of {', '.join(MODES)}, got {mode!r}")
         if select not in ("random", "oldest"):
             raise ValueError(f"select must be random or oldest, got {select!r}")
+        if claim_timeout is not None and claim_timeout <= 0:
+            raise ValueError(f"claim_timeout must be a number of seconds above 0, got {claim_timeout}")
         self.path = os.fspath(path)
         if not os.path.isdir(self.path):
             raise ValueError(f"{self.path!r} is not a folder of shards")
@@ -54,6 +74,7 @@ class DirectoryShardList(TorchIterable):
         self.mode = mode
         self.select = select
         self.fate = fate
+        self.claim_timeout = claim_timeout
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         rng = random.Random(os.urandom(16))
@@ -62,10 +83,9 @@ class DirectoryShardList(TorchIterable):
             self.cleanup_files_without_processes()
             claimed = self._claim(rng)
             if claimed is not None:
-                try:
+                with self._returned_if_reusable(claimed):
                     yield {"url": claimed}
-                finally:
-                    self.recycle(claimed)
+                self.recycle(claimed)
                 patience = time.monotonic() + self.timeout
             elif self.poll is None or time.monotonic() + self.poll > patience:
                 return
@@ -80,19 +100,33 @@ class DirectoryShardList(TorchIterable):
             elif self.mode == "unlink":
                 os.unlink(activename)
             elif self.mode == "keep":
-                os.rename(activename, without_last_extension(activename) + "._done_")
+                os.rename(activename, without_last_extension(activename) + DONE)
             else:
-                os.rename(activename, without_last_extension(activename))
+                _put_back(activename)
 
     def cleanup_files_without_processes(self) -> None:
         """Put back what a process claimed that is no more."""
         folder = allowed_path(self.path)
         for name in os.listdir(folder):
-            pid = get_pid_from_filename(name)
-            if pid is not None and not check_pid_is_running(pid):
-                claimed = os.path.join(folder, name)
-                with contextlib.suppress(FileNotFoundError):
-                    os.rename(claimed, without_last_extension(claimed))
+            claim = Claim.of_name(name)
+            if claim is not None and self._is_over(claim, os.path.join(folder, name)):
+                _put_back(os.path.join(folder, name))
+
+    @contextlib.contextmanager
+    def _returned_if_reusable(self, claimed: str) -> Iterator[None]:
+        """What goes back into the queue anyway does so at once when the consumer stops in the middle of it."""
+        try:
+            yield
+        except GeneratorExit:
+            ours = get_pid_from_filename(claimed) == os.getpid()  # a fork ends what its parent began
+            if self.mode == "resample" and self.fate is None and ours:
+                _put_back(claimed)
+            raise
+
+    def _is_over(self, claim: Claim, path: str) -> bool:
+        if claim.is_of_this_machine:
+            return not claim.is_held
+        return self.claim_timeout is not None and time.time() - _claimed_at(path) > self.claim_timeout
 
     def _claim(self, rng: random.Random) -> str | None:
         """The path of a shard that is this process's alone from now on."""
@@ -101,11 +135,11 @@ class DirectoryShardList(TorchIterable):
         found = [
             os.path.join(self.path, name)
             for name in os.listdir(folder)
-            if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+            if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns) and not _is_taken(name)
         ]
-        found.sort(key=_changed if self.select == "oldest" else lambda _: rng.random())
+        found.sort(key=_age if self.select == "oldest" else lambda _: rng.random())
         for shard in found:
-            claimed = f"{shard}._{os.getpid()}_"
+            claimed = shard + Claim.of_this_process().ending
             try:
                 os.rename(shard, claimed)
             except FileNotFoundError:
@@ -124,26 +158,43 @@ def without_last_extension(fname: str) -> str:
 
 def get_pid_from_filename(fname: str) -> int | None:
     """
-    >>> get_pid_from_filename("a.tar._123_")
-    123
+    >>> get_pid_from_filename("a.tar._123_"), get_pid_from_filename("a.tar._123-4567-node1_")
+    (123, 123)
     """
-    found = _CLAIMED.search(fname)
-    return int(found.group(1)) if found else None
+    claim = Claim.of_name(fname)
+    return claim.pid if claim else None
 
 
-def check_pid_is_running(pid: int) -> bool:
-    """Whether a process of this number exists on this machine."""
+def _is_taken(name: str) -> bool:
+    return name.endswith(DONE) or Claim.of_name(name) is not None
+
+
+def _put_back(claimed: str) -> None:
+    """Give a shard its name again; one that has come in under that name meanwhile is not replaced."""
+    name = without_last_extension(claimed)
+    with contextlib.suppress(FileNotFoundError):  # another process has put it back
+        try:
+            os.link(claimed, name)
+        except FileExistsError:
+            if not os.path.samefile(claimed, name):
+                return  # it stays claimed until the other one is gone
+        except OSError:  # a file system without links
+            if not os.path.exists(name):
+                os.rename(claimed, name)
+            return
+        os.unlink(claimed)
+
+
+def _age(path: str) -> tuple[int, str]:
     try:
-        os.kill(pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-def _changed(path: str) -> float:
-    try:
-        return os.stat(path).st_mtime
+        return os.stat(path).st_mtime_ns, path
     except FileNotFoundError:
-        return 0.0
+        return 0, path
+
+
+def _claimed_at(path: str) -> float:
+    """When a shard was renamed, by the clock of the machine that has the disk."""
+    try:
+        return os.stat(path).st_ctime
+    except FileNotFoundError:
+        return time.time()

@@ -2,16 +2,21 @@
 
 What decides in doubt is GNU tar. Where it lists and extracts differently, or complains and goes on, we raise:
 
-- An archive ends with one zero block or more. Archives that follow it are read too (GNU tar: --ignore-zeros).
+- An archive ends with one zero block or more. A header behind them is not read, but warned of (strict mode: raise);
+  with `concatenated` it begins another archive (GNU tar: --ignore-zeros).
 - Bytes after two zero blocks that are no header are passed over. After a lone zero block GNU tar warns and stops;
   we warn (strict mode: raise), since a header that was zeroed out looks the same.
 - Hard and symbolic links, devices, FIFOs and directories have no data, whatever their size field says.
-- A regular name that ends in a slash is a directory, which must be empty; a type that nobody knows is a regular file.
+- A regular name that ends in a slash is a directory, as tars older than POSIX wrote them. Whether the data that its
+  size states are there, GNU tar's listing and its extraction do not agree; we look. A type that nobody knows is a
+  regular file.
 - An extended header replaces one before it; a global one holds until the next or until the archive ends.
 """
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TypeVar
 
@@ -21,9 +26,9 @@ from webdataset.reports import Report
 from .cursor import Cursor
 from .header import BLOCK, Header, decoded, is_header, padding, parse_header, until_nul
 from .limits import Limits
-from .pax import Extended, Records, interpret, is_telling, parse_records
+from .pax import Extended, Records, interpret, is_telling, parse_records, stated_pieces
 from .sniff import looks_like
-from .sparse import Piece, check_map, extended_map, leading_map, old_gnu_map
+from .sparse import PIECE_BYTES, Piece, check_map, extended_map, leading_map, old_gnu_map
 
 NO_DATA = "123456"
 DIRECTORY = "5"
@@ -34,6 +39,14 @@ LONG_NAME, LONG_LINK = "L", "K"
 EXTENDED = "xX"
 GLOBAL = "g"
 DRAIN = 1 << 20
+LOOK = 64 << 10
+"""How far to look for what follows the data of a directory."""
+
+NO_END = "the archive has no end marker: it may have been cut between two members"
+BEHIND_END = (
+    "a member's header behind the archive's end marker: nothing from there on is read; if archives were put together"
+    " with `cat`, concatenated=True reads them all (commands: --concatenated)"
+)
 
 T = TypeVar("T")
 
@@ -64,7 +77,9 @@ class Member(SimpleNamespace):
 class Archive:
     """Reads header after header off a cursor; the caller takes or skips the data in between."""
 
-    def __init__(self, cursor: Cursor, limits: Limits, report: Report, url: str | None) -> None:
+    def __init__(
+        self, cursor: Cursor, limits: Limits, report: Report, url: str | None, *, concatenated: bool = False
+    ) -> None:
         self.cursor = cursor
         self.limits = limits
         self.report = report
@@ -74,6 +89,19 @@ class Archive:
         """Whether no global header has a say in the members' names and sizes."""
         self.zeros = 0
         """How many zero blocks there were since the last header."""
+        self.concatenated = concatenated
+        """Whether archives that follow are read too."""
+        self.archives = 1
+        """How many there were."""
+        self.left_out: int | None = None
+        """Where the first header is that stands behind the end and is not read."""
+        self.jump: Callable[[int], int] = cursor.skip
+        """How to pass over bytes."""
+
+    @property
+    def at_plain_members(self) -> bool:
+        """Whether headers may be read by rules for plain ones: nothing that came before has a say in them."""
+        return self.plain and not self.zeros
 
     def step(self) -> Member | None:
         """Read the next member's headers; None if there was something else, such as an end marker."""
@@ -89,8 +117,8 @@ class Archive:
                 raise
             self._pass_over_garbage(start, block)
             return None
-        if self.zeros:
-            self.globals, self.plain, self.zeros = [], True, 0
+        if self.zeros and not self._begin_another(start):
+            return None
         if header.type == GLOBAL:
             self._global(header, start)
             return None
@@ -102,9 +130,7 @@ class Archive:
         if not offset:
             raise ShardError("the shard is empty: it has 0 bytes", url=self.url)
         if not self.zeros:
-            self.report.warn(
-                "the archive has no end marker: it may have been cut between two members", url=self.url, offset=offset
-            )
+            self.report.warn(NO_END, url=self.url, offset=offset)
 
     # -- headers ---------------------------------------------------------------------------------
 
@@ -156,11 +182,19 @@ class Archive:
         return until_nul(data)
 
     def _records(self, header: Header, offset: int) -> Records:
-        data = self._header_data(header, offset, limit=self.limits.max_header_bytes)
+        data = self._header_data(header, offset, limit=self._most_bytes(header))
         try:
             return parse_records(data[: header.size])
         except ValueError as error:
             raise ShardError(str(error), offset=offset) from None
+
+    def _most_bytes(self, header: Header) -> int:
+        """How long an extended header may be: longer than others if it is the map of a sparse file."""
+        most = self.limits.max_header_bytes
+        if header.size <= most or header.type == GLOBAL:
+            return most
+        pieces = stated_pieces(self.cursor.peek(LOOK))
+        return most + min(pieces, self.limits.max_sparse_pieces) * PIECE_BYTES
 
     def _global(self, header: Header, offset: int) -> None:
         # Of two records with one keyword in a global header GNU tar takes the first; in others, the last.
@@ -206,6 +240,8 @@ class Archive:
         )
         try:
             _settle_type(member)
+            if member.type == DIRECTORY and member.stored and not self._has_data(member):
+                member.stored = 0
             member.size = member.stored
             if member.is_regular:
                 self._settle_sparse(member, extended)
@@ -215,11 +251,18 @@ class Archive:
             raise ShardError(str(error), offset=start, member=member.name) from None
         return member
 
+    def _has_data(self, directory: Member) -> bool:
+        """Whether the data that a directory's size states are there, rather than the next header or the end."""
+        size = directory.stored + padding(directory.stored)
+        ahead = self.cursor.peek(min(size, LOOK) + BLOCK)
+        behind = ahead[size : size + BLOCK]
+        return not is_header(ahead[:BLOCK]) and (bool(ahead[:BLOCK].strip(b"\0")) or is_header(behind))
+
     def _settle_sparse(self, member: Member, extended: Extended) -> None:
         """Read the map of a sparse member, which may stand before its data, and check it."""
         header = member.header
         if header.type == GNU_SPARSE and header.gnu:
-            pieces, real_size = old_gnu_map(header, self._map_block)
+            pieces, real_size = old_gnu_map(header, self._map_block, self.limits.max_sparse_pieces)
         elif not extended.is_sparse and extended.real_size is None:
             return
         elif not header.posix:
@@ -232,23 +275,18 @@ class Archive:
 
     def _pax_map(self, member: Member, extended: Extended) -> list[Piece]:
         if extended.sparse_major == 0:
-            return extended_map(extended)
+            return extended_map(extended, self.limits.max_sparse_pieces)
         if (extended.sparse_major, extended.sparse_minor) != (1, 0):
             raise ValueError(f"sparse format {extended.sparse_major}.{extended.sparse_minor} is not known")
-        pieces = leading_map(self._map_block)
+        pieces = leading_map(self._map_block, self.limits.max_sparse_pieces)
         map_bytes = self.cursor.offset - member.data_offset
         if map_bytes > member.stored:
             raise ValueError("the sparse map is longer than its member")
         member.stored -= map_bytes
         return pieces
 
-    def _map_block(self, taken: int) -> bytes:
-        """The next block of a sparse map of which `taken` bytes are already read."""
-        if taken >= self.limits.max_header_bytes:
-            raise LimitError(
-                f"a sparse map of more than {self.limits.max_header_bytes} bytes",
-                hint="the archive is probably damaged or hostile; to read it, raise max_header_bytes=",
-            )
+    def _map_block(self) -> bytes:
+        """The next block of a sparse map."""
         block = self.cursor.take(BLOCK)
         if len(block) < BLOCK:
             raise ends_early("a sparse map", len(block), BLOCK)
@@ -264,6 +302,17 @@ class Archive:
             )
 
     # -- the end ---------------------------------------------------------------------------------
+
+    def _begin_another(self, start: int) -> bool:
+        """Whether to read on at a header behind zero blocks; else say so, once, and go to the stream's end."""
+        if self.concatenated:
+            self.archives += 1
+            self.globals, self.plain, self.zeros = [], True, 0
+            return True
+        self.left_out = start
+        self.report.warn(BEHIND_END, url=self.url, offset=start)
+        self.jump(sys.maxsize)
+        return False
 
     def _zero_block(self, block: bytes, start: int) -> None:
         if len(block) == BLOCK:
@@ -313,8 +362,6 @@ def _settle_type(member: Member) -> None:
     kind = member.type
     if kind in REGULAR:
         member.type = DIRECTORY if member.name.endswith("/") else "0"
-        if member.type == DIRECTORY and member.stored:
-            raise ValueError(f"a directory by its name, but with {member.stored} bytes of data")
     elif kind in NO_DATA:
         member.stored = 0
     elif kind == DUMP_DIRECTORY:

@@ -75,6 +75,18 @@ class Cursor:
         self.place = 0
         return data
 
+    def peek(self, size: int) -> bytes:
+        """The next `size` bytes, which stay ahead; fewer only where the stream ends.
+
+        >>> cursor = Cursor(BytesIO(b"abcdefgh"))
+        >>> cursor.peek(3), cursor.take(2), cursor.peek(9), cursor.offset
+        (b'abc', b'ab', b'cdefgh', 2)
+        """
+        offset, data = self.offset, self.take(size)
+        self.buffer = data + self.buffer[self.place :]
+        self.base, self.place = offset, 0
+        return data
+
     def skip(self, size: int) -> int:
         """Pass over `size` bytes and return how many there were."""
         passed = min(size, self.left)

@@ -77,6 +77,10 @@ class ShardIndex:
         """Whether a sample can be read by itself: False where a global header changes names or sizes."""
         self.rule: str | None = head.get("rule")
         """The rule that splits names into keys and fields, None for the usual one."""
+        self.archives: int | None = head.get("archives")
+        """How many archives, one after the other, the samples are of; None in indices that do not say."""
+        self.left_out: int | None = head.get("left_out")
+        """Where a member's header stands behind the end marker, if there is one whose samples are not indexed."""
         self._head = head
         self._columns = columns
         self._blocks: dict[int, list[str]] = {}
@@ -126,12 +130,25 @@ class ShardIndex:
     def agrees(self, other: ShardIndex) -> bool:
         """Whether the other index says the same of the shard, whichever version each was made of."""
         columns = self._head["columns"]
-        same = (self.samples, self.size, self.rule) == (other.samples, other.size, other.rule)
+        facts = ("samples", "size", "rule", "archives", "left_out")
+        same = all(getattr(self, name) == getattr(other, name) for name in facts)
         return (
             same
             and columns.keys() == other._head["columns"].keys()
             and all(self._columns.raw(name) == other._columns.raw(name) for name in columns)
         )
+
+    def is_of(self, *, concatenated: bool) -> bool:
+        """Whether the samples are those that a reader gives, who reads on behind an end marker or does not.
+
+        >>> place = Place("a.txt", 0, 512, 5, 1024)
+        >>> index = ShardIndex.from_entries([("a", ["txt"], [place])], size=2048)
+        >>> index.is_of(concatenated=True), index.is_of(concatenated=False)
+        (True, True)
+        """
+        if self.archives is None:
+            return False
+        return self.left_out is None if concatenated else self.archives == 1
 
     # -- samples ---------------------------------------------------------------------------------
 
@@ -394,10 +411,18 @@ class IndexBuilder:
         self._end = here
 
     def index(
-        self, *, size: int, version: str | None = None, self_contained: bool = True, rule: str | None = None
+        self,
+        *,
+        size: int,
+        version: str | None = None,
+        self_contained: bool = True,
+        rule: str | None = None,
+        archives: int = 1,
+        left_out: int | None = None,
     ) -> ShardIndex:
         """The index of what was added, of a shard of `size` bytes."""
         head = {"size": size, "version": version, "self_contained": self_contained, "rule": rule}
+        head |= {"archives": archives, "left_out": left_out}
         return ShardIndex.from_bytes(self._file(head))
 
     def _file(self, head: dict[str, Any]) -> bytes:

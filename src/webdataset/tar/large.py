@@ -19,10 +19,15 @@ from webdataset.settings import settings
 from .archive import Member, ends_early
 from .cursor import Cursor
 from .limits import Limits
+from .sparse import expand
 
 PIECE = 1 << 20
+WORTH_ASKING = 1 << 20
+"""From this size on it pays to ask first whether a member is selected."""
 
 Opened = Callable[[], BinaryIO]
+Select = Callable[[str], Any]
+"""Which members are read at all, by their names."""
 
 
 class LargeMember:
@@ -72,29 +77,47 @@ class LargeMembers:
         self._wanted = wanted
         self._limit = limit
 
-    def limits(self, stream: Any) -> Limits:
-        """The limits for one archive; `stream` is where it lies, if that is a plain file."""
+    def limits(self, stream: Any, select: Select | None = None) -> Limits:
+        """The limits for one archive; `stream` is where it lies, if that is a plain file.
+
+        Members that `select` leaves out are passed over.
+        """
         limits = Limits.default()
         most = limits.max_member_bytes if self._limit is None else min(self._limit, limits.max_member_bytes)
-        return limits._replace(max_member_bytes=most, large=self._of_shard(stream))
+        return limits._replace(max_member_bytes=most, large=self._of_shard(_plain_file(stream), select))
 
-    def _of_shard(self, stream: Any) -> Callable[[Member, Cursor], LargeMember]:
-        path = getattr(stream, "name", None) if isinstance(stream, (io.BufferedReader, io.FileIO)) else None
-        file = stream if isinstance(path, (str, bytes)) and os.path.isfile(path) else None
-
+    def _of_shard(self, file: Any, select: Select | None) -> Callable[[Member, Cursor], LargeMember]:
         def made(member: Member, cursor: Cursor) -> LargeMember:
-            wanted = self._wanted is None or self._wanted(member.name)
+            wanted = (select is None or select(member.name)) and (self._wanted is None or self._wanted(member.name))
             opened = None
-            if file is not None and member.pieces is None:
-                opened = _place(str(file.name), cursor.offset)
-                _seek(file, member, cursor)
+            if wanted and file is not None and member.pieces is None:
+                opened = _place(str(file.name), _here(file, cursor))
+                _pass_over(file, member, cursor)
             elif wanted:
                 opened = _spilled(member, cursor)
             else:
-                _pass(member, cursor.skip(member.stored))
-            return LargeMember(member.name, member.size, opened if wanted else None)
+                _pass_over(file, member, cursor)
+            return LargeMember(member.name, member.size, opened)
 
         return made
+
+
+def select_limits(select: Select, stream: Any = None) -> Limits:
+    """The default limits, for an archive of which `select` leaves out members: large ones of these are not read."""
+    limits, file = Limits.default(), _plain_file(stream)
+    most = limits.max_member_bytes
+
+    def made(member: Member, cursor: Cursor) -> LargeMember | bytes:
+        if not select(member.name):
+            _pass_over(file, member, cursor)
+            return LargeMember(member.name, member.size)
+        if max(member.stored, member.size) > most:
+            raise too_large(member.name, max(member.stored, member.size), most, member.offset)
+        data = cursor.take(member.stored)
+        _check_all(member, len(data))
+        return data if member.pieces is None else expand(member.pieces, member.size, data)
+
+    return limits._replace(max_member_bytes=min(most, WORTH_ASKING), large=made)
 
 
 def too_large(name: str, size: int, limit: int, offset: int | None = None) -> LimitError:
@@ -116,21 +139,31 @@ def _place(path: str, offset: int) -> Opened:
     return opened
 
 
-def _seek(file: Any, member: Member, cursor: Cursor) -> None:
-    if member.stored <= cursor.left:
-        cursor.skip(member.stored)
+def _plain_file(stream: Any) -> Any:
+    """The stream, if it is a file that can be opened again."""
+    path = getattr(stream, "name", None) if isinstance(stream, (io.BufferedReader, io.FileIO)) else None
+    return stream if isinstance(path, (str, bytes)) and os.path.isfile(path) else None
+
+
+def _pass_over(file: Any, member: Member, cursor: Cursor) -> None:
+    """Go to the end of a member's data, in a file without reading them."""
+    if file is None or member.stored <= cursor.left:
+        _check_all(member, cursor.skip(member.stored))
         return
+    _check_all(member, os.fstat(file.fileno()).st_size - _here(file, cursor))
     end = cursor.offset + member.stored
-    there = os.fstat(file.fileno()).st_size
-    if there < end:
-        _pass(member, there - cursor.offset)
-    file.seek(end)
+    file.seek(member.stored - cursor.left, os.SEEK_CUR)
     cursor.moved(end)
 
 
-def _pass(member: Member, passed: int) -> None:
-    if passed < member.stored:
-        raise ends_early("the member", passed, member.stored).at(offset=member.offset, member=member.name)
+def _here(file: Any, cursor: Cursor) -> int:
+    """Where in the file the cursor is; an archive need not begin where the file does."""
+    return int(file.tell()) - cursor.left
+
+
+def _check_all(member: Member, there: int) -> None:
+    if there < member.stored:
+        raise ends_early("the member", there, member.stored).at(offset=member.offset, member=member.name)
 
 
 def _spilled(member: Member, cursor: Cursor) -> Opened:
@@ -146,7 +179,7 @@ def _spilled(member: Member, cursor: Cursor) -> Opened:
                 while left and (data := cursor.take(min(left, PIECE))):
                     _write(file, data)
                     left -= len(data)
-                _pass(member, member.stored - left)
+                _check_all(member, member.stored - left)
             cursor.skip(member.stored - sum(length for _, length in pieces))
             file.truncate(member.size)
             return _Kept(os.dup(file.fileno()))

@@ -21,6 +21,8 @@ class Limits(NamedTuple):
     max_header_bytes: int = MIB
     max_name_bytes: int = 64 * 1024
     max_chain: int = 16
+    max_sparse_pieces: int = 1 << 20
+    """Pieces of data in a sparse file: so many has one of 8 GiB in which every other 4 KiB are a hole."""
     large: Callable[..., Any] | None = None
     """Who takes the data of a member that is too large, and gives what stands for it; None refuses it."""
 

@@ -10,9 +10,11 @@ from .header import MAX_NUMBER, until_nul
 
 Records = list[tuple[bytes, bytes]]
 
-_LENGTH = re.compile(rb"[ \t]*([0-9]{1,20})([ \t]*)")
-_DIGITS = re.compile(rb"[0-9]{1,20}")
+# as in GNU tar, a number may have any number of leading zeros
+_LENGTH = re.compile(rb"[ \t]*0*([0-9]{1,20})([ \t]*)")
+_DIGITS = re.compile(rb"0*([0-9]{1,20})")
 _SPARSE = b"GNU.sparse."
+_PIECES = re.compile(rb" GNU\.sparse\.numblocks=0*([0-9]{1,20})\n")
 
 
 class Extended(SimpleNamespace):
@@ -95,6 +97,16 @@ def is_telling(records: Records) -> bool:
     return any(keyword in (b"path", b"linkpath", b"size") or keyword.startswith(_SPARSE) for keyword, _ in records)
 
 
+def stated_pieces(data: bytes) -> int:
+    """How many pieces of a sparse file an extended header announces, by its beginning.
+
+    >>> stated_pieces(b"21 GNU.sparse.size=9\\n26 GNU.sparse.numblocks=3\\n")
+    3
+    """
+    found = _PIECES.search(data)
+    return int(found[1]) if found else 0
+
+
 def _sparse_record(extended: Extended, keyword: bytes, value: bytes) -> None:
     match keyword.removeprefix(_SPARSE):
         case b"size" | b"realsize":
@@ -115,6 +127,7 @@ def _sparse_record(extended: Extended, keyword: bytes, value: bytes) -> None:
 
 
 def _count(keyword: bytes, value: bytes) -> int:
-    if _DIGITS.fullmatch(value) is None or int(value) > MAX_NUMBER:
+    digits = _DIGITS.fullmatch(value)
+    if digits is None or int(digits[1]) > MAX_NUMBER:
         raise ValueError(f"malformed extended header: {keyword.decode('ascii', 'replace')}={value[:40]!r}")
-    return int(value)
+    return int(digits[1])

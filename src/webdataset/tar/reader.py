@@ -46,13 +46,15 @@ def read_members(
     url: str | None = None,
     limits: Limits | None = None,
     report: Report | None = None,
+    concatenated: bool = False,
     on_end: Callable[[int], None] | None = None,
 ) -> Iterator[list[MemberTuple]]:
     """Yield the regular members `(name, header offset, data)` of an uncompressed tar stream, in lists.
 
     A stream that is not a whole, well formed archive ends in a ShardError, after all members before the
-    fault; one without an end marker in a warning of the report. `on_end` is called with the number of bytes
-    read when the stream has ended and every member was given out.
+    fault; one without an end marker, or with a header behind it, in a warning of the report. `concatenated` reads
+    archives that follow each other as one. `on_end` is called with the number of bytes read when the stream has
+    ended and every member was given out.
 
     >>> import io, tarfile
     >>> file = io.BytesIO()
@@ -65,7 +67,7 @@ def read_members(
     """
     limits = Limits.default() if limits is None else limits
     report = current_report() if report is None else report
-    return _lists(_Reader(stream, url, limits, report), url, on_end)
+    return _lists(_Reader(stream, url, limits, report, concatenated=concatenated), url, on_end)
 
 
 def read_piece(
@@ -86,7 +88,9 @@ def read_piece(
     """
     limits = Limits.default() if limits is None else limits
     report = current_report() if report is None else report
-    reader = _Reader(stream, url, limits, report, plain=plain, window=min(size, WINDOW), small=small)
+    # whoever found the piece knows what is in it, end markers too
+    window = min(size, WINDOW)
+    reader = _Reader(stream, url, limits, report, concatenated=True, plain=plain, window=window, small=small)
     reader.cursor.moved(offset)
     members: list[MemberTuple] = []
     try:
@@ -125,12 +129,13 @@ class _Reader:
         limits: Limits,
         report: Report,
         *,
+        concatenated: bool,
         plain: PlainMembers | None = None,
         window: int = WINDOW,
         small: bool | None = None,
     ) -> None:
         self.cursor = Cursor(stream)
-        self.archive = Archive(self.cursor, limits, report, url)
+        self.archive = Archive(self.cursor, limits, report, url, concatenated=concatenated)
         self._limits = limits
         self._plain = PlainMembers(limits) if plain is None else plain
         self._window = window
@@ -160,17 +165,13 @@ class _Reader:
     def _members(self, out: list[MemberTuple]) -> None:
         """Read members off the window, until it is used up or after one that is not plain."""
         cursor, archive = self.cursor, self.archive
-        if archive.plain:
-            before = len(out)
+        if archive.at_plain_members:
             if self._many and len(cursor.buffer) - cursor.place >= ENOUGH and self._try_at_once():
                 self._read_at_once(out)
             cut = self._plain.one_by_one(cursor, out)
             if cut is not None:
-                archive.zeros = 0
                 self._take(*cut, out)
                 return
-            if len(out) > before:
-                archive.zeros = 0
             if cursor.place == len(cursor.buffer):
                 return
         member = archive.step()

@@ -45,7 +45,12 @@ class Entry(NamedTuple):
 
 
 def scan_members(
-    stream: Readable, *, url: str | None = None, limits: Limits | None = None, report: Report | None = None
+    stream: Readable,
+    *,
+    url: str | None = None,
+    limits: Limits | None = None,
+    report: Report | None = None,
+    concatenated: bool = False,
 ) -> Iterator[Entry]:
     """Yield an entry for every member of whatever type; data are jumped over where the stream can seek.
 
@@ -58,7 +63,7 @@ def scan_members(
     """
     limits = Limits.default() if limits is None else limits
     report = current_report() if report is None else report
-    return _entries(Archive(Cursor(stream), limits, report, url), stream)
+    return _entries(Archive(Cursor(stream), limits, report, url, concatenated=concatenated), stream)
 
 
 Found = list[tuple[str, int, Place]]
@@ -79,17 +84,33 @@ class PlaceScan:
     """
 
     def __init__(
-        self, stream: Any, *, url: str | None = None, limits: Limits | None = None, report: Report | None = None
+        self,
+        stream: Any,
+        *,
+        url: str | None = None,
+        limits: Limits | None = None,
+        report: Report | None = None,
+        concatenated: bool = False,
     ) -> None:
         limits = Limits.default() if limits is None else limits
         report = current_report() if report is None else report
         self.self_contained = True
         """Whether each member can be read without what stands before it: no global header has a say in it."""
         self._cursor = Cursor(stream)
-        self._archive = Archive(self._cursor, limits, report, url)
-        self._jump = _jumper(stream, self._cursor, BIG)
+        self._archive = Archive(self._cursor, limits, report, url, concatenated=concatenated)
+        self._archive.jump = self._jump = _jumper(stream, self._cursor, BIG)
         self._headers = PlainHeaders(limits)
         self._window = WINDOW
+
+    @property
+    def archives(self) -> int:
+        """How many archives were read, one after the other."""
+        return self._archive.archives
+
+    @property
+    def left_out(self) -> int | None:
+        """Where a member's header stands behind the end marker, if there is one and it was not read."""
+        return self._archive.left_out
 
     def windows(self) -> Iterator[Found]:
         """The regular members, in the archive's order."""
@@ -110,10 +131,9 @@ class PlaceScan:
     def _members(self, found: Found) -> None:
         """Take members off the window: plain ones up to its end, or one that is not."""
         cursor, archive = self._cursor, self._archive
-        if archive.plain:
+        if archive.at_plain_members:
             end = self._headers.one_by_one(cursor, found)
             if end is not None:
-                archive.zeros = 0
                 self._pass_over(end, found[-1][2])
                 return
         member = archive.step()
@@ -140,7 +160,7 @@ class PlaceScan:
 
 def _entries(archive: Archive, stream: Any) -> Iterator[Entry]:
     cursor = archive.cursor
-    jump = _jumper(stream, cursor, JUMP)
+    archive.jump = jump = _jumper(stream, cursor, JUMP)
     try:
         while cursor.left or cursor.fill(WINDOW):
             member = archive.step()

@@ -4,37 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from io import SEEK_END, BytesIO
-from itertools import count, pairwise
+from itertools import pairwise
+
+from webdataset.errors import LimitError
 
 from .header import BLOCK, Header, number
 from .pax import Extended
 
 Piece = tuple[int, int]
 """Offset in the real file, and length."""
-NextBlock = Callable[[int], bytes]
-"""Gives the next block of a map; told how many bytes of the map were read before, so that it can refuse."""
+NextBlock = Callable[[], bytes]
+"""Gives the next block of a map."""
+
+PIECE_BYTES = 128
+"""More than a piece takes in any encoding of a map."""
 
 _OLD_GNU_HEADER = range(386, 386 + 4 * 24, 24)
 _OLD_GNU_MORE = range(0, 21 * 24, 24)
 _REAL_SIZE = slice(483, 495)
 
 
-def old_gnu_map(header: Header, next_block: NextBlock) -> tuple[list[Piece], int]:
-    """The pieces and the real size that a header of type 'S' and the blocks after it state."""
+def old_gnu_map(header: Header, next_block: NextBlock, most: int) -> tuple[list[Piece], int]:
+    """The pieces, at most so many, and the real size that a header of type 'S' and the blocks after it state."""
     pieces = list(_old_gnu_pieces(header.block, _OLD_GNU_HEADER))
     more = header.block[482]
-    taken = 0
+    room = len(_OLD_GNU_HEADER)
     while more:
-        block = next_block(taken)
-        taken += BLOCK
+        room += len(_OLD_GNU_MORE)
+        check_pieces(room, most)
+        block = next_block()
         pieces.extend(_old_gnu_pieces(block, _OLD_GNU_MORE))
         more = block[504]
     return pieces, number(header.block[_REAL_SIZE])
 
 
-def extended_map(extended: Extended) -> list[Piece]:
+def extended_map(extended: Extended, most: int) -> list[Piece]:
     """The pieces that PAX records state (versions 0.0 and 0.1)."""
     numbers = extended.sparse_map
+    check_pieces(len(numbers) // 2, most)
     if len(numbers) % 2:
         raise ValueError("the sparse map ends with an offset without a length")
     if extended.sparse_blocks is not None and extended.sparse_blocks != len(numbers) // 2:
@@ -42,14 +49,22 @@ def extended_map(extended: Extended) -> list[Piece]:
     return list(zip(numbers[::2], numbers[1::2], strict=True))
 
 
-def leading_map(next_block: NextBlock) -> list[Piece]:
+def leading_map(next_block: NextBlock, most: int) -> list[Piece]:
     """The pieces that stand as decimal lines before the data (version 1.0), padded to whole blocks."""
     numbers = _decimal_lines(next_block)
     wanted = next(numbers)
+    check_pieces(wanted, most)
     pieces: list[Piece] = []
     while len(pieces) < wanted:
         pieces.append((next(numbers), next(numbers)))
     return pieces
+
+
+def check_pieces(pieces: int, most: int) -> None:
+    """Raise LimitError for a map that would have more pieces than are allowed."""
+    if pieces > most:
+        hint = "the archive is probably damaged or hostile; to read it, raise max_sparse_pieces="
+        raise LimitError(f"a sparse file of more than {most} pieces", hint=hint)
 
 
 def check_map(pieces: list[Piece], real_size: int, stored: int) -> None:
@@ -102,8 +117,8 @@ def _old_gnu_pieces(block: bytes, places: range) -> Iterator[Piece]:
 
 def _decimal_lines(next_block: NextBlock) -> Iterator[int]:
     rest = b""
-    for taken in count(0, BLOCK):
-        *lines, rest = (rest + next_block(taken)).split(b"\n")
+    while True:
+        *lines, rest = (rest + next_block()).split(b"\n")
         for line in lines:
             if not line.isdigit() or len(line) > 20:
                 raise ValueError(f"the sparse map holds {line[:40]!r} instead of a number")

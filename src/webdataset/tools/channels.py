@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from webdataset.errors import MissingPackageError, SampleError, StorageError
-from webdataset.handlers import Handler, ask, reraise_exception
+from webdataset.handlers import Handler, ask, checked_handler, reraise_exception
 from webdataset.reports import current_report
 from webdataset.settings import settings
 from webdataset.transactions import Transaction
@@ -69,7 +69,7 @@ def is_channel(url: str) -> bool:
 
 def received(url: str, handler: Handler = reraise_exception) -> Iterator[Sample]:
     """The samples that arrive, until the sender says that there are no more."""
-    return _received(url, handler, current_report())
+    return _received(url, checked_handler(handler), current_report())
 
 
 def _received(url: str, handler: Handler, report: Any) -> Iterator[Sample]:

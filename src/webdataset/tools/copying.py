@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 
 from webdataset.codecs.compression import kind_of_content
 from webdataset.errors import MissingShardError, StorageError, WebDatasetError
-from webdataset.gopen import gopen, open_ranges, rewrite_url
-from webdataset.handlers import Handler, ask, reraise_exception
+from webdataset.gopen import gopen, open_ranges, rewritten_url
+from webdataset.handlers import Handler, ask, checked_handler, reraise_exception
 from webdataset.outputs import local_target
 from webdataset.reports import current_report
 from webdataset.stops import Stop
@@ -60,7 +60,7 @@ def copy_shards(
     sources = list(urls)
     pairs = [(source, target_of(source, target, len(sources))) for source in sources]
     _check_clashes(pairs)
-    return _copied(pairs, max(parallel, 1), force, checksum, handler)
+    return _copied(pairs, max(parallel, 1), force, checksum, checked_handler(handler))
 
 
 def target_of(source: str, target: str, sources: int = 1) -> str:
@@ -216,7 +216,7 @@ def _stated(reader: RangeReader | None) -> tuple[int | None, str | None]:
 
 def _part_file(source: str, target: str, size: int | None, version: str | None) -> PartFile | None:
     """Where a large local copy is written, and may have been begun; None if it cannot be gone on with."""
-    path = local_target(rewrite_url(target))
+    path = local_target(rewritten_url(target))
     if path is None or version is None or size is None or size < LEAST:
         return None
     try:
@@ -238,7 +238,7 @@ def _gone_on(reader: RangeReader, part: PartFile, size: int, streams: _Streams) 
 
 
 def _written(stream: Any, target: str, streams: _Streams, part: PartFile | None) -> tuple[str, int]:
-    path = local_target(rewrite_url(target))
+    path = local_target(rewritten_url(target))
     sink: Any = part or (gopen(target, "wb") if path is None else AtomicFile(path))
     digest, written = hashlib.sha256(), 0
     try:
@@ -290,7 +290,7 @@ def _verify(target: str, size: int, digest: str | None) -> None:
 
 
 def _is_readable(target: str) -> bool:
-    path = local_target(rewrite_url(target))
+    path = local_target(rewritten_url(target))
     return path is not None or not is_local(target)
 
 

@@ -40,6 +40,7 @@ def write_indices(
     force: bool = False,
     progress: Callable[[int, int, str], Any] | None = None,
     handler: Handler = reraise_exception,
+    concatenated: bool = False,
 ) -> Catalogue:
     """Make the indices of these shards that are missing or stale, and tell what they say.
 
@@ -48,7 +49,8 @@ def write_indices(
     """
     wanted = tuple(formats)
     place = where if "wdx" in wanted or where not in (None, BESIDE) else CACHE
-    catalogue = index(list(urls), jobs=jobs, force=force, where=place, progress=progress, handler=handler)
+    options: dict[str, Any] = {"jobs": jobs, "force": force, "progress": progress, "handler": handler}
+    catalogue = index(list(urls), where=place, concatenated=concatenated, **options)
     report = current_report()
     for number, url in enumerate(catalogue.urls):
         for format in wanted:
@@ -62,11 +64,11 @@ def write_indices(
     return catalogue
 
 
-def index_problem(url: str, format: str = "wdx", where: str | None = None) -> str | None:
+def index_problem(url: str, format: str = "wdx", where: str | None = None, *, concatenated: bool = False) -> str | None:
     """What is wrong with the index of a shard, None if it is the right one; the shard's headers are read again."""
-    made = make_index(url)
+    made = make_index(url, concatenated=concatenated)
     if format == "wdx":
-        kept = find_index(url, where=where, version=made.version)
+        kept = find_index(url, where=where, version=made.version, concatenated=concatenated)
         if kept is None:
             return "there is no index of this version of the shard"
         return None if kept.agrees(made) else "the index is not this shard's"

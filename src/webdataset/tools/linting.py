@@ -18,6 +18,7 @@ from webdataset.codecs.compression import decompressed, is_expanded
 from webdataset.errors import DecodingError, WebDatasetError
 from webdataset.gopen import gopen
 from webdataset.reports import Report
+from webdataset.tar.archive import BEHIND_END, NO_END
 from webdataset.tar.large import LargeMember, LargeMembers
 from webdataset.tar.reader import read_members
 from webdataset.tariterators import base_plus_ext
@@ -31,6 +32,7 @@ RARE = 100
 PROBLEMS = {
     "unreadable": "the shard cannot be read to its end",
     "no-end": "the archive has no end marker: it may have been cut",
+    "behind-end": "members stand behind the archive's end marker, where readers stop (concatenated=True reads on)",
     "empty": "the shard has no sample",
     "no-key": "the member's name puts it into no sample",
     "reserved": "the name is reserved for what readers add (__...__), so the member is left out",
@@ -48,6 +50,7 @@ PROBLEMS = {
     "size-imbalance": "a shard is less than half, or more than twice, as large as usual",
 }
 
+_WARNED = {NO_END: "no-end", BEHIND_END: "behind-end"}
 _PASSED_OVER = LargeMembers(lambda _: False)
 _OBJECT = re.compile(r"<_io\.\w+ object at 0x[0-9a-f]+>")
 _FORMATS = {"jpg": "JPEG", "jpeg": "JPEG", "png": "PNG", "gif": "GIF", "webp": "WEBP", "bmp": "BMP", "tif": "TIFF",
@@ -71,8 +74,10 @@ class Finding(NamedTuple):
         return known | {"message": PROBLEMS[self.problem]}
 
 
-def lint(urls: Iterable[str], *, images: bool = True) -> Iterator[Finding]:
+def lint(urls: Iterable[str], *, images: bool = True, concatenated: bool = False) -> Iterator[Finding]:
     """Read shards and yield what is found, shard by shard; `images=False` does not decode pictures.
+
+    `concatenated` reads on behind an end marker, where another archive may follow.
 
     >>> import tempfile, tarfile
     >>> with tempfile.NamedTemporaryFile(suffix=".tar") as file:
@@ -83,17 +88,18 @@ def lint(urls: Iterable[str], *, images: bool = True) -> Iterator[Finding]:
     """
     whole = _Dataset()
     for url in urls:
-        yield from _Shard(url, whole, images=images).findings()
+        yield from _Shard(url, whole, images=images, concatenated=concatenated).findings()
     yield from whole.findings()
 
 
 class _Shard:
     """The findings of one shard."""
 
-    def __init__(self, url: str, whole: _Dataset, *, images: bool) -> None:
+    def __init__(self, url: str, whole: _Dataset, *, images: bool, concatenated: bool) -> None:
         self.url = url
         self.whole = whole
         self.images = images
+        self.concatenated = concatenated
         self.bytes = self.samples = 0
         self.key: str | None = None
         self.fields: dict[str, str] = {}
@@ -106,7 +112,8 @@ class _Shard:
             with gopen(self.url) as stream:
                 plain = decompressed(stream, url=self.url)
                 limits = _PASSED_OVER.limits(None if is_expanded(plain) else stream)
-                for window in read_members(plain, url=self.url, limits=limits, report=report):
+                reading: dict[str, Any] = {"limits": limits, "report": report, "concatenated": self.concatenated}
+                for window in read_members(plain, url=self.url, **reading):
                     for name, offset, data in window:
                         yield from self._member(name, offset, data)
             yield from self._end_of_sample()
@@ -115,8 +122,8 @@ class _Shard:
             yield Finding("unreadable", self.url, getattr(error, "message", "") or str(error), **place)
             return
         for message, places in report.warned:
-            kind = "no-end" if "end marker" in message else "unreadable"
-            yield Finding(kind, self.url, "" if kind == "no-end" else message, offset=places.get("offset"))
+            kind = _WARNED.get(message, "unreadable")
+            yield Finding(kind, self.url, message if kind == "unreadable" else "", offset=places.get("offset"))
         if not self.samples:
             yield Finding("empty", self.url)
         self.whole.shards[self.url] = self.bytes

@@ -23,8 +23,10 @@ from webdataset.codecs.compression import decompressed, kind_of_content
 from webdataset.errors import StorageError
 from webdataset.gopen import gopen
 from webdataset.indexfiles import find_index, opened_parts, remote_state
+from webdataset.reports import current_report
 from webdataset.storage.jumping import NotWorthItError
 from webdataset.storage.urls import is_local, scheme_of
+from webdataset.tar.archive import BEHIND_END
 from webdataset.tar.header import BLOCK
 from webdataset.tar.index import ShardIndex
 from webdataset.tar.scan import Entry, scan_members
@@ -54,53 +56,56 @@ class SampleEntry(NamedTuple):
         return sum(self.fields.values())
 
 
-def members(source: Any, *, url: str | None = None) -> Iterator[Entry]:
+def members(source: Any, *, url: str | None = None, concatenated: bool = False) -> Iterator[Entry]:
     """Every member of an archive, given by its url or as a stream; data are jumped over where that is possible.
 
     Of a large object headers alone are fetched, unless they are too near to each other for that.
     """
     if not isinstance(source, str):
-        yield from scan_members(decompressed(source, url=url), url=url)
+        yield from scan_members(decompressed(source, url=url), url=url, concatenated=concatenated)
         return
     given = 0
     if source != "-" and not is_local(source):
         with suppress(NotWorthItError):
-            for entry in _by_parts(source):
+            for entry in _by_parts(source, concatenated):
                 given += 1
                 yield entry
             return
     with closing(gopen(source)) as stream:
-        yield from islice(scan_members(decompressed(stream, url=source), url=source), given, None)
+        entries = scan_members(decompressed(stream, url=source), url=source, concatenated=concatenated)
+        yield from islice(entries, given, None)
 
 
-def _by_parts(url: str) -> Iterator[Entry]:
+def _by_parts(url: str, concatenated: bool) -> Iterator[Entry]:
     with opened_parts(url) as (stream, _):
         if kind_of_content(stream.read(BLOCK)) is not None:
             raise NotWorthItError
         stream.seek(0)
-        yield from scan_members(stream, url=url)
+        yield from scan_members(stream, url=url, concatenated=concatenated)
 
 
-def samples(url: str) -> Iterator[SampleEntry]:
+def samples(url: str, *, concatenated: bool = False) -> Iterator[SampleEntry]:
     """The samples of a shard, from its index if there is one that fits, else from its headers."""
     try:
-        index = _index_of(url)
+        index = _index_of(url, concatenated)
     except StorageError:
         index = None  # reading the shard says what is wrong
     if index is None:
-        yield from grouped(members(url))
+        yield from grouped(members(url, concatenated=concatenated))
         return
+    if index.left_out is not None:
+        current_report().warn(BEHIND_END, url=url, offset=index.left_out)
     for i, start in enumerate(index.starts[:-1].tolist()):
         yield SampleEntry(index.key(i), {member.field: member.size for member in index.members(i)}, start)
 
 
-def _index_of(url: str) -> ShardIndex | None:
+def _index_of(url: str, concatenated: bool) -> ShardIndex | None:
     if is_local(url):
-        return find_index(url)
+        return find_index(url, concatenated=concatenated)
     if url == "-" or scheme_of(url) == "pipe":
         return None
     size, version = remote_state(url)
-    index = find_index(url, version=version)
+    index = find_index(url, version=version, concatenated=concatenated)
     return index if index is not None and size in (None, index.size) else None
 
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from webdataset.errors import MissingShardError, SampleError
 from webdataset.filters import shuffle
-from webdataset.handlers import Handler, reraise_exception
+from webdataset.handlers import Handler, checked_handler, reraise_exception
 from webdataset.mix import RandomMix, round_robin_longest
 from webdataset.pipeline import DataPipeline
 from webdataset.storage.mixture import read_yaml, shards_of_pattern
@@ -57,28 +57,35 @@ def mixture_sources(spec: Any, origin: str = "") -> list[MixtureSource]:
 
 
 def mixed(
-    sources: Sequence[MixtureSource], *, seed: int | None = None, handler: Handler = reraise_exception
+    sources: Sequence[MixtureSource],
+    *,
+    seed: int | None = None,
+    handler: Handler = reraise_exception,
+    concatenated: bool = False,
 ) -> DataPipeline:
     """All samples of all sources: each time one of a source that is drawn by its weight."""
-    parts = [partial(_samples, source, handler, seed) for source in sources]
+    parts = [partial(_samples, source, handler, seed, concatenated=concatenated) for source in sources]
     return DataPipeline(partial(_drawn, parts, [source.weight for source in sources], seed))
 
 
-def in_turn(shards: Iterable[Sample], streams: int, handler: Handler = reraise_exception) -> Iterator[Sample]:
+def in_turn(
+    shards: Iterable[Sample], streams: int, handler: Handler = reraise_exception, *, concatenated: bool = False
+) -> Iterator[Sample]:
     """A sample of each stream in turn; each stream has its part of the shards."""
     urls = list(shards)
-    return round_robin_longest(*(tarfile_samples(urls[n::streams], handler) for n in range(min(streams, len(urls)))))
+    parts = (urls[n::streams] for n in range(min(streams, len(urls))))
+    return round_robin_longest(*(tarfile_samples(part, handler, concatenated=concatenated) for part in parts))
 
 
 def _drawn(parts: list[Any], weights: list[float], seed: int | None) -> Iterator[Sample]:
     return iter(RandomMix([part() for part in parts], weights, longest=True, seed=seed))
 
 
-def _samples(source: MixtureSource, handler: Handler, seed: int | None) -> Iterator[Sample]:
+def _samples(source: MixtureSource, handler: Handler, seed: int | None, *, concatenated: bool) -> Iterator[Sample]:
     if source.allow_missing:
         handler = _Missing(handler)
     urls = [{"url": url} for url in source.shards] * source.repeats
-    samples = in_turn(urls, source.streams, handler)
+    samples = in_turn(urls, source.streams, handler, concatenated=concatenated)
     return shuffle(source.shuffle, initial=source.shuffle, seed=seed)(samples) if source.shuffle else samples
 
 
@@ -86,7 +93,7 @@ class _Missing:
     """Passes over shards that are not there, and asks about everything else."""
 
     def __init__(self, handler: Handler) -> None:
-        self.handler = handler
+        self.handler = checked_handler(handler)
 
     def __call__(self, error: Exception) -> Any:
         return isinstance(error, MissingShardError) or self.handler(error)

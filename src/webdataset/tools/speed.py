@@ -36,6 +36,7 @@ class Plan:
     batchsize: int = 0
     count: int = 0
     seconds: float = 10.0
+    concatenated: bool = False
 
     def stages(self) -> dict[str, Any]:
         """The stages after reading, by name."""
@@ -192,7 +193,7 @@ class _Run:
 
     def __init__(self, shards: Iterable[Any], plan: Plan) -> None:
         self.watch = _Watch()
-        self.source = tarfile_samples(shards, opener=self.watch.opened)
+        self.source = tarfile_samples(shards, opener=self.watch.opened, concatenated=plan.concatenated)
         self.timed = {"read": _Timed(self.watch.weighed(self.source), None)}
         last = self.timed["read"]
         for name, stage in plan.stages().items():

@@ -1,0 +1,96 @@
+"""Who has claimed a file: a process, by its number, the time of its start, and its machine.
+
+Numbers of processes are used again, and machines that share a folder have the same ones: so a number alone says
+little. A claim is the ending of a file's name.
+
+>>> claim = Claim.of_this_process()
+>>> Claim.of_name("a.tar" + claim.ending) == claim, claim.is_of_this_machine, claim.is_held
+(True, True, True)
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import NamedTuple
+
+_ENDING = re.compile(r"\._(\d+)(?:-(\d+)-([0-9A-Za-z-]+))?_$")
+_NOT_IN_NAMES = re.compile(r"[^0-9A-Za-z]+")
+
+
+class Claim(NamedTuple):
+    """A process that has claimed something."""
+
+    pid: int
+    started: int = 0
+    """When it was started, in the system's own unit; 0 where that is not known."""
+    machine: str = ""
+    """Where it runs; empty in claims of older versions, which say nothing about it."""
+
+    @classmethod
+    def of_this_process(cls) -> Claim:
+        """The claim of whoever asks."""
+        return cls(os.getpid(), _started(os.getpid()) or 0, _machine())
+
+    @classmethod
+    def of_name(cls, name: str) -> Claim | None:
+        """The claim that a file's name ends with, None if it is not claimed.
+
+        >>> Claim.of_name("a.tar._123_"), Claim.of_name("a.tar")
+        (Claim(pid=123, started=0, machine=''), None)
+        """
+        found = _ENDING.search(name)
+        return found and cls(int(found[1]), int(found[2] or 0), found[3] or "")
+
+    @property
+    def ending(self) -> str:
+        """What to add to a name.
+
+        >>> Claim(123, 4567, "node1").ending
+        '._123-4567-node1_'
+        """
+        return f"._{self.pid}-{self.started}-{self.machine}_"
+
+    @property
+    def is_of_this_machine(self) -> bool:
+        """Whether it can be known here if the process still runs."""
+        return self.machine in ("", _machine())
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the process still runs, and is not another one that got its number."""
+        if not check_pid_is_running(self.pid):
+            return False
+        started = _started(self.pid)
+        return started is not None and (self.started in (0, started) or not started)
+
+
+def check_pid_is_running(pid: int) -> bool:
+    """Whether a process of this number exists on this machine."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def _started(pid: int) -> int | None:
+    """When a process was started, 0 if that cannot be known; None for one that has ended, but is not yet waited for."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # the name, in parentheses, may hold anything
+            state, *rest = file.read().rpartition(b")")[2].split()
+        return None if state in (b"Z", b"X") else int(rest[18])
+    except (OSError, ValueError, IndexError):  # another system, or one that hides the processes of other users
+        return 0
+
+
+def _machine() -> str:
+    """This machine's name; containers that share one have numbers of their own for processes."""
+    name = _NOT_IN_NAMES.sub("-", os.uname().nodename)[:40]
+    try:
+        return f"{name}-{os.stat('/proc/self/ns/pid').st_ino:x}"
+    except OSError:
+        return name or "here"

@@ -1,0 +1,159 @@
+"""A folder as a queue: what becomes of a shard whose consumer stops, is killed, or runs on another machine."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import webdataset as wds
+from webdataset.shardlists import DirectoryShardList
+from webdataset.storage.claims import Claim
+
+CONSUMER = """
+import sys, webdataset as wds
+samples = iter(wds.WebDataset(sys.argv[1], mode=sys.argv[2], shardshuffle=False))
+print(next(samples)["__key__"], flush=True)
+samples.close()
+print("stopped", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def consumer() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Start a program that takes one sample out of a folder, stops, and lives on."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def start(folder: Path, mode: str) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", CONSUMER, f"{folder}/", mode]
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        started.append(process)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"000000\n"
+        assert process.stdout.readline() == b"stopped\n"
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def claims_in(folder: Path) -> dict[str, int]:
+    """The claimed shards of a folder, and who has them."""
+    claims = {path.name: Claim.of_name(path.name) for path in folder.iterdir()}
+    return {name.partition("._")[0]: claim.pid for name, claim in claims.items() if claim is not None}
+
+
+@pytest.mark.parametrize("mode", ["unlink", "keep"])
+def test_a_shard_whose_consumer_stops_stays_claimed_until_its_process_is_gone(
+    make_shard: Any, tmp_path: Path, consumer: Any, mode: str
+) -> None:
+    make_shard("q/a.tar", samples=10)
+    process = consumer(tmp_path / "q", mode)
+    assert claims_in(tmp_path / "q") == {"a.tar": process.pid}
+    assert list(DirectoryShardList(tmp_path / "q", poll=None, mode=mode)) == []
+    os.kill(process.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it has ended, but is still in the table of processes
+    shards = DirectoryShardList(tmp_path / "q", poll=None, mode=mode)
+    samples = [sample["__key__"] for sample in wds.DataPipeline(shards, wds.tarfile_to_samples())]
+    assert samples == [f"{i:06d}" for i in range(10)]
+    assert os.listdir(tmp_path / "q") == ([] if mode == "unlink" else ["a.tar._done_"])
+
+
+def test_a_shard_that_goes_back_anyway_does_so_when_its_consumer_stops(
+    make_shard: Any, tmp_path: Path, consumer: Any
+) -> None:
+    make_shard("q/a.tar")
+    consumer(tmp_path / "q", "resample")
+    assert os.listdir(tmp_path / "q") == ["a.tar"]
+
+
+def test_a_function_decides_the_fate_of_a_shard_only_after_its_use(make_shards: Any, tmp_path: Path) -> None:
+    make_shards(2)
+    used: list[str] = []
+    shards = iter(DirectoryShardList(tmp_path, poll=None, select="oldest", fate=used.append))
+    first = next(shards)["url"]
+    assert used == []
+    second = next(shards)["url"]
+    shards.close()
+    assert used == [first]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(map(os.path.basename, (first, second)))
+
+
+def test_an_error_in_the_middle_of_a_shard_leaves_it_claimed(make_shard: Any, tmp_path: Path) -> None:
+    path = Path(make_shard("a.tar"))
+    path.write_bytes(path.read_bytes()[:5000])
+    dataset = wds.DataPipeline(DirectoryShardList(tmp_path, poll=None, mode="unlink"), wds.tarfile_to_samples())
+    with pytest.raises(wds.ShardError, match="ends early"):
+        list(dataset)
+    assert claims_in(tmp_path) == {"a.tar": os.getpid()}
+
+
+def test_another_process_with_the_same_number_does_not_hold_a_claim(tmp_path: Path) -> None:
+    mine = Claim.of_this_process()
+    earlier = mine._replace(started=mine.started - 1)
+    (tmp_path / f"a.tar{earlier.ending}").touch()
+    (tmp_path / f"b.tar{mine.ending}").touch()
+    DirectoryShardList(tmp_path).cleanup_files_without_processes()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tar", f"b.tar{mine.ending}"]
+
+
+def test_the_claims_of_another_machine_are_left_alone_for_as_long_as_one_says(tmp_path: Path) -> None:
+    claimed = f"a.tar{Claim(2**22 + 1, 1, 'elsewhere-1').ending}"
+    (tmp_path / claimed).touch()
+    for patience in (None, 3600):
+        DirectoryShardList(tmp_path, claim_timeout=patience).cleanup_files_without_processes()
+        assert os.listdir(tmp_path) == [claimed]
+    os.rename(tmp_path / claimed, tmp_path / "x")
+    os.rename(tmp_path / "x", tmp_path / claimed)  # claimed now, however old the shard is
+    os.utime(tmp_path / claimed, (1, 1))
+    DirectoryShardList(tmp_path, claim_timeout=3600).cleanup_files_without_processes()
+    assert os.listdir(tmp_path) == [claimed]
+    DirectoryShardList(tmp_path, claim_timeout=1e-9).cleanup_files_without_processes()
+    assert os.listdir(tmp_path) == ["a.tar"]
+
+
+def test_a_time_for_claims_must_be_above_zero(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="claim_timeout must be"):
+        DirectoryShardList(tmp_path, claim_timeout=0)
+
+
+def test_a_shard_that_goes_back_replaces_no_other(tmp_path: Path) -> None:
+    shards = DirectoryShardList(tmp_path, poll=None, mode="resample")
+    (tmp_path / "a.tar").write_text("old")
+    taken = iter(shards)
+    claimed = Path(next(taken)["url"])
+    (tmp_path / "a.tar").write_text("new")
+    taken.close()
+    assert (claimed.read_text(), (tmp_path / "a.tar").read_text()) == ("old", "new")
+
+
+def test_what_workers_had_begun_comes_back_when_they_are_gone(make_shards: Any, tmp_path: Path) -> None:
+    """Each is in the middle of its first shard when the loader is given up."""
+    make_shards(4, samples=50)
+    shards = DirectoryShardList(tmp_path, poll=None, mode="unlink")
+    dataset = wds.DataPipeline(shards, wds.tarfile_to_samples())
+    loader = wds.WebLoader(dataset, batch_size=None, num_workers=2, prefetch_factor=2, persistent_workers=True)
+    taken = iter(loader)
+    next(taken)
+    assert claims_in(tmp_path)
+    del taken, loader
+    assert len({sample["__key__"] for sample in dataset}) == 200
+    assert os.listdir(tmp_path) == []
+
+
+def test_workers_use_every_shard_once(make_shards: Any, tmp_path: Path) -> None:
+    make_shards(6, samples=20)
+    shards = DirectoryShardList(tmp_path, poll=None, mode="unlink")
+    dataset = wds.DataPipeline(shards, wds.tarfile_to_samples())
+    keys = [sample["__key__"] for sample in wds.WebLoader(dataset, batch_size=None, num_workers=2)]
+    assert sorted(keys) == [f"{i:06d}" for i in range(120)]
+    assert os.listdir(tmp_path) == []
