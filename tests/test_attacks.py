@@ -212,6 +212,9 @@ def test_secure_mode_refuses_rewriting(serve, monkeypatch, make_shard):
     address = serve({"/a.tar": (200, {}, tar_bytes(numbered(2)))})
     monkeypatch.setenv("GOPEN_REWRITE", f"{address}=file:{make_shard()}")
     monkeypatch.setenv("WDS_SECURE", "1")
+    with pytest.raises(SecurityError, match="does not rewrite urls"):
+        read(f"{address}/a.tar")
+    monkeypatch.delenv("GOPEN_REWRITE")
     assert len(read(f"{address}/a.tar")) == 2
 
 

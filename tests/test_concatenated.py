@@ -19,6 +19,7 @@ from webdataset import indexfiles, indexing, tariterators
 from webdataset.errors import ShardError, ShardWarning
 from webdataset.indexfiles import find_index, index_place, kept_index
 from webdataset.tar.index import ShardIndex
+from wids.commands import main as wids_main
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 
@@ -232,6 +233,12 @@ def test_a_catalogue_remembers_how_its_shards_are_read(joined: str, tmp_path: Pa
 def test_a_catalogue_of_the_other_way_is_refused(make_shard: Any) -> None:
     with pytest.raises(ValueError, match="made without concatenated=True"):
         wds.WebDataset(wds.index(make_shard()), exact=True, concatenated=True)
+
+
+def test_a_list_of_wids_can_be_made_of_several_archives(joined: str, tmp_path: Path) -> None:
+    path = str(tmp_path / "list.json")
+    assert wids_main(["create", "--concatenated", "-o", path, joined]) == 0
+    assert keys(wids.ShardListDataset(path)) == ALL
 
 
 def test_wids_reads_several_archives_if_told_to(joined: str) -> None:

@@ -148,7 +148,7 @@ def group_by_keys(
     >>> [sorted(sample) for sample in group_by_keys(files)]
     [['__key__', 'cls', 'txt'], ['__key__', 'cls']]
     """
-    grouping = Grouping(keys, lcase, suffixes, handler, current_report())
+    grouping = Grouping(keys, lcase, suffixes, checked_handler(handler), current_report())
     return _grouped(data, grouping)
 
 
@@ -205,7 +205,7 @@ class Grouping:
         self.split = None if keys is base_plus_ext else keys
         self.lcase = lcase
         self.suffixes = None if suffixes is None else set(suffixes)
-        self.handler = checked_handler(handler)
+        self.handler = handler
         self.report = report
         self._field_of: dict[str, tuple[str, int]] = {}
 

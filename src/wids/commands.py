@@ -46,6 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     create.add_argument("-n", "--name", default="", help="the dataset's name")
     create.add_argument("-i", "--info", help="a description, or @FILE")
     create.add_argument("-b", "--base", help="what the urls are relative to")
+    create.add_argument("--concatenated", action="store_true", help="shards may be archives put together with `cat`")
     create.set_defaults(run=_create)
     update = commands.add_parser("update", help="change a list of shards")
     update.add_argument("filename", help="the file to change")
@@ -76,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
 def _create(options: argparse.Namespace) -> int:
     base = options.base
     urls = [url for file in options.files for url in _expanded(_joined(base, file))]
-    catalogue = index(urls, where="cache")
+    catalogue = index(urls, where="cache", concatenated=options.concatenated)
     listed: list[dict[str, Any]] = []
     for url, count, size in zip(urls, catalogue.counts.tolist(), catalogue.sizes.tolist(), strict=True):
         sys.stdout.write(f"{redacted(url)}\n")
@@ -87,6 +88,7 @@ def _create(options: argparse.Namespace) -> int:
     found |= {"name": options.name} if options.name else {}
     found |= {"info": _text(options.info)} if options.info else {}
     found |= {"base": base} if base else {}
+    found |= {"concatenated": True} if options.concatenated else {}
     _save(found, options.output)
     return 0
 

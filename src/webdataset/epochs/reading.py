@@ -149,8 +149,8 @@ class Samples:
 
     def _tell_left_out(self, shard: int, index: ShardIndex) -> None:
         if index.left_out is not None and shard not in self._told:
-            self._told.add(shard)
             self._report.warn(BEHIND_END, url=self._catalogue.urls[shard], offset=index.left_out)
+            self._told.add(shard)
 
     def _is_selected(self, name: str) -> bool:
         assert self._select is not None

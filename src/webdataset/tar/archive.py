@@ -40,7 +40,7 @@ EXTENDED = "xX"
 GLOBAL = "g"
 DRAIN = 1 << 20
 LOOK = 64 << 10
-"""How far to look for what follows the data of a directory."""
+"""How far to look ahead: for what follows the data of a directory, and for the number of pieces of a sparse file."""
 
 NO_END = "the archive has no end marker: it may have been cut between two members"
 BEHIND_END = (
