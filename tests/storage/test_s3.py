@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from servers.doubles import Double, Reply, ranged
-from webdataset.errors import MissingPackageError, MissingShardError, SecurityError, StorageError
+from webdataset.errors import MissingPackageError, MissingShardError, SecurityError, StorageError, UnavailableError
 from webdataset.gopen import gopen
 from webdataset.storage import aws, uploads
 from webdataset.storage.markup import parsed
@@ -396,11 +396,37 @@ def test_a_part_that_is_refused_ends_the_upload_and_forgets_its_parts(s3):
 
 def test_an_error_inside_a_200_is_an_error(s3):
     store = Multipart()
-    store.last_word = lambda question: Reply(200, error(200, "InternalError", "try again").body)
+    store.last_word = lambda question: Reply(200, error(200, "InvalidPart", "no such part").body)
     s3(store)
     stream = gopen("s3://bucket/a.tar", "wb")
     stream.write(bytes(uploads.FIRST_PART_BYTES + 1))
-    with pytest.raises(StorageError, match=r"could not be completed \(InternalError"):
+    with pytest.raises(StorageError, match=r"could not be completed \(InvalidPart"):
+        stream.close()
+    assert store.aborted == 1
+
+
+@pytest.mark.parametrize(("status", "code"), [(200, "InternalError"), (200, "SlowDown"), (400, "RequestTimeout")])
+def test_trouble_that_passes_is_tried_again_whatever_its_status(s3, status, code):
+    store, words = Multipart(), []
+
+    def last_word(question):
+        words.append(question)
+        return error(status, code) if len(words) < 4 else Reply(200, b"<CompleteMultipartUploadResult/>")
+
+    store.last_word = last_word
+    s3(store)
+    with gopen("s3://bucket/a.tar", "wb", first_pause=0.001) as stream:
+        stream.write(bytes(uploads.FIRST_PART_BYTES + 1))
+    assert (len(words), store.aborted) == (4, 0)
+
+
+def test_trouble_that_does_not_pass_is_an_error_in_the_end(s3):
+    store = Multipart()
+    store.last_word = lambda question: Reply(200, error(200, "InternalError", "try again").body)
+    s3(store)
+    stream = gopen("s3://bucket/a.tar", "wb", retries=1, first_pause=0.001)
+    stream.write(bytes(uploads.FIRST_PART_BYTES + 1))
+    with pytest.raises(UnavailableError, match="200 InternalError, 2 times in a row"):
         stream.close()
     assert store.aborted == 1
 

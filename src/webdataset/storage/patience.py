@@ -126,6 +126,8 @@ class Waiting:
         GaveUpError, with the hint, when the patience is used up, or after `most` retries where more would not help.
         A `quiet` failure is not worth a line, as when a body was cut and will be resumed.
         """
+        if self.stopped.is_set():
+            self._sleep(0)  # no word about a wait that will not be
         now = self._clock()
         self._since = self._since if self._failures else now
         self._failures += 1
