@@ -114,8 +114,10 @@ def test_meta_fields_that_are_kept_must_be_text_or_bytes():
         written({"__key__": "a", "__index__": 3}, keep_meta=True)
 
 
-def test_fields_that_differ_in_case_are_both_written():
-    assert written({"__key__": "a", "TXT": "1", "txt": "2"}) == {"a.TXT": b"1", "a.txt": b"2"}
+def test_fields_that_differ_in_case_alone_are_an_error_as_readers_refuse_them():
+    with pytest.raises(EncodingError, match=r"'TXT' and 'txt' are the same one to readers \[key a, field txt\]"):
+        written({"__key__": "a", "TXT": "1", "txt": "2"})
+    assert written({"__key__": "a", "TXT": "1", "cls": 2, "_txt": "3"}) == {"a.TXT": b"1", "a.cls": b"2"}
 
 
 def test_a_sample_may_be_empty():
@@ -288,7 +290,7 @@ def test_a_key_with_a_dot_gives_one_warning():
     with TarWriter(io.BytesIO()) as sink:
         with pytest.warns(ShardWarning, match=r"'dir\.x/img' for the key"):
             sink.write({"__key__": "dir.x/img.001", "txt": "x"})
-        sink.write({"__key__": "dir.x/img.002", "txt": "x"})
+        sink.write({"__key__": "dir.x/other.002", "txt": "x"})
 
 
 def test_a_key_with_a_dot_is_an_error_in_strict_mode(monkeypatch):

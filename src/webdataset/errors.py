@@ -8,6 +8,7 @@
     ├── EncodingError               a value cannot be written under its extension (also ValueError)
     ├── StorageError                a url could not be read or written            (also OSError)
     │   ├── MissingShardError       ... because nothing is there                  (also FileNotFoundError)
+    │   ├── ExistingShardsError     ... because shards are there already           (also FileExistsError)
     │   └── CommandError            ... because the command behind it failed
     ├── SecurityError               refused because it could run code or leave its bounds (also ValueError)
     │   └── UnsafePickleError       ... a pickle that names more than plain data  (also pickle.UnpicklingError)
@@ -128,6 +129,10 @@ class StorageError(WebDatasetError, OSError):
 
 class MissingShardError(StorageError, FileNotFoundError):
     """Nothing is stored under this url."""
+
+
+class ExistingShardsError(StorageError, FileExistsError):
+    """Shards of the pattern that is to be written are there already."""
 
 
 class CommandError(StorageError):

@@ -59,7 +59,7 @@ def open_ranges(url: Any, **options: Any) -> RangeReader:
     0
     """
     url = rewrite_url(as_url(url))
-    if _is_replaced(url):
+    if is_replaced(url):
         raise StorageError(f"{scheme_of(url)}: urls of your own cannot be read in parts", url=url, hint=WHOLE_ONLY)
     return RangeReader(url, **options)
 
@@ -74,7 +74,7 @@ def takes_proxy(url: Any) -> bool:
     scheme = scheme_of(url)
     if scheme == "ais" and not settings.ais_endpoint:
         return False  # the command has a configuration of its own
-    return (scheme in ("http", "https") or scheme in STORES) and not _is_replaced(url)
+    return (scheme in ("http", "https") or scheme in STORES) and not is_replaced(url)
 
 
 def reader(url: Any, **kw: Any) -> Any:
@@ -158,7 +158,7 @@ def set_options(
     return True
 
 
-def _is_replaced(url: str) -> bool:
+def is_replaced(url: str) -> bool:
     """Whether a program has put an opener of its own in the place of ours, or added one."""
     scheme = scheme_of(url)
     return scheme in gopen_schemes and gopen_schemes[scheme] is not _NATIVE.get(scheme)

@@ -5,20 +5,27 @@ from __future__ import annotations
 import io
 import os
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 from .codecs.compression import Compressor, compression_of_name, compressor
-from .errors import ShardWarning, StorageError
+from .errors import SampleError, ShardWarning, StorageError
 from .gopen import gopen, rewrite_url
 from .outindex import WrittenIndex
 from .redact import redacted
+from .reports import Report
 from .storage.publish import AtomicFile, is_special, translated
 from .storage.urls import as_url, local_path, scheme_of
-from .tar.writer import ArchiveWriter, Headers, Members
+from .tar.header import decoded
+from .tar.reader import read_members
+from .tar.writer import END, MAX_NAME, ArchiveWriter, Headers, Members, name_bytes
 
 _COMPRESSIONS = {True: "gz", "gz": "gz", "bz2": "bz2", "xz": "xz", "zst": "zst", "lz4": "lz4"}
+
+
+KIND, PREFIX = 156, 345  # where they are in a header
+REGULAR = ord("0")
 
 
 class Output:
@@ -38,6 +45,7 @@ class Output:
         self.path = ""
         self.pid = os.getpid()
         self.samples = 0
+        self._key = b""
         self.names: Iterator[tuple[int, str]] | None = None
         self.number = -1
         self.compressor: Compressor | None = None
@@ -51,6 +59,8 @@ class Output:
 
     def add(self, members: Members) -> int:
         """Append the members of one sample."""
+        if members:
+            self._key = self._next_key(members[0][0])
         self.samples += 1
         try:
             return self.archive.add_all(members) if self.index is None else self._add_indexed(members, self.index)
@@ -58,14 +68,39 @@ class Output:
             self._raise_translated(error)
             raise
 
-    def add_packed(self, packed: bytes, samples: int) -> None:
-        """Append the members of so many samples, as the bytes that they are in an archive."""
-        self.samples += samples
+    def add_packed(self, packed: bytes, sizes: Sequence[tuple[int, int]]) -> None:
+        """Append samples as the bytes that they are in an archive; `sizes` says first how many each has."""
+        before, start = self._key, 0
+        try:
+            for size, _ in sizes:
+                if size:  # a sample without fields leaves nothing
+                    self._key = self._next_key(_first_name(packed, start, size))
+                start += size
+        except SampleError:
+            self._key = before  # nothing of this is written
+            raise
+        self.samples += len(sizes)
         try:
             self.archive.add_packed(packed)
         except OSError as error:
             self._raise_translated(error)
             raise
+
+    def _next_key(self, name: bytes) -> bytes:
+        """The key of a sample whose first member this is, which must not be that of the sample before it."""
+        dot = name.find(b".", name.rfind(b"/") + 1)
+        if dot <= 0:  # in no sample
+            return self._key
+        key = name[:dot]
+        if key == self._key:
+            raise SampleError(
+                "two samples in a row have the same key, so readers would take them for one",
+                url=self.url,
+                member=decoded(name),
+                key=decoded(key),
+                hint="give every sample a key of its own; a key ends at the first dot of its last part",
+            )
+        return key
 
     def _add_indexed(self, members: Members, index: WrittenIndex) -> int:
         index.check(name for name, _ in members)
@@ -175,6 +210,15 @@ def local_target(url: str) -> str | None:
     """The path to write through a temporary name, or None for urls, commands, devices and pipes."""
     path = None if url == "-" else local_path(url)
     return None if path is None or is_special(path) else path
+
+
+def _first_name(packed: bytes, start: int, size: int) -> bytes:
+    """The name of the first member of a sample; most names are all in a plain header."""
+    if packed[start + KIND] == REGULAR and not packed[start + PREFIX]:
+        return packed[start : start + MAX_NAME].rstrip(b"\0")
+    sample = io.BytesIO(packed[start : start + size] + END)
+    [(name, *_), *_] = next(read_members(sample, report=Report(strict=False)))
+    return name_bytes(name)
 
 
 def _write_all(stream: Any, data: bytes) -> None:

@@ -15,12 +15,13 @@ A local shard appears under its name when it is complete, and only then: until t
 from __future__ import annotations
 
 import os
-import re
 import threading
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count as count_from
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .codecs import encoders as default_handlers
@@ -42,11 +43,12 @@ from .encoding import (
     make_encoder,
     make_handlers,
 )
-from .errors import StorageError
+from .errors import ExistingShardsError, ShardWarning, StorageError, WebDatasetError
 from .gopen import gopen, rewrite_url
 from .logs import Log
 from .outputs import Output, abandoned, local_target
 from .redact import redacted
+from .shardsets import EarlierShards, counted, is_numbered, range_text, shard_name
 from .storage.publish import checked_target
 from .tar.writer import Headers, Members
 from .transactions import Transaction
@@ -70,13 +72,12 @@ __all__ = [
     "mp_dumps",
     "numpy_dumps",
     "numpy_npz_dumps",
+    "shard_name",
     "tenbin_dumps",
     "torch_dumps",
 ]
 
 QUEUED_PER_WORKER = 8
-_NUMBER = re.compile(r"%[-+ 0#]*\d*d")
-_SHARD = re.compile(r"\{shard(?::([^{}]*))?\}")
 
 logger = Log("webdataset.writer")
 
@@ -142,7 +143,7 @@ class TarWriter(Transaction):
         if self._output.index is not None:
             raise ValueError("samples that are packed already are in no index: write them one by one")
         with self._lock:
-            self._output.add_packed(packed, len(sizes))
+            self._output.add_packed(packed, sizes)
 
     def close(self) -> None:
         """Complete the archive and give it its name; a second call does nothing."""
@@ -175,6 +176,12 @@ class ShardWriter(Transaction):
     `shared=True` lets any number of processes write into one pattern: a shard gets the first free number at the
     moment it is complete, so there are neither gaps nor clashes, even if a process is killed. `fname` is then known
     afterwards (`post` is told), and finished shards must stay where they are until all processes are done.
+
+    Shards of the same names are replaced, one by one. `overwrite` says what to do about shards of an earlier, longer
+    set, which would be left over: "warn" warns in the end, True removes them then, False raises an ExistingShardsError
+    at once if any shard of the pattern, from `start_shard` on, is there. Left over is what was there when this writer
+    began, is still the same, and follows its last shard without a gap: so writers that have a range of numbers each do
+    not disturb each other. Places that cannot be looked at (`pipe:`, `ssh:`, `opener=`) have no check.
     """
 
     def __init__(  # noqa: PLR0917 - the order is given by the API
@@ -189,12 +196,17 @@ class ShardWriter(Transaction):
         *,
         workers: int = 0,
         shared: bool = False,
+        overwrite: bool | str = "warn",
         **kw: Any,
     ) -> None:
         if maxcount < 1 or maxsize <= 0:
             raise ValueError(f"maxcount must be at least 1 and maxsize positive, got {maxcount} and {maxsize}")
         if workers < 0:
             raise ValueError(f"workers must be 0 or more, got {workers}")
+        if overwrite not in (True, False, "warn"):
+            raise ValueError(f'overwrite must be True, False or "warn", got {overwrite!r}')
+        if shared and overwrite != "warn":
+            raise ValueError("with shared=True nothing is overwritten: shards get numbers that are free")
         self.pattern = os.fspath(pattern)
         self.maxcount, self.maxsize = maxcount, maxsize
         self.post, self.verbose, self.opener, self.kw = post, verbose, opener, kw
@@ -203,7 +215,10 @@ class ShardWriter(Transaction):
         self.tarstream: TarWriter | None = None
         self._members = SampleEncoder(kw.get("encoder", True), kw.get("keep_meta", False))
         self._shared, self._used, self._closed = shared, False, False
+        self._complete: list[int] = []
         self._check()
+        self.overwrite = overwrite
+        self._earlier = None if shared or opener is not None else self._look()
         self._name_next()
         self._pool = _thread_pool(workers) if workers else None
         self._queue: deque[Future[Members]] = deque()
@@ -248,10 +263,13 @@ class ShardWriter(Transaction):
         stream, self.tarstream = self.tarstream, None
         if stream is None:
             return
+        if self.overwrite is True and self._earlier is not None:
+            self._earlier.remove_indices(self.shard - 1)
         stream.close()
         if self._shared:
             self.shard = stream._output.number + 1
             self.fname = shard_name(self.pattern, stream._output.number)
+        self._complete.append(self.shard - 1)
         if self.post is not None:
             self.post(self.fname)
 
@@ -266,6 +284,7 @@ class ShardWriter(Transaction):
             self.abort()
             raise
         self._stop_workers()
+        self._see_to_the_rest()
 
     def abort(self) -> None:
         """Give the last shard up; complete ones stay."""
@@ -275,6 +294,17 @@ class ShardWriter(Transaction):
         stream, self.tarstream = self.tarstream, None
         if stream is not None:
             stream.abort()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            super().__exit__(kind, error, trace)
+        except BaseException as failure:
+            self._tell(failure)
+            raise
+        if error is not None:
+            self._tell(error)
 
     def __reduce__(self) -> Any:
         raise TypeError("a writer cannot be sent to another process: open one in each, with shared=True")
@@ -330,31 +360,83 @@ class ShardWriter(Transaction):
         path = None if self.opener is not None else local_target(rewrite_url(shard_name(self.pattern, self.shard)))
         if path is not None:
             checked_target(path)
-        if self._shared and (
-            path is None or not (_NUMBER.search(name := os.path.basename(self.pattern)) or _SHARD.search(name))
-        ):
+        if self._shared and (path is None or not is_numbered(os.path.basename(self.pattern))):
             raise ValueError(
                 f"shared=True needs a local pattern with a number in the file's name, got {self.pattern!r}"
             )
 
+    def _look(self) -> EarlierShards | None:
+        """What is there already; None where that cannot be told."""
+        try:
+            earlier = EarlierShards(self.pattern, self.shard, exact=self.overwrite is True)
+        except (OSError, WebDatasetError) as error:
+            text = f"it cannot be told whether shards of {redacted(self.pattern)} are there already: {error}"
+            if self.overwrite == "warn":
+                logger.info("%s", text)
+            else:
+                warnings.warn(text, ShardWarning, stacklevel=3)
+            return None
+        if self.overwrite is False and (there := earlier.numbers):
+            shards, are = counted(there)
+            raise ExistingShardsError(
+                f"{shards} of {redacted(self.pattern)} {are} there already: {range_text(self.pattern, there)}",
+                hint="overwrite=True replaces the set; or write to another pattern",
+            )
+        return earlier
+
+    def _see_to_the_rest(self) -> None:
+        """Of a longer set that was there before, remove what is left over, or say so."""
+        earlier, self._earlier = self._earlier, None
+        if earlier is None or not earlier.numbers:
+            return
+        if not self._complete:
+            if self.overwrite is True:
+                there = range_text(self.pattern, earlier.numbers)
+                self._warn(f"nothing was written, so the earlier set stays as it was: {there}")
+        elif self.overwrite is True:
+            earlier.remove(self._left_over(earlier))
+        else:
+            self._warn_of(earlier)
+
+    def _left_over(self, earlier: EarlierShards) -> list[int]:
+        return earlier.following(self._complete[-1] + 1)
+
+    def _warn_of(self, earlier: EarlierShards) -> None:
+        try:
+            left = self._left_over(earlier)
+        except (OSError, WebDatasetError) as error:
+            logger.info("it cannot be told whether shards are left over: %s", error)
+            return
+        if left:
+            shards, are = counted(left)
+            cure = "remove what does not belong to the new one"
+            self._warn(f"{shards} of an earlier set {are} left over: {range_text(self.pattern, left)}; {cure}")
+
+    def _warn(self, text: str) -> None:
+        warnings.warn(text, ShardWarning, stacklevel=6)
+
+    def _tell(self, error: BaseException) -> None:
+        """Note in an error which shards it leaves, complete ones and those of an earlier set."""
+        complete = [number for number in self._complete if not self._is_gone(number)]
+        others = sorted({*self._earlier.numbers} - {*complete}) if self._earlier is not None else []
+        notes = []
+        if complete:
+            shards, are = counted(complete, "complete shard")
+            notes.append(f"{shards} of {redacted(self.pattern)} {are} left: {range_text(self.pattern, complete)}")
+        if others and (complete or self.overwrite is True):
+            shards, are = counted(others)
+            notes.append(f"{shards} of the earlier set {are} still there: {range_text(self.pattern, others)}")
+        if notes:
+            error.add_note("; ".join(notes))
+
+    def _is_gone(self, number: int) -> bool:
+        """Whether a local shard was taken away again, as `post` may do."""
+        path = None if self.opener is not None else local_target(rewrite_url(shard_name(self.pattern, number)))
+        return path is not None and not os.path.exists(path)
+
     def _stop_workers(self) -> None:
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
-
-
-def shard_name(pattern: str, shard: int) -> str:
-    """The name of a shard.
-
-    >>> shard_name("a-%03d.tar", 7), shard_name("a-{shard:03d}.tar", 7), shard_name("a.tar", 7)
-    ('a-007.tar', 'a-007.tar', 'a.tar')
-    """
-    try:
-        if _SHARD.search(pattern):
-            return _SHARD.sub(lambda found: f"{shard:{found.group(1) or ''}}", pattern)
-        return pattern % shard if _NUMBER.search(pattern) else pattern
-    except (TypeError, ValueError) as error:
-        hint = "write it once as %06d or {shard:06d}, and any other % as %%"
-        raise ValueError(f"the pattern {pattern!r} does not take a shard's number ({error}); {hint}") from None
 
 
 def _thread_pool(workers: int) -> ThreadPoolExecutor:

@@ -47,6 +47,7 @@ def _shown(parser: Parser) -> list[argparse.Action]:
 def _row(action: argparse.Action) -> str:
     value = action.metavar or ("|".join(map(str, action.choices)) if action.choices else "")
     flags = " ".join(f"`{flag}`" for flag in action.option_strings) or f"`{value or action.dest}`"
+    value = f"[{value}]" if action.nargs == "?" else value
     takes = f" {value}" if action.option_strings and action.nargs != 0 and value else ""
     text = (action.help or "").replace("%%", "%")
     return f"| {_cell(flags + takes)} | {_cell(text)} |"
