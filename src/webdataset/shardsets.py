@@ -217,12 +217,14 @@ class _Place(ABC):
 
     def _in_turn(self, start: int) -> dict[int, State | None]:
         found: dict[int, State | None] = {}
-        for first in count(start, AT_ONCE):
-            for number, state in self.states_of(range(first, first + AT_ONCE)).items():
+        size = 1  # mostly there is nothing at all
+        while True:
+            numbers = range(start + len(found), start + len(found) + size)
+            for number, state in self.states_of(numbers).items():
                 if not state:
                     return found
                 found[number] = state
-        raise AssertionError("there is no last number")
+            size = AT_ONCE
 
 
 class _Files(_Place):

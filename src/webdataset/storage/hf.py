@@ -15,7 +15,7 @@ from webdataset.errors import MissingPackageError, MissingShardError, StorageErr
 from webdataset.settings import settings
 
 from .addresses import quoted
-from .client import Client, ClientStore, Cure, Query, pages, query_text
+from .client import NOT_FOUND, Client, ClientStore, Cure, Query, pages, query_text
 from .requests import Answer
 from .uploads import FileUpload
 
@@ -104,7 +104,7 @@ class HubClient(Client):
     def delete(self) -> None:
         """One commit."""
         place, hub = self.place, _hub_package(self.url)
-        with _as_storage_error(self, "remove"), contextlib.suppress(hub.errors.EntryNotFoundError):
+        with _as_storage_error(self, "remove"):
             _api(self, hub).delete_file(
                 path_in_repo=place.path,
                 repo_id=place.repository,
@@ -185,7 +185,8 @@ def _as_storage_error(client: HubClient, verb: str) -> Iterator[None]:
     except Exception as exn:
         status = getattr(getattr(exn, "response", None), "status_code", None)
         line = f"the hub did not {verb} the file ({type(exn).__name__}{f', {status}' if status else ''})"
-        raise StorageError(line, url=client.url, hint=_LOGIN) from None
+        kind = MissingShardError if status == NOT_FOUND else StorageError
+        raise kind(line, url=client.url, hint=_LOGIN) from None
 
 
 STORE = ClientStore(HubClient)
