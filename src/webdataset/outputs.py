@@ -13,19 +13,13 @@ from .codecs.compression import Compressor, compression_of_name, compressor
 from .errors import SampleError, ShardWarning, StorageError
 from .gopen import gopen, rewrite_url
 from .outindex import WrittenIndex
+from .outkeys import key_after, key_after_packed
 from .redact import redacted
-from .reports import Report
 from .storage.publish import AtomicFile, is_special, translated
 from .storage.urls import as_url, local_path, scheme_of
-from .tar.header import decoded
-from .tar.reader import read_members
-from .tar.writer import END, MAX_NAME, ArchiveWriter, Headers, Members, name_bytes
+from .tar.writer import ArchiveWriter, Headers, Members
 
 _COMPRESSIONS = {True: "gz", "gz": "gz", "bz2": "bz2", "xz": "xz", "zst": "zst", "lz4": "lz4"}
-
-
-KIND, PREFIX = 156, 345  # where they are in a header
-REGULAR = ord("0")
 
 
 class Output:
@@ -59,48 +53,26 @@ class Output:
 
     def add(self, members: Members) -> int:
         """Append the members of one sample."""
-        if members:
-            self._key = self._next_key(members[0][0])
-        self.samples += 1
         try:
-            return self.archive.add_all(members) if self.index is None else self._add_indexed(members, self.index)
-        except OSError as error:
-            self._raise_translated(error)
+            key = key_after(self._key, members[0][0]) if members else self._key
+            size = self.archive.add_all(members) if self.index is None else self._add_indexed(members, self.index)
+        except (OSError, SampleError) as error:
+            self._raise_placed(error)
             raise
+        self._key = key
+        self.samples += 1
+        return size
 
     def add_packed(self, packed: bytes, sizes: Sequence[tuple[int, int]]) -> None:
         """Append samples as the bytes that they are in an archive; `sizes` says first how many each has."""
-        before, start = self._key, 0
         try:
-            for size, _ in sizes:
-                if size:  # a sample without fields leaves nothing
-                    self._key = self._next_key(_first_name(packed, start, size))
-                start += size
-        except SampleError:
-            self._key = before  # nothing of this is written
-            raise
-        self.samples += len(sizes)
-        try:
+            key = key_after_packed(self._key, packed, sizes)
             self.archive.add_packed(packed)
-        except OSError as error:
-            self._raise_translated(error)
+        except (OSError, SampleError) as error:
+            self._raise_placed(error)
             raise
-
-    def _next_key(self, name: bytes) -> bytes:
-        """The key of a sample whose first member this is, which must not be that of the sample before it."""
-        dot = name.find(b".", name.rfind(b"/") + 1)
-        if dot <= 0:  # in no sample
-            return self._key
-        key = name[:dot]
-        if key == self._key:
-            raise SampleError(
-                "two samples in a row have the same key, so readers would take them for one",
-                url=self.url,
-                member=decoded(name),
-                key=decoded(key),
-                hint="give every sample a key of its own; a key ends at the first dot of its last part",
-            )
-        return key
+        self._key = key
+        self.samples += len(sizes)
 
     def _add_indexed(self, members: Members, index: WrittenIndex) -> int:
         index.check(name for name, _ in members)
@@ -144,6 +116,12 @@ class Output:
             file.publish()
         if self.index is not None:
             self.index.write(self.path, durable=file.durable)
+
+    def _raise_placed(self, error: OSError | SampleError) -> None:
+        """Raise an error that says where it is."""
+        if isinstance(error, SampleError):
+            raise error.at(url=self.url) from error.__cause__
+        self._raise_translated(error)
 
     def _raise_translated(self, error: OSError) -> None:
         """Make an error of a stream that we opened one of ours."""
@@ -210,15 +188,6 @@ def local_target(url: str) -> str | None:
     """The path to write through a temporary name, or None for urls, commands, devices and pipes."""
     path = None if url == "-" else local_path(url)
     return None if path is None or is_special(path) else path
-
-
-def _first_name(packed: bytes, start: int, size: int) -> bytes:
-    """The name of the first member of a sample; most names are all in a plain header."""
-    if packed[start + KIND] == REGULAR and not packed[start + PREFIX]:
-        return packed[start : start + MAX_NAME].rstrip(b"\0")
-    sample = io.BytesIO(packed[start : start + size] + END)
-    [(name, *_), *_] = next(read_members(sample, report=Report(strict=False)))
-    return name_bytes(name)
 
 
 def _write_all(stream: Any, data: bytes) -> None:

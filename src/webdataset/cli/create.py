@@ -7,7 +7,7 @@ in the first row: @jpg holds file names, __key__ keys, others the content. Lines
 --classes numbers the folders in a folder in alphabetical order, prints the numbers, and writes the names beside the
 shards, one a line, as classes.txt. --classes FILE takes the numbers from such a list instead, so that another part of
 the dataset, in which a class may be missing, gets the same ones; a class that is not in the list is an error. (The word
-behind --classes is the list, unless it is a folder: that is read.) So: the training part first, with --classes, then the
+behind --classes is the list, unless it is a folder: that is read.) So make the training part with --classes, then the
 validation part with --classes classes.txt. A list that is there already and differs is replaced with --force only.
 """
 

@@ -10,18 +10,17 @@ from .grammar import Parser
 from .old import PROGRAMS
 from .running import about, command_module, parser_of
 
-
 SETS = """## Numbered shards
 
-`-o train-%06d.tar`, or `{shard:06d}`, writes shards, each of which appears under its name when it is complete. If shards of
-the pattern are there already, the command does not start (exit 2): a shorter new set would leave some of the old one, which
-readers could not tell apart. `--force` replaces the set. Shards are replaced one by one; what is left over of the old ones,
-and their indices, goes when the new set is complete, and stays if the command fails. Other files are never touched, nor are
-numbers before `split --start N`. Inputs cannot be replaced while they are read.
+`-o train-%06d.tar`, or `{shard:06d}`, writes shards, each of which appears under its name when it is complete. If
+shards of the pattern are there already, the command does not start (exit 2): a shorter new set would leave some of the
+old one, which readers cannot tell from the new. `--force` replaces the set. Shards are replaced one by one; what is
+left over of the old ones, and their indices, goes when the new set is complete, and stays if the command fails. Other
+files are never touched, nor are numbers before `split --start N`. Inputs cannot be replaced while they are read.
 
-A folder and an object store are listed, a web server is asked for one number after the other; commands (`pipe:`), `ssh:` and
-schemes of your own are not looked at. The old programs (`tarsplit`, ...) replace as they always did, and name what is left over.
-One archive, `-o train.tar`, is replaced when the new one is complete.
+A folder and an object store are listed, a web server is asked for one number after the other; commands (`pipe:`),
+`ssh:` and schemes of your own are not looked at. The old programs (`tarsplit`, ...) replace as they always did, and
+name what is left over. One archive, `-o train.tar`, is replaced when the new one is complete.
 
 A command that fails or is interrupted says which complete shards it leaves; with `--force` also which of the old ones.
 
