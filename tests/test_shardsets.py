@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import webdataset as wds
-from servers.doubles import Double, Reply
+from servers.doubles import Double, Question, Reply
 from servers.nginx import Nginx
-from webdataset.errors import ExistingShardsError, ShardWarning
+from webdataset.errors import ExistingShardsError, ShardWarning, StorageError
 from webdataset.shardsets import EarlierShards, shard_name, shard_number
 
 PATTERNS = ["a-%03d.tar", "a-%d.tar", "d%%/a-%05d.tar", "{shard}.tar", "a{shard:06d}-{shard}.tar", "a-{shard:04x}.tar"]
@@ -267,3 +267,19 @@ def test_a_web_server_is_asked_for_one_number_after_the_other(nginx: Nginx, make
         write(pattern, 2)
     write(pattern, 2, overwrite=True)
     assert names(nginx.files / "sets") == ["a-0.tar", "a-1.tar", "a-30.tar"]
+
+
+def test_a_server_that_does_not_remove_is_an_error_that_says_what_is_left() -> None:
+    """The new set is complete by then."""
+    files = {f"/a-{number}.tar" for number in range(3)}
+
+    def answer(question: Question) -> Reply:
+        known = question.raw_path in files
+        return Reply({"PUT": 204, "DELETE": 405}.get(question.method, 200 if known else 404))
+
+    with Double(answer) as server:
+        pattern = f"{server.url}/a-%d.tar"
+        with pytest.raises(StorageError, match=r"the server answers 405 to DELETE .*a-2\.tar\]") as failed:
+            write(pattern, 1, overwrite=True)
+        [note] = failed.value.__notes__
+        assert note.endswith(f"; 2 shards of the earlier set are still there: {pattern % 1} to {pattern % 2}")

@@ -109,7 +109,7 @@ class SampleEncoder:
                     data = self._encoded(field, data)
                 members.append((stem + suffix, data))
         if self._has_upper_case:
-            _check_case(field for field in sample if suffixes[field][0])
+            _check_case(field for field in sample if (suffixes.get(field) or self._suffix(field))[0])
         return members
 
     def _encoded(self, field: str, value: Any) -> Any:

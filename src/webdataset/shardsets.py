@@ -109,7 +109,7 @@ class EarlierShards:
     ...     earlier = EarlierShards(f"{folder}/a-%03d.tar")
     ...     earlier.remove(earlier.following(1))
     ...     earlier.numbers, sorted(os.listdir(folder))
-    ([0, 1, 2, 7], ['a-000.tar', 'a-007.tar'])
+    ([0, 7], ['a-000.tar', 'a-007.tar'])
     """
 
     def __init__(self, pattern: str, start: int = 0, *, exact: bool = False) -> None:
@@ -118,7 +118,7 @@ class EarlierShards:
 
     @property
     def numbers(self) -> list[int]:
-        """The shards that were there."""
+        """The shards that were there, without those that `remove` has removed."""
         return sorted(self._states)
 
     def unchanged(self, numbers: Iterable[int]) -> list[int]:
@@ -139,6 +139,7 @@ class EarlierShards:
         for number in sorted(self.unchanged(numbers), reverse=True):
             assert self._place is not None
             self._place.remove(*self._place.indices(number), self._place.url(number))
+            del self._states[number]
 
     def remove_indices(self, number: int) -> None:
         """Remove the indices of a shard that is about to be replaced: they must never stand beside the new one."""
@@ -199,9 +200,9 @@ class _Place(ABC):
             return dict(zip(numbers, pool.map(self.state, map(self.url, numbers)), strict=True))
 
     def indices(self, number: int) -> list[str]:
-        """Where a shard may have indices."""
-        names = index_names(self.url(number))
-        return names if self._names is None else [name for name in names if name in self._names]
+        """The indices that a shard has."""
+        is_there = self.state if self._names is None else self._names.__contains__
+        return [name for name in index_names(self.url(number)) if is_there(name)]
 
     def remove(self, *urls: str) -> None:
         """Remove what belongs to the set."""
@@ -233,7 +234,7 @@ class _Files(_Place):
     is_near = True
 
     def url(self, number: int) -> str:
-        return local_path(super().url(number)) or ""
+        return os.path.abspath(local_path(super().url(number)) or "")
 
     def state(self, url: str) -> State | None:
         try:
@@ -247,7 +248,7 @@ class _Files(_Place):
         folder = os.path.dirname(self.url(start))
         if folder != os.path.dirname(self.url(start + 1)):  # the number is the folder's
             return None
-        return [os.path.join(folder, name) for name in os.listdir(folder or ".")]
+        return [os.path.join(folder, name) for name in os.listdir(folder)]
 
     def _number(self, url: str) -> int | None:
         return shard_number(os.path.basename(self.pattern), os.path.basename(url))

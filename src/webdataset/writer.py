@@ -386,17 +386,17 @@ class ShardWriter(Transaction):
 
     def _see_to_the_rest(self) -> None:
         """Of a longer set that was there before, remove what is left over, or say so."""
-        earlier, self._earlier = self._earlier, None
+        earlier = self._earlier
+        if earlier is not None and earlier.numbers and self._complete and self.overwrite is True:
+            earlier.remove(self._left_over(earlier))
+        self._earlier = None
         if earlier is None or not earlier.numbers:
             return
-        if not self._complete:
-            if self.overwrite is True:
-                there = range_text(self.pattern, earlier.numbers)
-                self._warn(f"nothing was written, so the earlier set stays as it was: {there}")
-        elif self.overwrite is True:
-            earlier.remove(self._left_over(earlier))
-        else:
+        if self._complete and self.overwrite == "warn":
             self._warn_of(earlier)
+        elif not self._complete and self.overwrite is True:
+            there = range_text(self.pattern, earlier.numbers)
+            self._warn(f"nothing was written, so the earlier set stays as it was: {there}")
 
     def _left_over(self, earlier: EarlierShards) -> list[int]:
         return earlier.following(self._complete[-1] + 1)

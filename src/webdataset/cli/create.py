@@ -98,41 +98,43 @@ class _ClassList:
         self.text = classes_text(self.names)
         self.url = classes_url(options.output)
         self.todo = True
-        if self.url is not None and options.overwrite is not True:
-            self._compare(self.url)
+        self.is_there = self.url is not None and options.overwrite is not True and self._is_there(self.url)
 
     def __call__(self, _: str) -> None:
         from .outputs import writing
 
-        if self.todo and self.url is not None:
+        todo, self.todo = self.todo, False
+        if todo and self.url is not None and not self.is_there:
             with writing(self.url) as file:
                 file.write(self.text)
-        if self.todo and not self.options.quiet:
+        if todo and not self.options.quiet:
             self.progress.clear()
             self._tell()
-        self.todo = False
 
     def _names(self, folders: list[str]) -> list[str]:
         from webdataset.errors import MissingShardError
         from webdataset.tools.classes import class_names, read_classes
 
         given = self.options.classes
+        if given is True:
+            return class_names(folders)
         try:
-            return class_names(folders) if given is True else read_classes(given)
+            return read_classes(given)
         except MissingShardError:
             raise grammar.UsageError(f"there is no list of classes {given!r}; write one name a line into it") from None
 
-    def _compare(self, url: str) -> None:
-        """A list that is there must be the same: the other shards beside it have its numbers."""
+    def _is_there(self, url: str) -> bool:
+        """Whether the list is there already; another one is an error, as the shards beside it have its numbers."""
         from webdataset.redact import redacted
         from webdataset.tools.classes import known_classes
 
         there = known_classes(url)
-        if there not in (None, self.names):
+        if there is not None and there != self.names:
             given = self.options.classes
             which = "the folders have" if given is True else f"{redacted(given)} has"
             cure = f"--classes {redacted(url)} takes the numbers of that list, --force replaces it"
             raise grammar.UsageError(f"{which} other classes than {redacted(url)}, which is there already; {cure}")
+        return there is not None
 
     def _tell(self) -> None:
         if self.options.json:

@@ -186,9 +186,9 @@ class Sink:
             elif is_numbered(output):
                 sizes = {name: getattr(options, name) for name in ("maxcount", "maxsize") if hasattr(options, name)}
                 start = getattr(options, "start", 0) or 0
-                overwrite, inputs = getattr(options, "overwrite", "warn"), getattr(options, "urls", ())
-                kw |= {"post": post, "start_shard": start, **sizes}
-                self.writer = SetWriter(output, overwrite=overwrite, inputs=inputs, **kw)
+                inputs = [split_range(url)[0] for url in getattr(options, "urls", ())]
+                kw |= {"post": post, "start_shard": start, "overwrite": getattr(options, "overwrite", "warn"), **sizes}
+                self.writer = SetWriter(output, inputs=inputs, **kw)
             else:
                 refuse_terminal(output)
                 self.writer = TarWriter(output, **kw)
@@ -199,15 +199,15 @@ class Sink:
     def write(self, sample: Sample | Packed) -> None:
         """Write the fields of one sample; what the library knows about it is taken out."""
         try:
-            self._write(sample)
+            if isinstance(sample, Packed):
+                self.writer.write_packed(sample.data, sample.sizes)
+            else:
+                self.writer.write(self._fields(sample))
         except SampleError as error:
             error.hint = NEW_KEYS
             raise
 
-    def _write(self, sample: Sample | Packed) -> None:
-        if isinstance(sample, Packed):
-            self.writer.write_packed(sample.data, sample.sizes)
-            return
+    def _fields(self, sample: Sample) -> Sample:
         sample.pop("__url__", None)
         sample.pop("__local_path__", None)
         names = tuple(sample)
@@ -216,7 +216,7 @@ class Sink:
                 sample = {name: sample[name] for name in names if _is_written(name)}
             elif len(self._clean) < MAX_REMEMBERED:
                 self._clean.add(names)
-        self.writer.write(sample)
+        return sample
 
     def __enter__(self) -> Sink:
         try:
