@@ -187,6 +187,15 @@ def test_an_error_removes_nothing_and_says_what_is_new_and_what_is_not(tmp_path:
     )
 
 
+def test_a_writer_that_was_given_up_removes_nothing_when_it_is_closed_later(tmp_path: Path) -> None:
+    write(tmp_path / "a-%d.tar", 3)
+    sink = wds.ShardWriter(str(tmp_path / "a-%d.tar"), maxcount=1, verbose=0, overwrite=True)
+    write_all(sink, [{"__key__": "a", "cls": 1}, {"__key__": "b", "cls": 2}])
+    sink.abort()
+    sink.close()
+    assert len(names(tmp_path)) == 3
+
+
 def test_shared_writers_take_free_numbers_and_overwrite_nothing(tmp_path: Path) -> None:
     pattern = str(tmp_path / "a-%03d.tar")
     write(pattern, 2, shared=True)

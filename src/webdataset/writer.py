@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 import threading
-import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -43,12 +42,13 @@ from .encoding import (
     make_encoder,
     make_handlers,
 )
-from .errors import ExistingShardsError, ShardWarning, StorageError, WebDatasetError
+from .errors import StorageError
 from .gopen import gopen, rewrite_url
 from .logs import Log
 from .outputs import Output, abandoned, local_target
+from .overwriting import Overwriting
 from .redact import redacted
-from .shardsets import EarlierShards, counted, is_numbered, range_text, shard_name
+from .shardsets import is_numbered, shard_name
 from .storage.publish import checked_target
 from .tar.writer import Headers, Members
 from .transactions import Transaction
@@ -203,8 +203,6 @@ class ShardWriter(Transaction):
             raise ValueError(f"maxcount must be at least 1 and maxsize positive, got {maxcount} and {maxsize}")
         if workers < 0:
             raise ValueError(f"workers must be 0 or more, got {workers}")
-        if overwrite not in (True, False, "warn"):
-            raise ValueError(f'overwrite must be True, False or "warn", got {overwrite!r}')
         if shared and overwrite != "warn":
             raise ValueError("with shared=True nothing is overwritten: shards get numbers that are free")
         self.pattern = os.fspath(pattern)
@@ -214,11 +212,9 @@ class ShardWriter(Transaction):
         self.total = self.count = self.size = 0
         self.tarstream: TarWriter | None = None
         self._members = SampleEncoder(kw.get("encoder", True), kw.get("keep_meta", False))
-        self._shared, self._used, self._closed = shared, False, False
-        self._complete: list[int] = []
+        self._shared, self._used, self._closed, self._given_up = shared, False, False, False
         self._check()
-        self.overwrite = overwrite
-        self._earlier = None if shared or opener is not None else self._look()
+        self.overwriting = Overwriting(self.pattern, self.shard, overwrite, looks=not shared and opener is None)
         self._name_next()
         self._pool = _thread_pool(workers) if workers else None
         self._queue: deque[Future[Members]] = deque()
@@ -263,18 +259,19 @@ class ShardWriter(Transaction):
         stream, self.tarstream = self.tarstream, None
         if stream is None:
             return
-        if self.overwrite is True and self._earlier is not None:
-            self._earlier.remove_indices(self.shard - 1)
+        self.overwriting.replacing(self.shard - 1)
         stream.close()
         if self._shared:
             self.shard = stream._output.number + 1
             self.fname = shard_name(self.pattern, stream._output.number)
-        self._complete.append(self.shard - 1)
+        self.overwriting.completed(self.shard - 1)
         if self.post is not None:
             self.post(self.fname)
 
     def close(self) -> None:
         """Write what waits and complete the last shard; a second call does nothing."""
+        if self._given_up:
+            return
         self._closed = True
         try:
             while self._queue:
@@ -284,11 +281,11 @@ class ShardWriter(Transaction):
             self.abort()
             raise
         self._stop_workers()
-        self._see_to_the_rest()
+        self.overwriting.ended()
 
     def abort(self) -> None:
         """Give the last shard up; complete ones stay."""
-        self._closed = True
+        self._closed = self._given_up = True
         self._queue.clear()
         self._stop_workers()
         stream, self.tarstream = self.tarstream, None
@@ -301,10 +298,10 @@ class ShardWriter(Transaction):
         try:
             super().__exit__(kind, error, trace)
         except BaseException as failure:
-            self._tell(failure)
+            self.overwriting.note(failure)
             raise
         if error is not None:
-            self._tell(error)
+            self.overwriting.note(error)
 
     def __reduce__(self) -> Any:
         raise TypeError("a writer cannot be sent to another process: open one in each, with shared=True")
@@ -364,75 +361,6 @@ class ShardWriter(Transaction):
             raise ValueError(
                 f"shared=True needs a local pattern with a number in the file's name, got {self.pattern!r}"
             )
-
-    def _look(self) -> EarlierShards | None:
-        """What is there already; None where that cannot be told."""
-        try:
-            earlier = EarlierShards(self.pattern, self.shard, exact=self.overwrite is True)
-        except (OSError, WebDatasetError) as error:
-            text = f"it cannot be told whether shards of {redacted(self.pattern)} are there already: {error}"
-            if self.overwrite == "warn":
-                logger.info("%s", text)
-            else:
-                warnings.warn(text, ShardWarning, stacklevel=3)
-            return None
-        if self.overwrite is False and (there := earlier.numbers):
-            shards, are = counted(there)
-            raise ExistingShardsError(
-                f"{shards} of {redacted(self.pattern)} {are} there already: {range_text(self.pattern, there)}",
-                hint="overwrite=True replaces the set; or write to another pattern",
-            )
-        return earlier
-
-    def _see_to_the_rest(self) -> None:
-        """Of a longer set that was there before, remove what is left over, or say so."""
-        earlier = self._earlier
-        if earlier is not None and earlier.numbers and self._complete and self.overwrite is True:
-            earlier.remove(self._left_over(earlier))
-        self._earlier = None
-        if earlier is None or not earlier.numbers:
-            return
-        if self._complete and self.overwrite == "warn":
-            self._warn_of(earlier)
-        elif not self._complete and self.overwrite is True:
-            there = range_text(self.pattern, earlier.numbers)
-            self._warn(f"nothing was written, so the earlier set stays as it was: {there}")
-
-    def _left_over(self, earlier: EarlierShards) -> list[int]:
-        return earlier.following(self._complete[-1] + 1)
-
-    def _warn_of(self, earlier: EarlierShards) -> None:
-        try:
-            left = self._left_over(earlier)
-        except (OSError, WebDatasetError) as error:
-            logger.info("it cannot be told whether shards are left over: %s", error)
-            return
-        if left:
-            shards, are = counted(left)
-            cure = "remove what does not belong to the new one"
-            self._warn(f"{shards} of an earlier set {are} left over: {range_text(self.pattern, left)}; {cure}")
-
-    def _warn(self, text: str) -> None:
-        warnings.warn(text, ShardWarning, stacklevel=6)
-
-    def _tell(self, error: BaseException) -> None:
-        """Note in an error which shards it leaves, complete ones and those of an earlier set."""
-        complete = [number for number in self._complete if not self._is_gone(number)]
-        others = sorted({*self._earlier.numbers} - {*complete}) if self._earlier is not None else []
-        notes = []
-        if complete:
-            shards, are = counted(complete, "complete shard")
-            notes.append(f"{shards} of {redacted(self.pattern)} {are} left: {range_text(self.pattern, complete)}")
-        if others and (complete or self.overwrite is True):
-            shards, are = counted(others)
-            notes.append(f"{shards} of the earlier set {are} still there: {range_text(self.pattern, others)}")
-        if notes:
-            error.add_note("; ".join(notes))
-
-    def _is_gone(self, number: int) -> bool:
-        """Whether a local shard was taken away again, as `post` may do."""
-        path = None if self.opener is not None else local_target(rewrite_url(shard_name(self.pattern, number)))
-        return path is not None and not os.path.exists(path)
 
     def _stop_workers(self) -> None:
         if self._pool is not None:

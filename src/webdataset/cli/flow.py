@@ -38,7 +38,7 @@ from webdataset.tar.writer import END, Headers, packed
 from webdataset.tariterators import base_plus_ext
 from webdataset.tools.choosing import rekey
 from webdataset.tools.mixtures import in_turn
-from webdataset.tools.numbering import SetWriter
+from webdataset.tools.numbering import set_writer
 from webdataset.tools.spacing import kept_apart
 from webdataset.writer import ShardWriter, TarWriter
 
@@ -188,7 +188,7 @@ class Sink:
                 start = getattr(options, "start", 0) or 0
                 inputs = [split_range(url)[0] for url in getattr(options, "urls", ())]
                 kw |= {"post": post, "start_shard": start, "overwrite": getattr(options, "overwrite", "warn"), **sizes}
-                self.writer = SetWriter(output, inputs=inputs, **kw)
+                self.writer = set_writer(output, inputs=inputs, **kw)
             else:
                 refuse_terminal(output)
                 self.writer = TarWriter(output, **kw)

@@ -24,7 +24,7 @@ from webdataset.tariterators import base_plus_ext
 from webdataset.writer import TarWriter
 
 from .classes import class_names, class_numbers
-from .numbering import SetWriter
+from .numbering import set_writer
 
 DEFAULT_PLAN_KEY = "{record:09d}"
 DEFAULT_LINE_KEY = "{:09d}"
@@ -194,7 +194,7 @@ def _writer(output: Any, sharded: bool, maxcount: int, maxsize: float, options: 
     if not sharded:
         return TarWriter(output, encoder=False, **options)
     sizes: dict[str, Any] = {"maxcount": maxcount or 1 << 60, "maxsize": maxsize or 1e30} if maxcount or maxsize else {}
-    return SetWriter(output, encoder=False, verbose=0, **sizes, **options)
+    return set_writer(output, encoder=False, verbose=0, **sizes, **options)
 
 
 def _members(items: list[Item]) -> list[tuple[bytes, bytes]]:
