@@ -16,7 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from webdataset import writer
-from webdataset.errors import EncodingError, ShardError, ShardWarning, StorageError
+from webdataset.errors import EncodingError, SampleError, ShardError, ShardWarning, StorageError
+from webdataset.tar.writer import Headers, packed
+from webdataset.tariterators import group_by_keys, tar_file_expander
 from webdataset.writer import ShardWriter, TarWriter, make_encoder, shard_name
 
 
@@ -36,6 +38,11 @@ def written(*samples: dict, **options) -> dict[str, bytes]:
 
 def sample(i: int) -> dict:
     return {"__key__": f"{i:06d}", "txt": f"text {i}", "cls": i}
+
+
+def write_all(sink: TarWriter | ShardWriter, samples: list[dict]) -> None:
+    for sample in samples:
+        sink.write(sample)
 
 
 def names_in(folder: Path) -> list[str]:
@@ -114,8 +121,10 @@ def test_meta_fields_that_are_kept_must_be_text_or_bytes():
         written({"__key__": "a", "__index__": 3}, keep_meta=True)
 
 
-def test_fields_that_differ_in_case_are_both_written():
-    assert written({"__key__": "a", "TXT": "1", "txt": "2"}) == {"a.TXT": b"1", "a.txt": b"2"}
+def test_fields_that_differ_in_case_alone_are_an_error_as_readers_refuse_them():
+    with pytest.raises(EncodingError, match=r"'TXT' and 'txt' are the same one to readers \[key a, field txt\]"):
+        written({"__key__": "a", "TXT": "1", "txt": "2"})
+    assert written({"__key__": "a", "TXT": "1", "cls": 2, "_txt": "3"}) == {"a.TXT": b"1", "a.cls": b"2"}
 
 
 def test_a_sample_may_be_empty():
@@ -288,7 +297,7 @@ def test_a_key_with_a_dot_gives_one_warning():
     with TarWriter(io.BytesIO()) as sink:
         with pytest.warns(ShardWarning, match=r"'dir\.x/img' for the key"):
             sink.write({"__key__": "dir.x/img.001", "txt": "x"})
-        sink.write({"__key__": "dir.x/img.002", "txt": "x"})
+        sink.write({"__key__": "dir.x/other.002", "txt": "x"})
 
 
 def test_a_key_with_a_dot_is_an_error_in_strict_mode(monkeypatch):
@@ -299,6 +308,78 @@ def test_a_key_with_a_dot_is_an_error_in_strict_mode(monkeypatch):
 
 def test_a_dot_in_a_folder_is_nothing_to_warn_about():
     assert written({"__key__": "v1.0/a", "txt": "x"}) == {"v1.0/a.txt": b"x"}
+
+
+@pytest.mark.parametrize("fields", [{"txt": "2"}, {"json": {}}], ids=["the same field", "another field"])
+def test_one_key_twice_in_a_row_is_an_error_that_names_it(fields):
+    stream = io.BytesIO()
+    with TarWriter(stream) as sink:
+        sink.write({"__key__": "d/a", "txt": "1"})
+        with pytest.raises(SampleError, match=r"two samples in a row have the same key.*key d/a\]; give every sample"):
+            sink.write({"__key__": "d/a", **fields})
+        sink.write({"__key__": "d/b", "txt": "3"})
+        sink.write({"__key__": "d/a", "txt": "4"})
+    stream.seek(0)
+    samples = list(group_by_keys(tar_file_expander([{"url": "a.tar", "stream": stream}])))
+    assert [sample["txt"] for sample in samples] == [b"1", b"3", b"4"]
+
+
+@pytest.mark.filterwarnings("ignore:the key has a dot")
+def test_keys_that_are_one_to_readers_must_not_follow_each_other():
+    with TarWriter(io.BytesIO()) as sink:
+        sink.write({"__key__": "v1.0/img.001", "txt": "x"})
+        with pytest.raises(SampleError, match=r"key v1\.0/img\]; .* a key ends at the first dot of its last part"):
+            sink.write({"__key__": "v1.0/img.002", "txt": "x"})
+        sink.write({"__key__": "v1.5/img", "txt": "x"})
+
+
+def test_keys_that_only_look_alike_may_follow_each_other():
+    keys = ["a", "A", "./a", "a/b", "a.d/b", "b", "ab", "a"]
+    with TarWriter(io.BytesIO()) as sink:
+        for key in keys:
+            sink.write({"__key__": key, "txt": "x"})
+
+
+def test_a_sample_without_fields_is_none_to_readers():
+    with TarWriter(io.BytesIO()) as sink:
+        sink.write({"__key__": "a", "txt": "1"})
+        sink.write({"__key__": "b"})
+        with pytest.raises(SampleError, match="the same key"):
+            sink.write({"__key__": "a", "txt": "2"})
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_one_key_twice_in_a_row_is_an_error_in_a_shard_but_not_across_two(tmp_path, workers):
+    with ShardWriter(str(tmp_path / "a-%d.tar"), maxcount=1, verbose=0, workers=workers) as sink:
+        for _ in range(3):
+            sink.write({"__key__": "a", "txt": "x"})
+    assert len(names_in(tmp_path)) == 3
+    with (
+        pytest.raises(SampleError, match="key a"),
+        ShardWriter(str(tmp_path / "b-%d.tar"), maxcount=2, verbose=0, workers=workers) as sink,
+    ):
+        write_all(sink, [{"__key__": "a", "txt": "x"}] * 2)
+
+
+@pytest.mark.parametrize(
+    "key", ["a", "é", "d" * 90 + "/" + "e" * 90, "x" * 200], ids=["plain", "pax", "prefix", "long"]
+)
+def test_packed_samples_are_checked_too(key):
+    def one(name):
+        data = packed([(f"{name}.txt".encode(), b"hello")], Headers())
+        return data, (len(data), 5)
+
+    (first, size), (other, other_size) = one(key), one("other")
+    with TarWriter(io.BytesIO()) as sink:
+        sink.write({"__key__": "z", "txt": "x"})
+        with pytest.raises(SampleError, match="the same key"):
+            sink.write_packed(first + first, [size, size])
+        sink.write_packed(first + other, [size, other_size])
+        with pytest.raises(SampleError, match="the same key"):
+            sink.write({"__key__": "other", "txt": "x"})
+        sink.write_packed(b"" + first, [(0, 0), size])
+        with pytest.raises(SampleError, match="the same key"):
+            sink.write_packed(first, [size])
 
 
 # -- TarWriter: where it writes ----------------------------------------------------------------------

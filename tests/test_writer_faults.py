@@ -385,7 +385,7 @@ except OSError as error:
 @pytest.mark.parametrize("command", ["exit 3", "cat >/dev/null; exit 3", "head -c 100 >/dev/null; exit 3"])
 def test_a_command_that_fails_is_an_error(command):
     with pytest.raises(CommandError), TarWriter(f"pipe:{command}") as sink:
-        write_all(sink, [LARGE] * 20)
+        write_all(sink, [LARGE | {"__key__": f"{i:06d}"} for i in range(20)])
 
 
 def test_an_error_of_a_foreign_stream_passes_through_and_ends_the_archive():

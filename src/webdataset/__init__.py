@@ -50,6 +50,7 @@ if TYPE_CHECKING:  # the same once more, for type checkers and editors
         DecodingError,
         EmptyDatasetError,
         EncodingError,
+        ExistingShardsError,
         LimitError,
         MissingPackageError,
         MissingShardError,
@@ -160,8 +161,8 @@ _NAMES = {
     "codecs.pickles": "register_safe_global",
     "dataset": "Dataset WebDataset",
     "errors": """
-        CommandError DecodingError EmptyDatasetError EncodingError LimitError MissingPackageError MissingShardError
-        ObsoleteError SampleError SecurityError ShardError ShardWarning StorageError UnavailableError
+        CommandError DecodingError EmptyDatasetError EncodingError ExistingShardsError LimitError MissingPackageError
+        MissingShardError ObsoleteError SampleError SecurityError ShardError ShardWarning StorageError UnavailableError
         UnsafePickleError WebDatasetError WorkerError""",
     "extradatasets": "ChoppedDataset MockDataset ResizedDataset with_epoch with_length",
     "filters": """
@@ -207,6 +208,7 @@ __all__ = [
     "DirectoryShardList",
     "EmptyDatasetError",
     "EncodingError",
+    "ExistingShardsError",
     "FluidInterface",
     "FluidWrapper",
     "LMDBCached",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
@@ -85,6 +85,7 @@ class SampleEncoder:
         self._table = self.encoder.keywords["handlers"] if isinstance(self.encoder, partial) else None
         self._keep_meta = keep_meta
         self._suffixes: dict[str, tuple[bytes, bool]] = {}
+        self._has_upper_case = False
         self._report = current_report()
         self._dots_reported = False
 
@@ -107,6 +108,8 @@ class SampleEncoder:
                 if type(data) is not bytes or not as_is:
                     data = self._encoded(field, data)
                 members.append((stem + suffix, data))
+        if self._has_upper_case:
+            _check_case(field for field in sample if (suffixes.get(field) or self._suffix(field))[0])
         return members
 
     def _encoded(self, field: str, value: Any) -> Any:
@@ -145,6 +148,7 @@ class SampleEncoder:
         if len(self._suffixes) >= MAX_SUFFIXES:
             self._suffixes.clear()
         wanted = field != "__key__" and (field[0] != "_" or self._keep_meta)
+        self._has_upper_case = self._has_upper_case or (wanted and field != field.lower())
         as_is = self._table is None or field[-3:].lower() != ".gz"
         entry = self._suffixes[field] = (b"." + name_bytes(field) if wanted else b""), as_is
         return entry
@@ -155,6 +159,17 @@ def _sorted(sample: Sample) -> list[str]:
         return sorted(sample)
     except TypeError:  # names of several types
         return sorted(sample, key=str)
+
+
+def _check_case(fields: Iterable[str]) -> None:
+    """Readers give fields in lower case, so two must not differ in that alone."""
+    seen: dict[str, str] = {}
+    for field in fields:
+        if (other := seen.setdefault(field.lower(), field)) != field:
+            hint = "give each a name of its own"
+            raise EncodingError(
+                f"the fields {other!r} and {field!r} are the same one to readers", field=field, hint=hint
+            )
 
 
 def _unchanged(sample: Sample) -> Sample:

@@ -9,6 +9,7 @@
     ├── StorageError                a url could not be read or written            (also OSError)
     │   ├── MissingShardError       ... because nothing is there                  (also FileNotFoundError)
     │   ├── UnavailableError        ... because its server did not answer for as long as it was waited for
+    │   ├── ExistingShardsError     ... because shards are there already           (also FileExistsError)
     │   └── CommandError            ... because the command behind it failed
     ├── SecurityError               refused because it could run code or leave its bounds (also ValueError)
     │   └── UnsafePickleError       ... a pickle that names more than plain data  (also pickle.UnpicklingError)
@@ -134,6 +135,10 @@ class MissingShardError(StorageError, FileNotFoundError):
 
 class UnavailableError(StorageError):
     """A server did not answer for as long as it was waited for; it may do so later."""
+
+
+class ExistingShardsError(StorageError, FileExistsError):
+    """Shards of the pattern that is to be written are there already."""
 
 
 class CommandError(StorageError):

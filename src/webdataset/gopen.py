@@ -68,7 +68,7 @@ def open_ranges(url: Any, *, storage_options: Mapping[str, Any] | None = None, *
     0
     """
     url = rewritten_url(as_url(url))
-    if _is_replaced(url):
+    if is_replaced(url):
         raise StorageError(f"{scheme_of(url)}: urls of your own cannot be read in parts", url=url, hint=WHOLE_ONLY)
     return RangeReader(url, **StorageOptions.of(storage_options).for_url(url) | options)
 
@@ -173,7 +173,7 @@ def set_options(
     return True
 
 
-def _is_replaced(url: str) -> bool:
+def is_replaced(url: str) -> bool:
     """Whether a program has put an opener of its own in the place of ours, or added one."""
     scheme = scheme_of(url)
     return scheme in gopen_schemes and gopen_schemes[scheme] is not _NATIVE.get(scheme)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import warnings
 from collections.abc import Iterable
@@ -12,6 +11,7 @@ from .handlers import reraise_exception
 from .indexfiles import ENDING, built, file_version
 from .reports import Report
 from .storage.publish import AtomicFile
+from .storage.removing import remove
 from .tar.foreign import check_dali_name, dali_path, dali_text, energon_bytes, energon_path
 from .tar.header import decoded, padding
 from .tar.index import IndexedMember, ShardIndex
@@ -52,8 +52,7 @@ class WrittenIndex:
     def clear(self, path: str) -> None:
         """Remove indices of the shard that was there before: they must never stand beside the new one."""
         for format in self.formats:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(_path(path, format))
+            remove(_path(path, format))
 
     def write(self, path: str, *, durable: bool) -> None:
         """Write the indices of the shard that is at this path now."""
@@ -73,6 +72,15 @@ class WrittenIndex:
             return None
         version = file_version(path)
         return builder.index(size=os.path.getsize(path), version=version)
+
+
+def index_names(shard: str) -> list[str]:
+    """Where the indices of a shard are, if it has any.
+
+    >>> index_names("data/a.tar")
+    ['data/a.tar.wdx', 'data/a.idx', 'data/a.tar.idx']
+    """
+    return [_path(shard, format) for format in FORMATS]
 
 
 def _path(shard: str, format: str) -> str:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import io
 import os
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from .codecs.compression import Compressor, compression_of_name, compressor
-from .errors import ShardWarning, StorageError
+from .errors import SampleError, ShardWarning, StorageError
 from .gopen import gopen, rewritten_url
 from .outindex import WrittenIndex
+from .outkeys import key_after, key_after_packed
 from .redact import redacted
 from .storage.options import StorageOptions
 from .storage.publish import AtomicFile, is_special, translated
@@ -41,6 +42,7 @@ class Output:
         self.path = ""
         self.pid = os.getpid()
         self.samples = 0
+        self._key = b""
         self.names: Iterator[tuple[int, str]] | None = None
         self.number = -1
         self.compressor: Compressor | None = None
@@ -54,21 +56,26 @@ class Output:
 
     def add(self, members: Members) -> int:
         """Append the members of one sample."""
+        try:
+            key = key_after(self._key, members[0][0]) if members else self._key
+            size = self.archive.add_all(members) if self.index is None else self._add_indexed(members, self.index)
+        except (OSError, SampleError) as error:
+            self._raise_placed(error)
+            raise
+        self._key = key
         self.samples += 1
-        try:
-            return self.archive.add_all(members) if self.index is None else self._add_indexed(members, self.index)
-        except OSError as error:
-            self._raise_translated(error)
-            raise
+        return size
 
-    def add_packed(self, packed: bytes, samples: int) -> None:
-        """Append the members of so many samples, as the bytes that they are in an archive."""
-        self.samples += samples
+    def add_packed(self, packed: bytes, sizes: Sequence[tuple[int, int]]) -> None:
+        """Append samples as the bytes that they are in an archive; `sizes` says first how many each has."""
         try:
+            key = key_after_packed(self._key, packed, sizes)
             self.archive.add_packed(packed)
-        except OSError as error:
-            self._raise_translated(error)
+        except (OSError, SampleError) as error:
+            self._raise_placed(error)
             raise
+        self._key = key
+        self.samples += len(sizes)
 
     def _add_indexed(self, members: Members, index: WrittenIndex) -> int:
         index.check(name for name, _ in members)
@@ -112,6 +119,12 @@ class Output:
             file.publish()
         if self.index is not None:
             self.index.write(self.path, durable=file.durable)
+
+    def _raise_placed(self, error: OSError | SampleError) -> None:
+        """Raise an error that says where it is."""
+        if isinstance(error, SampleError):
+            raise error.at(url=self.url) from error.__cause__
+        self._raise_translated(error)
 
     def _raise_translated(self, error: OSError) -> None:
         """Make an error of a stream that we opened one of ours."""

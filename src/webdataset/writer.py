@@ -15,12 +15,12 @@ A local shard appears under its name when it is complete, and only then: until t
 from __future__ import annotations
 
 import os
-import re
 import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count as count_from
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from .codecs import encoders as default_handlers
@@ -46,7 +46,9 @@ from .errors import StorageError
 from .gopen import gopen, rewritten_url
 from .logs import Log
 from .outputs import Output, abandoned, local_target
+from .overwriting import Overwriting
 from .redact import redacted
+from .shardsets import is_numbered, shard_name
 from .storage.options import StorageOptions
 from .storage.publish import checked_target
 from .tar.writer import Headers, Members
@@ -71,13 +73,12 @@ __all__ = [
     "mp_dumps",
     "numpy_dumps",
     "numpy_npz_dumps",
+    "shard_name",
     "tenbin_dumps",
     "torch_dumps",
 ]
 
 QUEUED_PER_WORKER = 8
-_NUMBER = re.compile(r"%[-+ 0#]*\d*d")
-_SHARD = re.compile(r"\{shard(?::([^{}]*))?\}")
 
 logger = Log("webdataset.writer")
 
@@ -146,7 +147,7 @@ class TarWriter(Transaction):
         if self._output.index is not None:
             raise ValueError("samples that are packed already are in no index: write them one by one")
         with self._lock:
-            self._output.add_packed(packed, len(sizes))
+            self._output.add_packed(packed, sizes)
 
     def close(self) -> None:
         """Complete the archive and give it its name; a second call does nothing."""
@@ -179,6 +180,12 @@ class ShardWriter(Transaction):
     `shared=True` lets any number of processes write into one pattern: a shard gets the first free number at the
     moment it is complete, so there are neither gaps nor clashes, even if a process is killed. `fname` is then known
     afterwards (`post` is told), and finished shards must stay where they are until all processes are done.
+
+    Shards of the same names are replaced, one by one. `overwrite` says what to do about shards of an earlier, longer
+    set, which would be left over: "warn" warns in the end, True removes them then, False raises an ExistingShardsError
+    at once if any shard of the pattern, from `start_shard` on, is there. Left over is what was there when this writer
+    began, is still the same, and follows its last shard without a gap: so writers that have a range of numbers each do
+    not disturb each other. Places that cannot be looked at (`pipe:`, `ssh:`, `opener=`) have no check.
     """
 
     def __init__(  # noqa: PLR0917 - the order is given by the API
@@ -193,6 +200,7 @@ class ShardWriter(Transaction):
         *,
         workers: int = 0,
         shared: bool = False,
+        overwrite: bool | str = "warn",
         **kw: Any,
     ) -> None:
         if maxcount < 1 or maxsize <= 0:
@@ -201,6 +209,8 @@ class ShardWriter(Transaction):
             raise ValueError(f"workers must be 0 or more, got {workers}")
         if kw.get("storage_options") is not None:
             kw["storage_options"] = StorageOptions.of(kw["storage_options"])  # wrong ones are an error here and now
+        if shared and overwrite != "warn":
+            raise ValueError("with shared=True nothing is overwritten: shards get numbers that are free")
         self.pattern = os.fspath(pattern)
         self.maxcount, self.maxsize = maxcount, maxsize
         self.post, self.verbose, self.opener, self.kw = post, verbose, opener, kw
@@ -208,8 +218,9 @@ class ShardWriter(Transaction):
         self.total = self.count = self.size = 0
         self.tarstream: TarWriter | None = None
         self._members = SampleEncoder(kw.get("encoder", True), kw.get("keep_meta", False))
-        self._shared, self._used, self._closed = shared, False, False
+        self._shared, self._used, self._closed, self._given_up = shared, False, False, False
         self._check()
+        self.overwriting = Overwriting(self.pattern, self.shard, overwrite, looks=not shared and opener is None)
         self._name_next()
         self._pool = _thread_pool(workers) if workers else None
         self._queue: deque[Future[Members]] = deque()
@@ -254,15 +265,19 @@ class ShardWriter(Transaction):
         stream, self.tarstream = self.tarstream, None
         if stream is None:
             return
+        self.overwriting.replacing(self.shard - 1)
         stream.close()
         if self._shared:
             self.shard = stream._output.number + 1
             self.fname = shard_name(self.pattern, stream._output.number)
+        self.overwriting.completed(self.shard - 1)
         if self.post is not None:
             self.post(self.fname)
 
     def close(self) -> None:
         """Write what waits and complete the last shard; a second call does nothing."""
+        if self._given_up:
+            return
         self._closed = True
         try:
             while self._queue:
@@ -272,15 +287,27 @@ class ShardWriter(Transaction):
             self.abort()
             raise
         self._stop_workers()
+        self.overwriting.ended()
 
     def abort(self) -> None:
         """Give the last shard up; complete ones stay."""
-        self._closed = True
+        self._closed = self._given_up = True
         self._queue.clear()
         self._stop_workers()
         stream, self.tarstream = self.tarstream, None
         if stream is not None:
             stream.abort()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            super().__exit__(kind, error, trace)
+        except BaseException as failure:
+            self.overwriting.note(failure)
+            raise
+        if error is not None:
+            self.overwriting.note(error)
 
     def __reduce__(self) -> Any:
         raise TypeError("a writer cannot be sent to another process: open one in each, with shared=True")
@@ -336,9 +363,7 @@ class ShardWriter(Transaction):
         path = None if self.opener is not None else local_target(rewritten_url(shard_name(self.pattern, self.shard)))
         if path is not None:
             checked_target(path)
-        if self._shared and (
-            path is None or not (_NUMBER.search(name := os.path.basename(self.pattern)) or _SHARD.search(name))
-        ):
+        if self._shared and (path is None or not is_numbered(os.path.basename(self.pattern))):
             raise ValueError(
                 f"shared=True needs a local pattern with a number in the file's name, got {self.pattern!r}"
             )
@@ -346,21 +371,6 @@ class ShardWriter(Transaction):
     def _stop_workers(self) -> None:
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
-
-
-def shard_name(pattern: str, shard: int) -> str:
-    """The name of a shard.
-
-    >>> shard_name("a-%03d.tar", 7), shard_name("a-{shard:03d}.tar", 7), shard_name("a.tar", 7)
-    ('a-007.tar', 'a-007.tar', 'a.tar')
-    """
-    try:
-        if _SHARD.search(pattern):
-            return _SHARD.sub(lambda found: f"{shard:{found.group(1) or ''}}", pattern)
-        return pattern % shard if _NUMBER.search(pattern) else pattern
-    except (TypeError, ValueError) as error:
-        hint = "write it once as %06d or {shard:06d}, and any other % as %%"
-        raise ValueError(f"the pattern {pattern!r} does not take a shard's number ({error}); {hint}") from None
 
 
 def _thread_pool(workers: int) -> ThreadPoolExecutor:

@@ -50,11 +50,13 @@ def shard(first: int, field: str = "jpg") -> bytes:
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with all that the examples name."""
     monkeypatch.chdir(tmp_path)
-    for folder in ("data/train", "photos/cat", "pictures", "bucket/data", "cache", "bin", ".config/fish/completions"):
+    for folder in ("data/train", "photos/cat", "more/cat", "pictures", "bucket/data", "cache", "bin"):
         Path(folder).mkdir(parents=True)
+    Path(".config/fish/completions").mkdir(parents=True)
+    Path("classes.txt").write_text("cat\n")
     for name in SHARDS.split():
         Path(f"{name}.tar").write_bytes(shard(0))
-    for name in ("photos/cat/a.jpg", "photo.jpg", "data/train/x.jpg"):
+    for name in ("photos/cat/a.jpg", "more/cat/a.jpg", "photo.jpg", "data/train/x.jpg"):
         Path(name).write_bytes(picture("JPEG"))
     Path(".cache/shards").mkdir(parents=True)
     for name, script in NOT_HERE.items():

@@ -35,6 +35,7 @@ def test_every_error_can_be_made_from_its_message_alone_as_torch_does(kind):
         (ShardError, tarfile.ReadError),
         (StorageError, OSError),
         (errors.MissingShardError, FileNotFoundError),
+        (errors.ExistingShardsError, FileExistsError),
         (errors.SampleError, ValueError),
         (errors.EncodingError, ValueError),
         (errors.SecurityError, ValueError),

@@ -98,6 +98,8 @@ class Hub(ObjectServer):
             entry = json.loads(line)
             if entry["key"] == "file":
                 files[entry["value"]["path"]] = base64.b64decode(entry["value"]["content"])
+            if entry["key"] == "deletedFile":
+                files.pop(entry["value"]["path"], None)
         answer = {"commitUrl": f"{self.web.url}/c/1", "commitOid": "1" * 40, "hookOutput": "", "success": True}
         return Reply(200, json.dumps(answer).encode(), {"Content-Type": "application/json"})
 

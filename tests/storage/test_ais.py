@@ -207,6 +207,15 @@ def test_an_object_can_be_removed(ais_bucket):
     assert ais_bucket.get("a.tar") is None
 
 
+def test_shards_of_an_earlier_set_are_removed(ais_bucket):
+    for number, shards in ((3, 3), (1, 1)):
+        with wds.ShardWriter(ais_bucket.url("a-%d.tar"), maxcount=1, verbose=0, overwrite=number == 1) as sink:
+            for i in range(shards):
+                sink.write({"__key__": str(i), "cls": i})
+    assert ais_bucket.get("a-0.tar") is not None
+    assert ais_bucket.get("a-1.tar") is ais_bucket.get("a-2.tar") is None
+
+
 def test_writing_to_a_bucket_that_does_not_exist_is_an_error(ais_bucket):
     sink = STORE.put("ais://no-such-bucket-here/a.tar")
     sink.write(b"x")

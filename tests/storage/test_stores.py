@@ -16,9 +16,9 @@ import webdataset as wds
 from servers import ceph
 from servers.faults import Cut, Fine, Reset, Stall
 from tests_support import numbered, tar_bytes
-from webdataset.errors import MissingShardError, ShardWarning, StorageError
+from webdataset.errors import ExistingShardsError, MissingShardError, ShardWarning, StorageError
 from webdataset.gopen import gopen
-from webdataset.storage import stores, uploads
+from webdataset.storage import removing, stores, uploads
 from webdataset.storage.stores import is_pattern, matching, store_for
 from webdataset.storage.urls import expanded
 
@@ -429,6 +429,55 @@ def test_writing_to_a_missing_bucket_is_an_error_and_ends_at_once(writable):
     for size in (10, 2 * uploads.FIRST_PART_BYTES):
         with pytest.raises(MissingShardError, match="there is no such"):
             put(f"{bucket}/a.tar", bytes(size))
+
+
+# -- removing, and shards that are there already ---------------------------------------------------
+
+
+def test_an_object_can_be_removed(server):
+    bucket = server.bucket()
+    for name in ("a.tar", f"{STRANGE}"):
+        server.store(f"{bucket}/{name}", b"hello")
+        store_for(bucket).delete(f"{bucket}/{name}")
+        with pytest.raises(MissingShardError):
+            read(f"{bucket}/{name}")
+
+
+def test_removing_what_is_not_there_is_no_error(server):
+    removing.remove(f"{server.bucket()}/a.tar")
+
+
+def write_shards(pattern, shards, **options):
+    with wds.ShardWriter(pattern, maxcount=1, verbose=0, **options) as sink:
+        for i in range(shards):
+            sink.write({"__key__": str(i), "cls": shards})
+
+
+def names_in(bucket):
+    return [url.rpartition("/")[2] for url, _ in store_for(bucket).list(f"{bucket}/")]
+
+
+def test_shards_of_an_earlier_set_are_told_refused_or_removed(writable):
+    bucket = writable.bucket()
+    pattern = f"{bucket}/a-%d.tar"
+    write_shards(pattern, 12)
+    put(f"{bucket}/a-5.tar.wdx", b"index")
+    put(f"{bucket}/a-x.tar", b"other")
+    with pytest.raises(ExistingShardsError, match=r"12 shards of .*/a-0\.tar to .*/a-11\.tar"):
+        write_shards(pattern, 1, overwrite=False)
+    with pytest.warns(ShardWarning, match=r"10 shards of an earlier set are left over: .*/a-2\.tar to .*/a-11\.tar"):
+        write_shards(pattern, 2)
+    write_shards(pattern, 3, overwrite=True)
+    assert sorted(names_in(bucket)) == ["a-0.tar", "a-1.tar", "a-2.tar", "a-x.tar"]
+
+
+def test_an_object_that_another_writer_replaced_is_not_removed(writable):
+    pattern = f"{writable.bucket()}/a-%d.tar"
+    write_shards(pattern, 3)
+    with wds.ShardWriter(pattern, maxcount=1, verbose=0, overwrite=True) as sink:
+        sink.write({"__key__": "a", "cls": 1})
+        put(pattern % 1, b"of somebody else")
+    assert read(pattern % 1) == b"of somebody else"
 
 
 # -- without a server ------------------------------------------------------------------------------

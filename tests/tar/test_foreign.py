@@ -99,8 +99,7 @@ def test_members_that_are_in_no_sample_are_in_no_index(tmp_path):
 
 def test_samples_that_cannot_be_read_give_no_index_and_a_warning(tmp_path):
     sink = TarWriter(tmp_path / "a.tar", index="wdx")
-    for _ in range(2):
-        sink.write({"__key__": "same", "txt": "x"})
+    sink.write_members([(b"same.txt", b"1"), (b"same.txt", b"2")])
     with pytest.warns(ShardWarning, match=r"no index was written.*comes twice"):
         sink.close()
     assert os.listdir(tmp_path) == ["a.tar"]

@@ -4,6 +4,9 @@ Choose samples with -S, -s, -c and --slice, fields with -f; rename fields, numbe
 
 Without any such wish, plain files go into a plain file as they lie, with the members' times and owners, and are checked
 on the way. In all other cases members are written anew, with the same time and owner for all.
+
+Two samples in a row with one key would be read as one, so that is an error: --rekey '{key}-{index}' gives them keys of
+their own. With --shuffle and --mix such samples are kept apart.
 """
 
 from __future__ import annotations
@@ -71,7 +74,7 @@ def repacked(options: argparse.Namespace) -> int:
     """Read all samples and write those that are asked for."""
     from webdataset.filters import shuffle
     from webdataset.filters import slice as sliced
-    from webdataset.tools.choosing import NOT_IN_MEMORY, emptied, fields, in_pieces, parsed_slice, rekey
+    from webdataset.tools.choosing import NOT_IN_MEMORY, emptied, fields, in_pieces, parsed_slice
 
     from .flow import drain, handler_of, reading
 
@@ -86,11 +89,9 @@ def repacked(options: argparse.Namespace) -> int:
         samples = samples.compose(fields(options.fields, handler=handler_of(options)))
     if options.shuffle:
         samples = samples.compose(shuffle(options.shuffle, initial=options.shuffle, seed=options.seed))
-    if options.rekey:
-        samples = samples.compose(rekey(options.rekey))
     if getattr(options, "nodata", False):
         samples = samples.compose(emptied())
-    return drain(options, samples)
+    return drain(options, samples, apart=bool(options.shuffle or options.mix))
 
 
 def _add_own(parser: argparse.ArgumentParser) -> None:
@@ -106,9 +107,7 @@ def _add_own(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--mix", metavar="N", type=grammar.count, default=0, help="read N shards in turn, a sample of each"
     )
-    parser.add_argument(
-        "--rekey", metavar="PATTERN", help="new keys: {index:09d} or %%09d counts, {key} is the old key, # is %%09d"
-    )
+    grammar.add_rekey(parser)
     parser.add_argument("--list", metavar="FILE", help="a file with URLs to read, one a line")
     parser.add_argument(
         "--noeof", dest="eof", action="store_false", help="zpush:// and its like: do not say that this was all"

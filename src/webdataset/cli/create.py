@@ -3,6 +3,12 @@
 A folder gives its files: those that share a basename are one sample. A recipe has lines "NAME SOURCE", where the
 source is a file or url, text:CONTENT or pipe:COMMAND. A table (CSV or TSV) has a row a sample and names its fields
 in the first row: @jpg holds file names, __key__ keys, others the content. Lines are one sample each.
+
+--classes numbers the folders in a folder in alphabetical order, prints the numbers, and writes the names beside the
+shards, one a line, as classes.txt. --classes FILE takes the numbers from such a list instead, so that another part of
+the dataset, in which a class may be missing, gets the same ones; a class that is not in the list is an error. (The word
+behind --classes is the list, unless it is a folder: that is read.) So make the training part with --classes, then the
+validation part with --classes classes.txt. A list that is there already and differs is replaced with --force only.
 """
 
 from __future__ import annotations
@@ -17,6 +23,7 @@ from . import grammar
 
 EXAMPLES = (
     ("wl create photos/ --classes -o train-%06d.tar --maxcount 10000", "class folders into shards, with a cls each"),
+    ("wl create more/ --classes classes.txt -o val-%06d.tar", "another part of the dataset, with the same numbers"),
     ("printf 'a.jpg photo.jpg\\na.cls text:7\\n' | wl create - -o a.tar", "a recipe from stdin"),
 )
 KINDS = ("folder", "recipe", "plan", "lines")
@@ -29,7 +36,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--from", dest="kind", choices=KINDS, help="what the sources are (by the name: folder, .csv and .tsv, recipe)"
     )
     parser.add_argument("--sort", action="store_true", help="order by key")
-    parser.add_argument("--classes", action="store_true", help="folders in the folder are classes: add a cls to each")
+    grammar.add_flag_with_file(
+        parser, "--classes", help="folders in the folder are classes: add a cls to each, by the list FILE or in order"
+    )
     parser.add_argument("-f", "--fields", metavar="NAMES", default="txt", help='fields of a line, "txt cls" (txt)')
     parser.add_argument("--separator", metavar="TEXT", help="between the fields of a line or table (tab; , for .csv)")
     parser.add_argument("-k", "--key", metavar="FORMAT", help="keys of rows and lines without one ({record:09d})")
@@ -41,26 +50,100 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     from webdataset.reports import Report
+    from webdataset.shardsets import is_numbered
     from webdataset.tools.creating import write_items
 
-    from .flow import finished, handler_of, is_pattern, refuse_terminal
+    from .flow import finished, handler_of, refuse_terminal
     from .progress import Progress
 
     sources = options.inputs or ["-"]
     if sources == ["-"] and sys.stdin.isatty():
         raise grammar.UsageError("there is nothing to read: name a folder, a recipe or a table")
     refuse_terminal(options.output)
-    sizes = {"maxcount": options.maxcount, "maxsize": options.maxsize} if is_pattern(options.output) else {}
+    sizes = {"maxcount": options.maxcount, "maxsize": options.maxsize} if is_numbered(options.output) else {}
     report = Report()
     progress = Progress(options, (), options.count)
+    classes = _ClassList(options, sources, progress) if options.classes else None
+    options.classes = classes.names if classes is not None else False
     with ExitStack() as opened, report.in_force():
         items = (item for source in sources for item in _items(source, options, opened) if options.count != 0)
         handler = handler_of(options)
         total = write_items(
-            progress(items), options.output, sort=options.sort, count=options.count or 0, handler=handler, **sizes
+            progress(items),
+            options.output,
+            sort=options.sort,
+            overwrite=options.overwrite,
+            post=classes,
+            count=options.count or 0,
+            handler=handler,
+            **sizes,
         )
     progress.count = total
     return finished(options, progress, report.as_dict())
+
+
+class _ClassList:
+    """The classes of --classes; called with a complete shard, the first time it writes their names beside it."""
+
+    def __init__(self, options: argparse.Namespace, sources: list[str], progress: Any) -> None:
+        from webdataset.tools.classes import class_numbers, classes_text, classes_url
+
+        folders = [source for source in sources if (options.kind or _kind_of(source)) == "folder"]
+        if not folders:
+            raise grammar.UsageError("--classes is for folders of class folders: name one to read")
+        self.options, self.progress = options, progress
+        self.names = self._names(folders)
+        for folder in folders:
+            class_numbers(folder, self.names, options.classes)
+        self.text = classes_text(self.names)
+        self.url = classes_url(options.output)
+        self.todo = True
+        self.is_there = self.url is not None and options.overwrite is not True and self._is_there(self.url)
+
+    def __call__(self, _: str) -> None:
+        from .outputs import writing
+
+        todo, self.todo = self.todo, False
+        if todo and self.url is not None and not self.is_there:
+            with writing(self.url) as file:
+                file.write(self.text)
+        if todo and not self.options.quiet:
+            self.progress.clear()
+            self._tell()
+
+    def _names(self, folders: list[str]) -> list[str]:
+        from webdataset.errors import MissingShardError
+        from webdataset.tools.classes import class_names, read_classes
+
+        given = self.options.classes
+        if given is True:
+            return class_names(folders)
+        try:
+            return read_classes(given)
+        except MissingShardError:
+            raise grammar.UsageError(f"there is no list of classes {given!r}; write one name a line into it") from None
+
+    def _is_there(self, url: str) -> bool:
+        """Whether the list is there already; another one is an error, as the shards beside it have its numbers."""
+        from webdataset.redact import redacted
+        from webdataset.tools.classes import known_classes
+
+        there = known_classes(url)
+        if there is not None and there != self.names:
+            given = self.options.classes
+            which = "the folders have" if given is True else f"{redacted(given)} has"
+            cure = f"--classes {redacted(url)} takes the numbers of that list, --force replaces it"
+            raise grammar.UsageError(f"{which} other classes than {redacted(url)}, which is there already; {cure}")
+        return there is not None
+
+    def _tell(self) -> None:
+        if self.options.json:
+            import json
+
+            sys.stderr.write(json.dumps({"classes": self.names}) + "\n")
+            return
+        for number, name in enumerate(self.names):
+            sys.stderr.write(f"class {number}: {name}\n")
 
 
 def _items(source: str, options: argparse.Namespace, opened: ExitStack) -> Iterator[Any]:

@@ -8,6 +8,7 @@ A command is mostly
 
 from __future__ import annotations
 
+import io
 import os
 import random
 import signal
@@ -17,21 +18,29 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from itertools import accumulate
 from operator import eq
 from types import TracebackType
 from typing import Any, NamedTuple
 
 from webdataset.dataset import WebDataset, shards_in
 from webdataset.encoding import SampleEncoder
+from webdataset.errors import SampleError
 from webdataset.filters import select, shuffle
 from webdataset.filters import slice as sliced
 from webdataset.handlers import Handler, close, ignore_and_continue, ignore_and_stop, reraise_exception
 from webdataset.pipeline import DataPipeline
-from webdataset.reports import current_report
+from webdataset.reports import Report
 from webdataset.shardlists import SimpleShardList, expand_urls
-from webdataset.tar.writer import Headers, packed
+from webdataset.shardsets import is_numbered
+from webdataset.tar.reader import read_members
+from webdataset.tar.writer import END, Headers, packed
+from webdataset.tariterators import base_plus_ext
+from webdataset.tools.choosing import rekey
 from webdataset.tools.mixtures import in_turn
-from webdataset.writer import ShardWriter, TarWriter, shard_name
+from webdataset.tools.numbering import set_writer
+from webdataset.tools.spacing import kept_apart
+from webdataset.writer import ShardWriter, TarWriter
 
 from .expressions import predicate
 from .grammar import UsageError
@@ -39,6 +48,8 @@ from .inputs import is_channel, is_special, special_samples, split_range
 from .progress import Progress
 
 HANDLERS: dict[str, Handler] = {"raise": reraise_exception, "skip": ignore_and_continue, "stop": ignore_and_stop}
+
+NEW_KEYS = "--rekey '{key}-{index}' gives every sample a key of its own"
 
 MAX_REMEMBERED = 1000
 """Sets of fields that are known to hold nothing but fields."""
@@ -105,9 +116,20 @@ def chosen(dataset: DataPipeline, options: Namespace) -> DataPipeline:
     return dataset
 
 
-def drain(options: Namespace, dataset: DataPipeline, post: Callable[[str], object] | None = None) -> int:
-    """Write all samples to the output, with progress and a summary; the result is the exit code."""
-    with Sink(options, post) as sink:
+def rekeyed(dataset: DataPipeline, options: Namespace) -> DataPipeline:
+    """The dataset with --rekey applied."""
+    pattern = getattr(options, "rekey", None)
+    return dataset.compose(rekey(pattern)) if pattern else dataset
+
+
+def drain(options: Namespace, dataset: DataPipeline, *, apart: bool = False) -> int:
+    """Write all samples to the output, with progress and a summary; the result is the exit code.
+
+    `apart` keeps samples with equal keys apart, where the order is free.
+    """
+    dataset = rekeyed(dataset, options)
+    dataset = dataset.compose(kept_apart()) if apart and not is_channel(options.output) else dataset
+    with Sink(options) as sink:
         progress = Progress(options, options.urls, getattr(options, "count", None))
         samples = iter(dataset)
         try:
@@ -152,9 +174,6 @@ class Sink:
 
     def __init__(self, options: Namespace, post: Callable[[str], object] | None = None) -> None:
         output = options.output
-        self._report = current_report()
-        self._last: str | None = None
-        self._told = False
         self._clean: set[tuple[str, ...]] = set()
         kw: dict[str, Any] = {"encoder": False, "keep_meta": True, "compress": getattr(options, "compress", None)}
         self.writer: Any
@@ -162,10 +181,12 @@ class Sink:
             held.enter_context(signals_held())
             if is_channel(output):
                 self.writer = _sender(options)
-            elif is_pattern(output):
+            elif is_numbered(output):
                 sizes = {name: getattr(options, name) for name in ("maxcount", "maxsize") if hasattr(options, name)}
                 start = getattr(options, "start", 0) or 0
-                self.writer = ShardWriter(output, post=post, start_shard=start, **sizes, **kw)
+                inputs = [split_range(url)[0] for url in getattr(options, "urls", ())]
+                kw |= {"post": post, "start_shard": start, "overwrite": getattr(options, "overwrite", "warn"), **sizes}
+                self.writer = set_writer(output, inputs=inputs, **kw)
             else:
                 refuse_terminal(output)
                 self.writer = TarWriter(output, **kw)
@@ -175,12 +196,16 @@ class Sink:
 
     def write(self, sample: Sample | Packed) -> None:
         """Write the fields of one sample; what the library knows about it is taken out."""
-        if isinstance(sample, Packed):
-            self._look_at(sample.first)
-            self.writer.write_packed(sample.data, sample.sizes)
-            self._last = sample.last
-            return
-        self._look_at(sample.get("__key__"))
+        try:
+            if isinstance(sample, Packed):
+                self.writer.write_packed(sample.data, sample.sizes)
+            else:
+                self.writer.write(self._fields(sample))
+        except SampleError as error:
+            error.hint = NEW_KEYS
+            raise
+
+    def _fields(self, sample: Sample) -> Sample:
         sample.pop("__url__", None)
         sample.pop("__local_path__", None)
         names = tuple(sample)
@@ -189,7 +214,7 @@ class Sink:
                 sample = {name: sample[name] for name in names if _is_written(name)}
             elif len(self._clean) < MAX_REMEMBERED:
                 self._clean.add(names)
-        self.writer.write(sample)
+        return sample
 
     def __enter__(self) -> Sink:
         try:
@@ -206,15 +231,6 @@ class Sink:
         if kind is None and self._post is not None:
             self._post(self._output)
 
-    def _look_at(self, key: str | None) -> None:
-        if key == self._last and not self._told:
-            self._told = True
-            self._report.warn(
-                "samples with equal keys follow each other, which readers take for one sample; give new keys (--rekey)",
-                key=key,
-            )
-        self._last = key
-
 
 class Packed(NamedTuple):
     """Samples as the bytes that they are in an archive."""
@@ -226,6 +242,11 @@ class Packed(NamedTuple):
     """Of each sample, how many of the bytes are its own, and how many are in its fields."""
     data: bytes
 
+    def unpacked(self) -> list[Sample]:
+        """The samples one by one."""
+        starts = accumulate((size for size, _ in self.sizes), initial=0)
+        return [_unpacked(self.data[start : start + size]) for start, (size, _) in zip(starts, self.sizes) if size]  # noqa: B905 - one more start
+
 
 class Packer:
     """Does the output's work on samples, in another process: what comes out is what the output itself would write.
@@ -233,6 +254,8 @@ class Packer:
     >>> [packed] = Packer()([{"__key__": "a", "__url__": "in.tar", "txt": b"hello"}, {"__key__": "b", "txt": b""}])
     >>> packed.first, packed.last, packed.sizes, len(packed.data)
     ('a', 'b', [(1024, 5), (512, 0)], 1536)
+    >>> packed.unpacked()
+    [{'__key__': 'a', 'txt': b'hello'}, {'__key__': 'b', 'txt': b''}]
     """
 
     def __init__(self) -> None:
@@ -255,28 +278,27 @@ class Packer:
             return [*samples]
 
 
+def _unpacked(data: bytes) -> Sample:
+    """A sample out of its bytes; its key has no dot."""
+    windows = read_members(io.BytesIO(data + END), report=Report(strict=False))
+    members = [(*base_plus_ext(name), content) for window in windows for name, _, content in window]
+    return {"__key__": members[0][0]} | {str(field): content for _, field, content in members}
+
+
 def _is_written(name: str) -> bool:
     return name[:2] != "__" or name == "__key__"
 
 
 def packer(options: Namespace) -> Callable[[], Packer] | None:
     """What packs samples for the output, if it is one of archives and nobody wants to hear of single samples."""
-    return None if is_channel(options.output) or getattr(options, "every", None) else Packer
+    looks = getattr(options, "every", None) or getattr(options, "rekey", None)
+    return None if is_channel(options.output) or looks else Packer
 
 
 def _sender(options: Namespace) -> Any:
     from webdataset.tools.channels import Sender
 
     return Sender(expand_urls(options.output), end=getattr(options, "eof", True), seed=getattr(options, "seed", None))
-
-
-def is_pattern(output: str) -> bool:
-    """Whether the name of an output takes the number of a shard.
-
-    >>> is_pattern("a-%06d.tar"), is_pattern("a-{shard:04d}.tar"), is_pattern("a.tar")
-    (True, True, False)
-    """
-    return shard_name(output, 0) != shard_name(output, 1)
 
 
 def refuse_terminal(output: str) -> None:

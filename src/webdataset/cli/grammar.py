@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Iterable
+import os
+from collections.abc import Collection, Iterable
 from typing import Any, NoReturn
 
 from webdataset.units import number_of_bytes
@@ -26,6 +27,11 @@ class Parser(argparse.ArgumentParser):
     """A parser whose help begins with examples and whose errors are raised, not printed."""
 
     examples: Iterable[tuple[str, str]] = ()
+    with_files: frozenset[str] = frozenset()
+    """Flags that may be followed by a file."""
+
+    def parse_intermixed_args(self, args: Any = None, namespace: Any = None) -> Any:
+        return super().parse_intermixed_args(files_attached(args or (), self.with_files), namespace)
 
     def format_help(self) -> str:
         shown = [f"  # {text}\n  {line}\n" for line, text in self.examples]
@@ -77,10 +83,25 @@ def add_output(parser: argparse.ArgumentParser, *, sharded: bool = True) -> None
 
 
 def add_shard_size(parser: argparse.ArgumentParser) -> None:
-    """--maxcount and --maxsize of a shard."""
+    """--maxcount and --maxsize of a shard, and --force."""
     parser.add_argument("--maxcount", metavar="N", type=count, default=100_000, help="most samples in a shard (100000)")
     parser.add_argument(
         "--maxsize", metavar="BYTES", type=size, default=3_000_000_000, help="about the most bytes in a shard (3G)"
+    )
+    parser.add_argument(
+        "--force",
+        dest="overwrite",
+        action="store_const",
+        const=True,
+        default=False,
+        help="replace the shards of the pattern that are there; what is left over of them goes in the end",
+    )
+
+
+def add_rekey(parser: argparse.ArgumentParser) -> None:
+    """--rekey: new keys for what is written."""
+    parser.add_argument(
+        "--rekey", metavar="PATTERN", help="new keys: {index:09d} or %%09d counts, {key} is the old key, # is %%09d"
     )
 
 
@@ -186,6 +207,35 @@ def add_shuffle_first(parser: argparse.ArgumentParser, *flags: str) -> None:
 
 
 NO_SIZE = "a dataset need not be told how large it is"
+
+
+def add_flag_with_file(parser: argparse.ArgumentParser, flag: str, *, help: str) -> None:
+    """A flag that may be followed by a file. A folder behind it is an input, as it is behind any other flag."""
+    assert isinstance(parser, Parser)
+    parser.with_files |= {flag}
+    parser.add_argument(flag, nargs="?", const=True, default=False, metavar="FILE", help=help)
+
+
+def files_attached(words: Iterable[str], flags: Collection[str]) -> list[str]:
+    """Words in which a flag and its file are one; flags without a file come last, where nothing follows them.
+
+    >>> files_attached(["--classes", "list.txt", "/", "-v"], ["--classes"])
+    ['--classes=list.txt', '/', '-v']
+    >>> files_attached(["--classes", "/", "-v"], ["--classes"])
+    ['/', '-v', '--classes']
+    """
+    attached: list[str] = []
+    alone: list[str] = []
+    flag = ""
+    for word in words:
+        if flag and word[:1] != "-" and not os.path.isdir(word):
+            attached.append(f"{flag}={word}")
+            flag = ""
+            continue
+        alone += [flag] if flag else []
+        flag = word if word in flags else ""
+        attached += [] if flag else [word]
+    return attached + alone + ([flag] if flag else [])
 
 
 # -- values ------------------------------------------------------------------------------------------

@@ -53,6 +53,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     grammar.add_decode(parser)
     grammar.add_processes(parser)
+    grammar.add_rekey(parser)
     grammar.add_output(parser)
 
 
@@ -204,7 +205,8 @@ def configure_wl_map(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-e", "--every", type=grammar.count, metavar="N", help="progress every N samples")
     parser.add_argument("-o", "--output", default="-", metavar="URL")
     parser.add_argument("--only", "--count", dest="count", type=grammar.count, metavar="N")
-    parser.add_argument("--nokeycheck", action="store_true", help="equal keys are no error anyway")
+    why = "two samples in a row with one key would be read as one"
+    grammar.add_without_effect(parser, "--nokeycheck", why=why)
     parser.add_argument("--on-error", choices=("skip", "stop", "raise"), default="raise")
     parser.add_argument("-v", "--verbose", action="store_true")
 

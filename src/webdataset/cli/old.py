@@ -196,7 +196,8 @@ def run_old(program: str, argv: Sequence[str]) -> int:
     parser = command_parser(name, text, examples(program), prog=program)
     configure(parser)
     add_storage(parser)
-    return run_parser(parser, argv, _telling(program, run), defaults(new))
+    # they have always replaced what was there; what is left over of it is named in the end
+    return run_parser(parser, argv, _telling(program, run), defaults(new) | {"overwrite": "warn"})
 
 
 def _telling(program: str, run: Callable[[Namespace], int | None]) -> Callable[[Namespace], int | None]:

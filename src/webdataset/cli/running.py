@@ -70,10 +70,11 @@ def run_parser(
             return code or 0
     except SystemExit as ending:  # --help, and SIGTERM
         if not vars(options) or ending.code == TERMINATED:
+            say_notes(parser.prog, ending)
             return ending.code if isinstance(ending.code, int) else 0
         return say_error(parser.prog, RuntimeError(f"the code ended the program: SystemExit({ending.code})"))
-    except KeyboardInterrupt:
-        return say_interrupted(parser.prog)
+    except KeyboardInterrupt as interrupt:
+        return say_interrupted(parser.prog, interrupt)
     except BaseException as error:
         if stdout_is_gone(error) or stream_is_closed(error):
             return say_lost_stream(parser.prog, error)
@@ -103,12 +104,14 @@ def _print_any_name() -> None:
 
 def say_error(program: str, error: BaseException, *, verbose: bool = False) -> int:
     """One line on stderr, with a traceback before it if wanted; the result is the exit code."""
-    from webdataset.errors import WebDatasetError
+    from webdataset.errors import ExistingShardsError, WebDatasetError
     from webdataset.printing import printable
     from webdataset.redact import redacted
 
     if not isinstance(error, Exception):
         raise error
+    if isinstance(error, ExistingShardsError):
+        error = UsageError(f"{error.message}; --force replaces the set, -o takes another pattern")
     if verbose and not isinstance(error, UsageError):
         import traceback
 
@@ -118,6 +121,7 @@ def say_error(program: str, error: BaseException, *, verbose: bool = False) -> i
     text = str(error) if known else f"{type(error).__name__}: {error}"
     lines = text if isinstance(error, UsageError) else printable(" ".join(text.split("\n")))
     sys.stderr.write(f"{program}: {redacted(lines)}\n")
+    say_notes(program, error)
     return USAGE_ERROR if wrong_use else DATA_ERROR
 
 
@@ -133,11 +137,19 @@ def is_about_an_argument(error: BaseException) -> bool:
     return trace is not None and trace.tb_frame.f_globals.get("__name__", "").startswith("webdataset.")
 
 
-def say_interrupted(program: str) -> int:
+def say_interrupted(program: str, interrupt: BaseException) -> int:
     """Ctrl-C is no error, but not the whole result either."""
     with contextlib.suppress(OSError):
         sys.stderr.write(f"{program}: interrupted\n")
+    say_notes(program, interrupt)
     return INTERRUPTED
+
+
+def say_notes(program: str, error: BaseException) -> None:
+    """What else is to be known of an ending: which complete shards it leaves."""
+    with contextlib.suppress(OSError):
+        for note in getattr(error, "__notes__", ()):
+            sys.stderr.write(f"{program}: {note}\n")
 
 
 def stdout_is_gone(error: BaseException) -> bool:

@@ -2,7 +2,7 @@
 
 Two passes: the samples are dealt into files by random numbers, then one file after the other is ordered in memory.
 The order is a function of the seed alone: neither of the memory nor of the number of cores, among which -P shares
-both passes.
+both passes. Two samples with one key, which would be read as one, do not come next to each other.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     grammar.add_common(parser)
     grammar.add_fields(parser)
     parser.add_argument("--seed", metavar="N", type=int, help="the same order every time")
-    parser.add_argument("--rekey", metavar="PATTERN", help="new keys: {index:09d} counts, {key} is the old key")
+    grammar.add_rekey(parser)
     add_memory(parser, "200M")
     grammar.add_processes(parser, unordered=False)
     grammar.add_output(parser)
@@ -40,7 +40,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Shuffle."""
     from webdataset.filters import slice as sliced
-    from webdataset.tools.choosing import fields, rekey
+    from webdataset.tools.choosing import fields
 
     from .flow import drain, handler_of
 
@@ -49,9 +49,7 @@ def run(options: argparse.Namespace) -> int:
         samples = samples.compose(fields(options.fields, handler=handler_of(options)))
     if getattr(options, "limit", None) is not None:
         samples = samples.compose(sliced(options.limit))
-    if options.rekey:
-        samples = samples.compose(rekey(options.rekey))
-    return drain(options, samples)
+    return drain(options, samples, apart=True)
 
 
 def shuffled(options: argparse.Namespace) -> DataPipeline:

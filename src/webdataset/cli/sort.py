@@ -1,6 +1,7 @@
 """Sort samples by their key or by any field, also when they are larger than memory.
 
-Equal ones stay in their order, and all of them stay.
+Equal ones stay in their order, and all of them stay. Two samples with one key, which come next to each other when
+sorted by it, would be read as one, so that is an error; --rekey '{key}-{index}' gives them keys of their own.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--as", dest="kind", choices=("text", "int", "float"), default="text", help="how to compare (text)"
     )
     parser.add_argument("-r", "--reverse", action="store_true", help="the highest first")
-    parser.add_argument("--rekey", metavar="PATTERN", help="new keys: {index:09d} counts, {key} is the old key")
+    grammar.add_rekey(parser)
     add_memory(parser, "100M")
     grammar.add_output(parser)
 
@@ -45,7 +46,7 @@ def add_memory(parser: argparse.ArgumentParser, default: str) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Sort."""
-    from webdataset.tools.choosing import fields, last_of_equal, rekey
+    from webdataset.tools.choosing import fields, last_of_equal
     from webdataset.tools.sorting import sort_samples, sort_value
 
     from .flow import drain, handler_of, reading
@@ -63,8 +64,6 @@ def run(options: argparse.Namespace) -> int:
         samples = samples.compose(last_of_equal(sort_value(options.by, options.kind)))
     if options.fields:
         samples = samples.compose(fields(options.fields, handler=handler_of(options)))
-    if options.rekey:
-        samples = samples.compose(rekey(options.rekey))
     return drain(options, samples)
 
 

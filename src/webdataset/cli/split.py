@@ -1,7 +1,7 @@
 """Split a stream of samples into shards.
 
 A shard is full when it has --maxcount samples or --maxsize bytes. Each appears under its name when it is complete;
---post runs a command for it then.
+--post runs a command for it then. --start N numbers on behind shards that are there; those before N are left alone.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", metavar="PATTERN", default="split-%06d.tar", help="shards' names, with %%06d or {shard:06d}"
     )
     grammar.add_shard_size(parser)
+    grammar.add_rekey(parser)
     parser.add_argument("--maxshards", metavar="N", type=grammar.count, help="stop when N shards are full")
     parser.add_argument("--start", metavar="N", type=grammar.count, default=0, help="the first shard's number (0)")
     parser.add_argument("--post", metavar="CMD", help="a command for each complete shard; {} is its name")
@@ -41,17 +42,18 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Split."""
     from webdataset.handlers import close
+    from webdataset.shardsets import is_numbered
     from webdataset.tools.choosing import in_pieces
     from webdataset.tools.splitting import split_samples
     from webdataset.writer import ShardWriter
 
-    from .flow import Sink, finished, is_pattern, reading
+    from .flow import Sink, finished, reading, rekeyed
     from .progress import Progress
 
-    if not is_pattern(options.output):
+    if not is_numbered(options.output):
         hint = "write for example train-%06d.tar or train-{shard:06d}.tar"
         raise grammar.UsageError(f"the name {options.output!r} has no number for the shards; {hint}")
-    dataset = reading(options, large=in_pieces())
+    dataset = rekeyed(reading(options, large=in_pieces()), options)
     with Sink(options, _post(options)) as sink:
         assert isinstance(sink.writer, ShardWriter)
         progress = Progress(options, options.urls, options.count)

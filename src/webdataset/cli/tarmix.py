@@ -49,4 +49,6 @@ def run_tarmix(options: argparse.Namespace) -> int:
     samples = mixed(sources, seed=options.seed, handler=handler_of(options), concatenated=options.concatenated)
     buffer, options.shuffle = options.shuffle, 0
     samples = chosen(samples, options)
-    return drain(options, samples.compose(shuffle(buffer, initial=buffer, seed=options.seed)) if buffer else samples)
+    if buffer:
+        samples = samples.compose(shuffle(buffer, initial=buffer, seed=options.seed))
+    return drain(options, samples, apart=True)

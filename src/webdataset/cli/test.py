@@ -29,7 +29,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         const="rgb8",
         help="decode fields, images as SPEC (rgb8); basic = no images",
     )
-    parser.add_argument("-m", "--map", metavar="CODE", help="Python over each sample, as in `wl map`")
+    parser.add_argument(
+        "-m", "--map", metavar="CODE", help="Python over each sample, as in `wl map`: its result goes on"
+    )
     grammar.add_fields(parser, 'make tuples of fields, "jpg;png cls"')
     parser.add_argument("--shuffle", metavar="N", type=grammar.count, default=0, help="shuffle in a buffer of N")
     parser.add_argument("-b", "--batchsize", metavar="N", type=grammar.count, default=0, help="make batches of N")
@@ -50,7 +52,8 @@ def run(options: argparse.Namespace) -> int:
         sys.stderr.write(f"reading for {options.seconds:.0f} s at most...\r")
     speeds = [measure(urls, plan)]
     if not speeds[0].samples:
-        raise EmptyDatasetError("there is no sample to measure with", url=urls[0] if urls else None)
+        hint = "the code of -m may have dropped them all" if options.map is not None else ""
+        raise EmptyDatasetError("there is no sample to measure with", url=urls[0] if urls else None, hint=hint)
     if options.processes and urls != ["-"]:
         _check_workers(urls, options.processes)
         speeds.append(measure_workers(urls, plan, options.processes))
@@ -102,20 +105,13 @@ def _plan(options: argparse.Namespace) -> Any:
 
 
 def _function(code: str, decode: str | None) -> Callable[[Any], Any]:
-    """The user's code; its result does not matter, only its time."""
-    from webdataset.tools.lazy import LazySample, field_decoder
+    """The user's code, whose results are what the stages behind it get."""
+    from webdataset.tools.mapping import applied, as_values
 
     from .expressions import transformation
 
-    transform = transformation(code)
     # values that a stage before has decoded stay as they are
-    decoder = field_decoder("raw" if decode is not None else "rgb")
-
-    def mapped(sample: Any) -> Any:
-        transform(LazySample(sample, decoder))
-        return sample
-
-    return mapped
+    return applied(transformation(code), "raw" if decode is not None else "rgb", as_values)
 
 
 def _check_workers(urls: list[str], workers: int) -> None:

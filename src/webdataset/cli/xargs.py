@@ -46,6 +46,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep", action="store_true", help="leave the folders where they are")
     grammar.add_fields(parser, 'fields to write into files, "jpg;png cls"; the others are dropped')
     grammar.add_processes(parser)
+    grammar.add_rekey(parser)
     grammar.add_output(parser)
 
 

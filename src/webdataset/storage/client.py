@@ -124,6 +124,10 @@ class Client(ABC):
         validator = validator_in(answer.headers.get)
         return Version.named(self.size_of(answer), validator, validator)
 
+    def delete(self) -> None:
+        """Remove the object."""
+        self.ask("DELETE", ok=(200, 202, 204, NOT_FOUND))
+
     def ask(
         self,
         method: str,
@@ -222,6 +226,9 @@ class ClientStore(Store):
 
     def put(self, url: str, **options: Any) -> Upload:
         return self.client(url, **options).upload()
+
+    def delete(self, url: str, **options: Any) -> None:
+        self.client(url, **options).delete()
 
 
 def bucket_and_key(url: str) -> tuple[str, str]:

@@ -87,6 +87,9 @@ class GcsClient(Client):
     def upload(self) -> PartsUpload:
         return PartsUpload(self.url, GcsParts(self))
 
+    def delete(self) -> None:
+        self.ask("DELETE", lambda: self.address(()), ok=(200, 204, 404))
+
     def error_of(self, answer: Answer) -> tuple[str, str]:
         try:
             error = json.loads(answer.body)["error"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -14,7 +15,7 @@ from webdataset.errors import MissingPackageError, MissingShardError, StorageErr
 from webdataset.settings import settings
 
 from .addresses import quoted
-from .client import Client, ClientStore, Cure, Query, pages, query_text
+from .client import NOT_FOUND, Client, ClientStore, Cure, Query, pages, query_text
 from .requests import Answer
 from .uploads import FileUpload
 
@@ -109,6 +110,18 @@ class HubClient(Client):
         """One commit, made when the file is complete."""
         return FileUpload(self.url, functools.partial(_commit, self, _hub_package(self.url)))
 
+    def delete(self) -> None:
+        """One commit."""
+        place, hub = self.place, _hub_package(self.url)
+        with _as_storage_error(self, "remove"):
+            _api(self, hub).delete_file(
+                path_in_repo=place.path,
+                repo_id=place.repository,
+                repo_type=place.kind.removesuffix("s"),
+                revision=place.revision,
+                commit_message=f"Remove {place.path}",
+            )
+
     def error_of(self, answer: Answer) -> tuple[str, str]:
         code = answer.headers.get("X-Error-Code") or ""
         return code, answer.headers.get("X-Error-Message") or ""
@@ -158,8 +171,8 @@ def _hub_package(url: str) -> Any:
 
 def _commit(client: HubClient, hub: Any, file: Any, size: int) -> None:  # noqa: ARG001 - the hub's package finds out itself
     place = client.place
-    try:
-        hub.HfApi(endpoint=client.endpoint, token=client.token() or False).upload_file(
+    with _as_storage_error(client, "take"):
+        _api(client, hub).upload_file(
             path_or_fileobj=file,
             path_in_repo=place.path,
             repo_id=place.repository,
@@ -167,10 +180,22 @@ def _commit(client: HubClient, hub: Any, file: Any, size: int) -> None:  # noqa:
             revision=place.revision,
             commit_message=f"Add {place.path}",
         )
+
+
+def _api(client: HubClient, hub: Any) -> Any:
+    return hub.HfApi(endpoint=client.endpoint, token=client.token() or False)
+
+
+@contextlib.contextmanager
+def _as_storage_error(client: HubClient, verb: str) -> Iterator[None]:
+    """What the hub's package raises, in one line."""
+    try:
+        yield
     except Exception as exn:
         status = getattr(getattr(exn, "response", None), "status_code", None)
-        line = f"the hub did not take the file ({type(exn).__name__}{f', {status}' if status else ''})"
-        raise StorageError(line, url=client.url, hint=_LOGIN) from None
+        line = f"the hub did not {verb} the file ({type(exn).__name__}{f', {status}' if status else ''})"
+        kind = MissingShardError if status == NOT_FOUND else StorageError
+        raise kind(line, url=client.url, hint=_LOGIN) from None
 
 
 STORE = ClientStore(HubClient)

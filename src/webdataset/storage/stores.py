@@ -1,4 +1,4 @@
-"""Object stores behind one seam: open, list, size and put, by scheme.
+"""Object stores behind one seam: open, list, size, put and delete, by scheme.
 
 A url names an object as users write it (`s3://bucket/key`), its characters taken as they are. A store is
 asked over HTTP; every request is signed anew, and an answer that is an error becomes one line with the cure.
@@ -74,6 +74,10 @@ class Store(ABC):
     @abstractmethod
     def put(self, url: str, **options: Any) -> Upload:
         """A stream to write an object through; it appears when that is closed."""
+
+    @abstractmethod
+    def delete(self, url: str, **options: Any) -> None:
+        """Remove an object."""
 
 
 def store_for(url: str) -> Store:

@@ -18,9 +18,13 @@ from webdataset.gopen import gopen
 from webdataset.handlers import Handler, handled, reraise_exception
 from webdataset.reports import current_report
 from webdataset.settings import settings
+from webdataset.shardsets import is_numbered
 from webdataset.storage.urls import check_url_from_data, is_local, scheme_of
 from webdataset.tariterators import base_plus_ext
-from webdataset.writer import ShardWriter, TarWriter, shard_name
+from webdataset.writer import TarWriter
+
+from .classes import class_names, class_numbers
+from .numbering import set_writer
 
 DEFAULT_PLAN_KEY = "{record:09d}"
 DEFAULT_LINE_KEY = "{:09d}"
@@ -134,26 +138,18 @@ def _rows(reader: Iterator[list[str]], origin: str) -> Iterator[list[str]]:
         raise SampleError(f"this is no table: {error}", url=origin or None, hint=NO_TEXT) from None
 
 
-def from_folder(folder: str, *, classes: bool = False) -> Iterator[Item]:
+def from_folder(folder: str, *, classes: bool | Sequence[str] = False) -> Iterator[Item]:
     """The files under a folder, sorted, so that those which share a basename are neighbours.
 
-    With `classes`, each folder in it is a class: every sample also gets a `cls`, the number of its folder in
-    alphabetical order. Hidden files and names without an extension are left out.
+    With `classes`, each folder in it is a class: every sample also gets a `cls`, the number of its folder's name in the
+    list of classes; True is the list of the folder's own, in alphabetical order. Hidden files and names without an
+    extension are left out.
     """
     if not os.path.isdir(folder):
         raise MissingShardError("there is no such folder", url=folder)
-    if not classes:
+    if classes is False:
         return _files(folder, "")
-    numbers = {name: number for number, name in enumerate(class_names(folder))}
-    return _with_classes(folder, numbers)
-
-
-def class_names(folder: str) -> list[str]:
-    """The classes of a folder: its folders, in alphabetical order."""
-    names = sorted(e.name for e in os.scandir(folder) if e.is_dir() and not e.name.startswith("."))
-    if not names:
-        raise SampleError("the folder has no class folders in it", url=folder, hint="leave --classes away")
-    return names
+    return _with_classes(folder, class_numbers(folder, class_names([folder]) if classes is True else classes))
 
 
 def write_items(
@@ -161,6 +157,8 @@ def write_items(
     output: Any,
     *,
     sort: bool = False,
+    overwrite: bool | str = "warn",
+    post: Callable[[str], object] | None = None,
     maxcount: int = 0,
     maxsize: float = 0,
     count: int = 0,
@@ -170,14 +168,16 @@ def write_items(
     """Write items into one archive, or into shards if `maxcount` or `maxsize` is given or the name has a number.
 
     Items of one key that follow each other are one sample: it stays in one shard, and an error leaves out all of
-    it. The result is the number of samples.
+    it. `overwrite` is what a ShardWriter takes; `post` is called with the name of each complete shard. The result is
+    the number of samples.
     """
-    ordered: Iterable[Item] = sorted(items, key=lambda item: _order(item.name)) if sort else items
-    samples = handled((list(group) for _, group in groupby(ordered, key=_key)), _members, handler)
-    sharded = maxcount or maxsize or (isinstance(output, str) and shard_name(output, 0) != shard_name(output, 1))
+    sharded = bool(maxcount or maxsize or (isinstance(output, str) and is_numbered(output)))
+    if sharded:
+        options |= {"overwrite": overwrite, "post": post}
     total = 0
     with _writer(output, sharded, maxcount, maxsize, options) as sink:
-        for members in samples:
+        ordered: Iterable[Item] = sorted(items, key=lambda item: _order(item.name)) if sort else items
+        for members in handled((list(group) for _, group in groupby(ordered, key=_key)), _members, handler):
             if sharded:
                 sink.write(_as_sample(members))
             else:
@@ -185,18 +185,26 @@ def write_items(
             total += 1
             if total == count:
                 break
+    if post is not None and total and not sharded:
+        post(output)
     return total
 
 
-def _writer(output: Any, sharded: Any, maxcount: int, maxsize: float, options: dict[str, Any]) -> Any:
+def _writer(output: Any, sharded: bool, maxcount: int, maxsize: float, options: dict[str, Any]) -> Any:
     if not sharded:
         return TarWriter(output, encoder=False, **options)
-    if not maxcount and not maxsize:
-        return ShardWriter(output, encoder=False, verbose=0, **options)
-    return ShardWriter(output, maxcount or 1 << 60, maxsize or 1e30, encoder=False, verbose=0, **options)
+    sizes: dict[str, Any] = {"maxcount": maxcount or 1 << 60, "maxsize": maxsize or 1e30} if maxcount or maxsize else {}
+    return set_writer(output, encoder=False, verbose=0, **sizes, **options)
 
 
 def _members(items: list[Item]) -> list[tuple[bytes, bytes]]:
+    seen: set[str] = set()
+    for item in items:
+        key, field = base_plus_ext(item.name)
+        name = item.name if key is None else f"{key}.{(field or '').lower()}"
+        if name in seen:
+            raise SampleError("two members of a sample have the same name", member=item.name, key=key)
+        seen.add(name)
     return [(item.name.encode("utf-8", "surrogateescape"), _content(item)) for item in items]
 
 
@@ -216,8 +224,6 @@ def _as_sample(members: list[tuple[bytes, bytes]]) -> dict[str, Any]:
         if key is None or field is None:
             hint = "give it an extension, or write one archive without shards"
             raise SampleError("the name has no extension, so it belongs to no sample", member=text, hint=hint)
-        if field in sample:
-            raise SampleError("two members have the same name", member=text)
         sample |= {"__key__": key, field: data}
     return sample
 
@@ -250,6 +256,9 @@ def _files(folder: str, prefix: str, seen: frozenset[str] = frozenset()) -> Iter
 
 
 def _with_classes(folder: str, numbers: dict[str, int]) -> Iterator[Item]:
+    for entry in os.scandir(folder):
+        if entry.is_file() and not entry.name.startswith("."):
+            current_report().dropped("members_dropped", "the file is in none of the class folders")
     for name, number in numbers.items():
         files = _files(os.path.join(folder, name), f"{name}/")
         for key, group in groupby(files, key=_key):

@@ -24,6 +24,7 @@ from .parallel import process_pool, submitted
 Sample = dict[str, Any]
 Function = Callable[[LazySample], Any]
 Pack = Callable[[list[Sample]], list[Any]]
+Convert = Callable[[LazySample, Mapping[str, Any]], Sample]
 
 BATCH_SAMPLES = 256
 BATCH_BYTES = 4 << 20
@@ -50,7 +51,7 @@ def map_samples(
         start = partial(_start, make, decode, pack)
         make()  # a mistake in the code is told once, not by every process
         return _in_processes(data, start, processes, ordered, handler=handler, report=current_report())
-    return _flat(handled(data, applied(make(), decode), handler))
+    return flat(handled(data, applied(make(), decode), handler))
 
 
 @pipelinefilter
@@ -76,8 +77,10 @@ def _encoded(result: Any) -> Sample:
     return LazySample({}).encoded(result)
 
 
-def applied(function: Function, decode: str) -> Callable[[Sample], Sample | list[Sample] | None]:
-    """The function of a sample of bytes that calls a function of a sample of values."""
+def applied(
+    function: Function, decode: str, convert: Convert = LazySample.encoded
+) -> Callable[[Sample], Sample | list[Sample] | None]:
+    """The function of a sample of bytes that calls a function of a sample of values; `convert` makes bytes of them."""
     decode_field = field_decoder(decode)
 
     def apply(sample: Sample) -> Sample | list[Sample] | None:
@@ -90,16 +93,20 @@ def applied(function: Function, decode: str) -> Callable[[Sample], Sample | list
             raise SampleError(f"{type(error).__name__}: {error}") from error
         if result is None:
             return None
-        encoded: Sample | list[Sample] = lazy.encoded() if result is lazy else _results(lazy, result)
-        return encoded
+        return convert(lazy, lazy) if result is lazy else _results(lazy, result, convert)
 
     return apply
 
 
-def _results(lazy: LazySample, result: Any) -> Sample | list[Sample]:
+def as_values(_: LazySample, result: Mapping[str, Any]) -> Sample:
+    """A result as it is: values where the function looked, bytes where it did not."""
+    return dict(dict.items(result) if isinstance(result, dict) else result)
+
+
+def _results(lazy: LazySample, result: Any, convert: Convert) -> Sample | list[Sample]:
     key = lazy["__key__"]
     if isinstance(result, Mapping):
-        return _keyed(lazy.encoded(result), key)
+        return _keyed(convert(lazy, result), key)
     if isinstance(result, (str, bytes)) or not hasattr(result, "__iter__"):
         raise SampleError(
             f"the result is {type(result).__name__}, not a sample",
@@ -108,7 +115,7 @@ def _results(lazy: LazySample, result: Any) -> Sample | list[Sample]:
     items = list(result)
     if wrong := [item for item in items if item is not None and not isinstance(item, Mapping)]:
         raise SampleError(f"the result holds {type(wrong[0]).__name__}, not only samples", hint="give a list of dicts")
-    results = [_keyed(lazy.encoded(item), f"{key}/{n:06d}") for n, item in enumerate(items) if item is not None]
+    results = [_keyed(convert(lazy, item), f"{key}/{n:06d}") for n, item in enumerate(items) if item is not None]
     keys = [sample["__key__"] for sample in results]
     if len(set(keys)) < len(keys):
         raise SampleError("several samples of one result have the same key", hint='give each its own "__key__"')
@@ -119,7 +126,8 @@ def _keyed(sample: Sample, key: str) -> Sample:
     return sample if "__key__" in sample else {"__key__": key, **sample}
 
 
-def _flat(results: Iterator[Sample | list[Sample]]) -> Iterator[Sample]:
+def flat(results: Iterator[Sample | list[Sample]]) -> Iterator[Sample]:
+    """Samples out of samples and lists of them."""
     try:
         for result in results:
             if isinstance(result, dict):

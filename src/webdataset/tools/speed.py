@@ -10,16 +10,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
-from webdataset.filters import batched, decode, map, shuffle, to_tuple
+from webdataset.filters import batched, decode, shuffle, to_tuple
 from webdataset.gopen import gopen
-from webdataset.handlers import close
+from webdataset.handlers import close, handled, reraise_exception
 from webdataset.loader import WebLoader
 from webdataset.pipeline import DataPipeline
 from webdataset.shardlists import SimpleShardList, split_by_worker
 from webdataset.storage.urls import is_local, local_path, scheme_of
 from webdataset.tariterators import tarfile_samples
+
+from .mapping import flat
 
 MOSTLY = 0.5
 """A share of the time above this is what bounds a pipeline."""
@@ -27,7 +30,7 @@ MOSTLY = 0.5
 
 @dataclass(frozen=True)
 class Plan:
-    """What is done with the samples."""
+    """What is done with the samples; `function` gives a sample for each, a list for several, or None for none."""
 
     decode: str | None = None
     function: Callable[[Any], Any] | None = None
@@ -40,11 +43,11 @@ class Plan:
 
     def stages(self) -> dict[str, Any]:
         """The stages after reading, by name."""
-        stages = {}
+        stages: dict[str, Any] = {}
         if self.decode is not None:
             stages["decode"] = decode() if self.decode == "basic" else decode(self.decode)
         if self.function is not None:
-            stages["map"] = map(self.function)
+            stages["map"] = partial(_mapped, self.function)
         if self.fields:
             stages["fields"] = to_tuple(self.fields)
         if self.shuffle:
@@ -192,7 +195,7 @@ class _Run:
     """Shards through all stages of a plan, each of them timed."""
 
     def __init__(self, shards: Iterable[Any], plan: Plan) -> None:
-        self.watch = _Watch()
+        self.watch = _Watch(plan.seconds)
         self.source = tarfile_samples(shards, opener=self.watch.opened, concatenated=plan.concatenated)
         self.timed = {"read": _Timed(self.watch.weighed(self.source), None)}
         last = self.timed["read"]
@@ -248,7 +251,8 @@ class _Timed:
 class _Watch:
     """Sees streams being opened and read, and samples passing."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
         self.start = 0.0
         self.open_seconds = self.first_byte = self.wait = 0.0
         self.bytes = 0
@@ -266,6 +270,8 @@ class _Watch:
         for sample in samples:
             self.bytes += sum(len(value) for value in sample.values() if type(value) is bytes)
             yield sample
+            if time.perf_counter() - self.start > self.seconds:  # also if none of them comes out at the other end
+                return
 
     def timed(self, function: Callable[[Any], Any], argument: Any) -> tuple[Any, float]:
         """The result and how long it took; the time in which the CPU had nothing to do was spent waiting."""
@@ -314,6 +320,10 @@ class _Worker:
                 yield item, self.plan.samples_in(item), size, os.getpid(), wait, run.own_seconds()
         finally:
             run.close()
+
+
+def _mapped(function: Callable[[Any], Any], samples: Iterable[Any]) -> Iterator[Any]:
+    return flat(handled(samples, function, reraise_exception))
 
 
 def _speeds(own: dict[str, float], samples: int, size: int) -> list[StageSpeed]:

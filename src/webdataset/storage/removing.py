@@ -1,0 +1,55 @@
+"""What is stored under a url, removed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+
+from webdataset.errors import StorageError
+
+from .local import allowed_path
+from .publish import translated
+from .stores import STORES, store_for
+from .urls import local_path, scheme_of
+
+REMOVED = (200, 202, 204, 404, 410)
+
+
+def remove(url: str) -> None:
+    """Remove a file or an object; that it is not there is fine.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     open(f"{folder}/a.tar", "w").close()
+    ...     remove(f"{folder}/a.tar")
+    ...     remove(f"{folder}/a.tar")
+    ...     os.listdir(folder)
+    []
+    """
+    path = local_path(url)
+    with contextlib.suppress(FileNotFoundError):  # as a missing object is, too
+        if path is not None:
+            _remove_file(path)
+        elif scheme_of(url) in STORES:
+            store_for(url).delete(url)
+        else:
+            _remove_from_server(url)
+
+
+def _remove_file(path: str) -> None:
+    try:
+        os.unlink(allowed_path(path))
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise translated(error, path) from error
+
+
+def _remove_from_server(url: str) -> None:
+    from .client import FINAL
+    from .requests import request
+
+    answer = request("DELETE", url, ok=FINAL)
+    if answer.status not in REMOVED:
+        hint = "remove it there by other means"
+        raise StorageError(f"the server answers {answer.status} to DELETE", url=url, hint=hint)
