@@ -39,8 +39,8 @@ class ObjectServer:
         with gopen(url, "wb") as stream:
             stream.write(data)
 
-    def wrong_key(self) -> dict[str, str]:
-        """The variables of somebody with a wrong secret."""
+    def wrong_key(self, port: int | None = None) -> dict[str, str]:
+        """The same of somebody with a wrong secret."""
         raise NotImplementedError
 
     def bucket(self) -> str:

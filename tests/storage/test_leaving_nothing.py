@@ -7,13 +7,13 @@ import gc
 import os
 import tempfile
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
 import webdataset as wds
 from tests_support import numbered, tar_bytes
+from waiting import soon
 
 SHARDS = 10_000
 SHARD = tar_bytes(numbered(1))
@@ -31,9 +31,7 @@ def left(tmp_path, monkeypatch):
     def difference():
         gc.collect()
         # a server closes its ends of our connections, and a thread that has done its work ends, a moment later
-        deadline = time.monotonic() + 5
-        while any(_there(folder)[kind] > before[kind] for kind in before) and time.monotonic() < deadline:
-            time.sleep(0.01)
+        soon(lambda: all(_there(folder)[kind] <= before[kind] for kind in before))
         now = _there(folder)
         return {kind: now[kind] - before[kind] for kind in before if now[kind] > before[kind]}
 
