@@ -168,8 +168,8 @@ class FaultProxy:
             if meeting:
                 self._meet(meeting)
                 meeting = 0
+            self.passed += len(data)  # before: who has got it may look
             client.sendall(data)
-            self.passed += len(data)
             left = None if left is None else left - len(data)
             if self.bytes_per_second:
                 time.sleep(len(data) / self.bytes_per_second)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
 import shutil
 import socket
 import subprocess
@@ -22,6 +23,7 @@ START_TRIALS = 5
 PORTS_BELOW = 12_000
 # beside this Python, and where `./run servers` puts the programs of npm
 FOLDERS = [Path(sys.prefix) / "bin", Path(sys.prefix) / "node" / "node_modules" / ".bin"]
+COMMAND = re.compile(r"(?:^|[;&|'\"])\s*(\w+)")
 LEFT_OUT = "not installed here: "
 
 # programs of which there are others by the same name: how to ask, what the right one answers, its package
@@ -45,7 +47,7 @@ def program(name: str, package: str) -> str:
 
 def needs_programs_of(line: str) -> None:
     """A command line that calls a program which is not there, or which only has its name, is left out."""
-    for name in set(line.replace(";", " ").replace("'", " ").split()) & NAMESAKES.keys():
+    for name in NAMESAKES.keys() & set(COMMAND.findall(line)):
         if not _is_itself(name):
             leave_out(NAMESAKES[name][2])
 
