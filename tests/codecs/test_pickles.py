@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import decimal
 import fractions
-import itertools
 import pickle
 import uuid
 from collections import Counter, OrderedDict, defaultdict, deque
@@ -201,11 +201,14 @@ HARMLESS = {"builtins", "collections", "datetime", "numpy", "numpy.dtypes", "web
 
 def modules_of(value):
     """The modules that the classes of a value and of all in it come from."""
-    yield type(value).__module__
-    for item in itertools.chain(value, value.values() if isinstance(value, dict) else ()):
-        yield from (
-            modules_of(item) if isinstance(item, (list, tuple, dict, set, frozenset)) else [type(item).__module__]
-        )
+    found, pending = {}, [value]
+    while pending:
+        item = pending.pop()
+        if id(item) not in found:
+            found[id(item)] = type(item).__module__
+            pending += item.values() if isinstance(item, dict) else ()
+            pending += item if isinstance(item, (list, tuple, dict, set, frozenset)) else ()
+    return set(found.values())
 
 
 @given(plain_values, st.data())
@@ -215,9 +218,5 @@ def test_a_damaged_pickle_is_a_value_of_plain_data_or_an_unpickling_error(value,
         whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
     cut = bytes(whole[: data.draw(st.integers(0, len(whole)))])
     for damaged in (bytes(whole), cut):
-        try:
-            found = pickles.loads(damaged)
-        except pickle.UnpicklingError as error:
-            assert str(error)
-        else:
-            assert set(modules_of([found])) <= HARMLESS
+        with contextlib.suppress(pickle.UnpicklingError):
+            assert modules_of(pickles.loads(damaged)) <= HARMLESS
