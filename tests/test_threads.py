@@ -177,7 +177,7 @@ def test_the_traceback_shows_where_in_the_worker_it_happened():
 
 
 def test_threads_join_in_while_calls_wait():
-    together = threading.Barrier(4, timeout=30)
+    together = threading.Barrier(4, timeout=60)
 
     def function(number):
         if number < 40:
@@ -202,7 +202,7 @@ results = threads.ordered_map(iter(int, 1), lambda n: time.sleep(0.01), threads=
 next(results)
 print("end")
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
 
 

@@ -96,7 +96,7 @@ class FaultProxy:
             for sock in self._sockets:
                 with contextlib.suppress(OSError):
                     sock.shutdown(socket.SHUT_RDWR)
-        self._thread.join(5)
+        self._thread.join(60)
 
     # -- inside ----------------------------------------------------------------------------------
 
@@ -127,7 +127,7 @@ class FaultProxy:
             # the thread that reads from it must be gone before closing means anything
             _end(client, socket.SHUT_RD if isinstance(fault, Reset) else socket.SHUT_RDWR)
             _end(server)
-            asking.join(5)
+            asking.join(60)
             if isinstance(fault, Reset):
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             with self._lock:

@@ -351,11 +351,12 @@ def test_a_proxy_is_used_when_given_or_named_by_the_system(server, monkeypatch):
         assert stream.read() == b"data"
 
 
-def test_a_proxy_that_is_down_is_named_with_the_cure(server):
-    with pytest.raises(StorageError, match=r"the proxy 127\.0\.0\.1:1 cannot be reached.*check http_proxy"):
-        open_http(server.whole("/a.tar", b"data"), proxy="http://me:secret@127.0.0.1:1", first_pause=0.001)
-    with pytest.raises(StorageError, match=r"the proxy 127\.0\.0\.1:1 cannot be reached"):
-        open_http("https://far.example/a.tar", proxy="http://127.0.0.1:1", first_pause=0.001)
+def test_a_proxy_that_is_down_is_named_with_the_cure(server, closed_port):
+    proxy = f"127.0.0.1:{closed_port}"
+    with pytest.raises(StorageError, match=rf"the proxy {proxy} cannot be reached.*check http_proxy"):
+        open_http(server.whole("/a.tar", b"data"), proxy=f"http://me:secret@{proxy}", first_pause=0.001)
+    with pytest.raises(StorageError, match=rf"the proxy {proxy} cannot be reached"):
+        open_http("https://far.example/a.tar", proxy=f"http://{proxy}", first_pause=0.001)
 
 
 def test_writing_is_refused_with_the_cure(server):

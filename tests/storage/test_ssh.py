@@ -150,11 +150,9 @@ def test_a_wrong_key_is_refused_with_the_cure(ssh, file, monkeypatch):
         open_ssh(ssh.url(file), **QUICK)
 
 
-def test_a_refused_connection_is_tried_again_then_an_error(ssh, file, cutting_proxy):
-    proxy = CuttingProxy(ssh.port, [])
-    proxy.close()
+def test_a_refused_connection_is_tried_again_then_an_error(ssh, file, closed_port):
     with pytest.raises(StorageError, match="Connection refused"):
-        open_ssh(ssh.url(file, port=proxy.port), retries=2, **QUICK)
+        open_ssh(ssh.url(file, port=closed_port), retries=2, **QUICK)
 
 
 def test_a_broken_connection_is_taken_up_at_the_exact_byte(ssh, file, cutting_proxy):
