@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import os
 import signal
+import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -24,8 +26,12 @@ os.environ["WDS_RETRIES"] = "4"
 # A shell lets what it runs in the background ignore interrupts; programs that tests interrupt must not inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# A process of a fork server then starts without importing torch, which takes longer than any of these tests.
+multiprocessing.set_forkserver_preload(["torch"])
+
 # Real servers on loopback, each started when a test asks for it.
 pytest_plugins = [
+    "servers.missing",
     "servers.aistore",
     "servers.sshd",
     "servers.object_stores",
@@ -49,13 +55,21 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def closed_port() -> Iterator[int]:
+    """A port of loopback that refuses connections, and that nobody else can get meanwhile."""
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        yield holder.getsockname()[1]
+
+
+@pytest.fixture
 def no_thread_is_left() -> Iterator[None]:
     """Afterwards the threads are those of before."""
     before = set(threading.enumerate())
     yield
     gc.collect()
     for thread in set(threading.enumerate()) - before:
-        thread.join(5)
+        thread.join(60)
     assert set(threading.enumerate()) <= before
 
 

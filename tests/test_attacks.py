@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tarfile
 import threading
+import time
 import warnings
 import zlib
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -314,9 +315,12 @@ def test_names_that_would_garble_a_terminal_are_escaped_in_errors(make_shard):
 def test_names_made_to_be_slow_to_split_are_not(make_shard):
     names = ["/".join(["a" * 20] * 4) + "." * 10, "." * 99, "__" + "_" * 90, "a" * 90 + "./b.c"]
     shard = make_shard(files=[(name, b"") for name in names * 200])
+    before = time.thread_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        read(shard, empty_check=False, handler=wds.ignore_and_continue)
+        samples = read(shard, empty_check=False, handler=wds.ignore_and_continue)
+    assert time.thread_time() - before < 5  # a few milliseconds, unless the length of a name counts more than once
+    assert {sample["__key__"] for sample in samples} == {"/".join(["a" * 20] * 4), "a" * 90 + "./b"}
 
 
 # -- sizes -----------------------------------------------------------------------------------------

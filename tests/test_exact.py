@@ -67,7 +67,7 @@ def batched(dataset, size, **options):
 @pytest.mark.parametrize("name", SIZES)
 @pytest.mark.parametrize("world", [1, 2, 3, 4, 5])
 def test_every_rank_gives_as_many_batches_and_every_sample_comes_once(folder, monkeypatch, name, world):
-    for workers, size, remainder in product(range(5), range(1, 8), ("pad", "drop", "uneven")):
+    for workers, size, remainder in product((0, 2, 3), (1, 2, 4, 7), ("pad", "drop", "uneven")):
         seen, counts, repeated, dropped = Counter(), set(), 0, 0
         for rank in range(world):
             dataset = batched(exact(folder, name, rank=rank, world_size=world, remainder=remainder), size)

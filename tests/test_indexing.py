@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tarfile
 import threading
-import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -20,8 +19,8 @@ import numpy as np
 import pytest
 
 import webdataset as wds
-from servers.faults import fault_proxy
-from tests_support import numbered, tar_bytes
+from servers.faults import Together, fault_proxy
+from tests_support import WITHOUT_PRIVILEGES, numbered, tar_bytes
 from webdataset import indexing
 from webdataset.catalogue import Catalogue, Shard
 from webdataset.errors import MissingShardError, ShardError, ShardWarning
@@ -83,18 +82,11 @@ def test_an_index_can_be_kept_elsewhere(make_shard, tmp_path, cache, where):
 def test_a_folder_that_cannot_be_written_gets_its_indices_into_the_cache(make_shard, cache):
     shard = make_shard("ro/a.tar")
     os.chmod(os.path.dirname(shard), 0o555)
-    code = f"import webdataset as wds; print(wds.index({shard!r}).total)"
-    nobody = ["setpriv", "--reuid=65534", "--clear-groups"] if os.geteuid() == 0 else []
-    Path(cache).mkdir(parents=True)
-    for folder in [Path(cache), *Path(cache).parents]:
-        if folder.owner() == Path(shard).owner() and str(folder).startswith(os.path.dirname(os.path.dirname(shard))):
-            os.chmod(folder, 0o777)
-    for folder in Path(shard).parents:
-        if not os.stat(folder).st_mode & 0o001:
-            os.chmod(folder, os.stat(folder).st_mode | 0o055)
-    told = subprocess.run([*nobody, sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    code = f"{WITHOUT_PRIVILEGES}\nimport webdataset as wds; print(wds.index({shard!r}).total)"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     os.chmod(os.path.dirname(shard), 0o755)
-    assert (told.stdout, len(kept(cache))) == ("10\n", 1)
+    assert (told.stdout, told.stderr, len(kept(cache))) == ("10\n", "", 1)
+    assert os.listdir(os.path.dirname(shard)) == ["a.tar"]
 
 
 def test_what_reading_makes_goes_to_the_cache(make_shard, cache):
@@ -308,9 +300,9 @@ assert [catalogue.index(n).samples for n in range(5)] == [200] * 5
     assert len(kept(cache)) == 5
 
 
-def test_a_hundred_thousand_shards_are_known_in_a_second(tmp_path, make_shard):
+def test_many_shards_are_known_from_one_file(tmp_path, make_shard):
     """The shards are real, but are links to a few files; what was learned of them is put there by the library."""
-    count, folder = 100_000, tmp_path / "many"
+    count, folder = 20_000, tmp_path / "many"
     folder.mkdir()
     sources = [make_shard(f"source-{n}.tar", samples=2) for n in range(4)]
     urls = [f"{folder}/shard-{n:06d}.tar" for n in range(count)]
@@ -322,21 +314,20 @@ def test_a_hundred_thousand_shards_are_known_in_a_second(tmp_path, make_shard):
     work = indexing._Work(urls, where=None, force=False, check=False, **reading)
     work._remember([(2, index.size, versions[n % 4]) for n in range(count)])
     code = f"""
-import json, resource, time
+import json, resource, sys
 from webdataset.indexing import catalogue_of
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-started = time.process_time()
+before, opened = resource.getrusage(resource.RUSAGE_SELF), []
+sys.addaudithook(lambda event, arguments: opened.append(arguments[0]) if event == "open" else None)
 catalogue = catalogue_of("{folder}/shard-{{000000..{count - 1:06d}}}.tar")
-seconds = time.process_time() - started
-print(json.dumps([catalogue.total, seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before]))
+after = resource.getrusage(resource.RUSAGE_SELF)
+opened = [name for name in opened if "{tmp_path}" in str(name)]
+print(json.dumps([catalogue.total, opened, after.ru_maxrss - before.ru_maxrss, after.ru_utime - before.ru_utime]))
 """
-    for _ in range(8):  # other processes may need the processor more
-        total, seconds, kilobytes = json.loads(subprocess.check_output([sys.executable, "-c", code]))
-        assert total == 200_000
-        assert kilobytes < 200_000
-        if seconds < 1.0:
-            break
-    assert seconds < 1.0
+    total, opened, kilobytes, seconds_of_cpu = json.loads(subprocess.check_output([sys.executable, "-c", code]))
+    assert total == 2 * count
+    assert len(opened) <= 2
+    assert kilobytes < 100_000
+    assert seconds_of_cpu < 5
 
 
 # -- over the network --------------------------------------------------------------------------------
@@ -395,11 +386,9 @@ def test_a_remote_shard_that_changed_is_an_error_with_the_cure_until_it_is_index
 def test_many_remote_shards_are_indexed_side_by_side(nginx):
     for n in range(10):
         nginx.put(f"side/{n}.tar", tar_bytes(numbered(5, 5 * n)))
-    with fault_proxy(nginx.port, delay=0.1) as proxy:
-        started = time.monotonic()
+    with fault_proxy(nginx.port, default=Together(4)) as proxy:
         catalogue = wds.index([proxy.url(f"/side/{n}.tar") for n in range(10)])
         assert catalogue.total == 50
-        assert time.monotonic() - started < 10 * 0.4
 
 
 # -- catalogues --------------------------------------------------------------------------------------

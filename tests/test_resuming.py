@@ -360,19 +360,19 @@ def test_a_dataset_under_way_can_be_pickled_and_composed(small: list[str]) -> No
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
-    """200 shards of 1000 samples of one byte."""
+    """70 shards of 1000 samples of one byte."""
     folder = tmp_path_factory.mktemp("large")
     samples = [(f"{n:04d}.x", b"x") for n in range(1000)]
     shard = tar_bytes(samples)
-    for n in range(200):
+    for n in range(70):
         (folder / f"{n:03d}.tar").write_bytes(shard)
-    return [str(folder / f"{n:03d}.tar") for n in range(200)]
+    return [str(folder / f"{n:03d}.tar") for n in range(70)]
 
 
 def test_a_state_with_a_large_buffer_is_small_and_restored_by_reading_the_window(large: list[str]) -> None:
     make = partial(_large, large)
     dataset = make()
-    given = list(islice(dataset.placed(), 180_000))
+    given = list(islice(dataset.placed(), 50_000))
     state = dataset.state_dict()
     assert len(json.dumps(state)) < 64_000 / 8
     assert state == dataset.state_from_mark(pickle.loads(pickle.dumps(given[-1][0])))

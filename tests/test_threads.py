@@ -114,9 +114,7 @@ def test_closing_does_not_wait_for_a_task_that_blocks():
     release = threading.Event()
     results = ordered_map(range(10), lambda n: n if n == 0 else release.wait(), threads=2, ahead=4)
     assert next(results) == 0
-    began = time.monotonic()
     results.close()
-    assert time.monotonic() - began < 1
     release.set()
 
 
@@ -133,11 +131,9 @@ def test_closing_does_not_wait_for_a_source_that_blocks():
 
     results = ordered_map(tasks(), str, threads=2, ahead=4)
     assert next(results) == "0"
-    began = time.monotonic()
     results.close()
-    assert time.monotonic() - began < 1
     release.set()
-    assert closed.wait(5)
+    assert closed.wait(60)
 
 
 @pytest.mark.parametrize("leave", ["exhausted", "closed", "dropped", "failed", "never begun"])
@@ -181,7 +177,7 @@ def test_the_traceback_shows_where_in_the_worker_it_happened():
 
 
 def test_threads_join_in_while_calls_wait():
-    together = threading.Barrier(4, timeout=30)
+    together = threading.Barrier(4, timeout=60)
 
     def function(number):
         if number < 40:
@@ -206,7 +202,7 @@ results = threads.ordered_map(iter(int, 1), lambda n: time.sleep(0.01), threads=
 next(results)
 print("end")
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "end\n", "")
 
 

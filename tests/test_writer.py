@@ -433,7 +433,7 @@ def test_a_named_pipe_is_written_in_place(tmp_path):
     reader.start()
     with TarWriter(tmp_path / "pipe") as sink:
         sink.write(sample(1))
-    reader.join(10)
+    reader.join(60)
     assert list(members_of(got[0])) == ["000001.cls", "000001.txt"]
     assert names_in(tmp_path) == ["pipe"]
 
@@ -685,7 +685,7 @@ def test_workers_change_nothing_in_the_shards(tmp_path, workers):
 
 
 def test_workers_run_at_the_same_time_and_ahead_of_a_bound_only(tmp_path):
-    both = threading.Barrier(2, timeout=30)
+    both = threading.Barrier(2, timeout=60)
     started = []
 
     def encoder(given_sample):

@@ -9,11 +9,11 @@ import signal
 import subprocess
 import sys
 import tarfile
-import tempfile
 from pathlib import Path
 
 import pytest
 
+from tests_support import WITHOUT_PRIVILEGES
 from webdataset.errors import CommandError, EncodingError, SecurityError, ShardWarning, StorageError
 from webdataset.writer import ShardWriter, TarWriter
 
@@ -358,28 +358,22 @@ def test_a_folder_that_vanishes_is_an_error(tmp_path):
         sink.close()
 
 
-def test_a_folder_without_permission_is_an_error():
-    folder = tempfile.mkdtemp()  # pytest's own folders are closed to other users
-    try:
-        Path(folder).chmod(0o555)
-        code = """
-import logging, os, sys  # before the other user, who may not read the standard library
+def test_a_folder_without_permission_is_an_error(tmp_path):
+    tmp_path.chmod(0o555)
+    code = f"""{WITHOUT_PRIVILEGES}
+import sys
 from webdataset.writer import ShardWriter
-if os.getuid() == 0:
-    os.setuid(65534)
 try:
     with ShardWriter(sys.argv[1]) as sink:
-        sink.write({"__key__": "a", "txt": "x"})
+        sink.write({{"__key__": "a", "txt": "x"}})
 except OSError as error:
     sys.exit(str(error))
 """
-        status, errors = finished(code, f"{folder}/a-%d.tar")
-        assert (status, errors.count("\n")) == (1, 1)
-        assert "no permission to write here" in errors
-        assert names_in(folder) == []
-    finally:
-        Path(folder).chmod(0o755)
-        shutil.rmtree(folder)
+    status, errors = finished(code, f"{tmp_path}/a-%d.tar")
+    tmp_path.chmod(0o755)
+    assert (status, errors.count("\n")) == (1, 1)
+    assert "no permission to write here" in errors
+    assert names_in(tmp_path) == []
 
 
 @pytest.mark.parametrize("command", ["exit 3", "cat >/dev/null; exit 3", "head -c 100 >/dev/null; exit 3"])

@@ -1,4 +1,7 @@
-"""Archives for tests, made with Python's own tarfile so that reader and writer are not each other's witness."""
+"""What many tests need.
+
+Archives are made with Python's own tarfile, so that reader and writer are not each other's witness.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,13 @@ import subprocess
 import tarfile
 from collections.abc import Iterable
 from pathlib import Path
+
+WITHOUT_PRIVILEGES = """
+import ctypes
+if ctypes.CDLL(None).capset((ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()):
+    raise OSError("the privileges of root cannot be given up")
+"""
+"""The beginning of a program for which permissions count, root's too: it owns what root owns, and may no more."""
 
 
 def tar_bytes(files: Iterable[tuple[str, bytes]], *, end: bool = True) -> bytes:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import msgpack
@@ -24,15 +26,6 @@ PAIRS = [("zpush", "zpull"), ("zrpush", "zrpull"), ("zpub", "zsub"), ("zrpub", "
 def place(tmp_path: Path) -> str:
     """Where two processes meet: a socket of our own, so that no port is anybody else's."""
     return f"+ipc://{tmp_path}/channel"
-
-
-@pytest.fixture
-def port() -> str:
-    """The same over tcp."""
-    with zmq.Context() as context, context.socket(zmq.PULL) as socket:
-        number = socket.bind_to_random_port("tcp://127.0.0.1")
-        socket.unbind(f"tcp://127.0.0.1:{number}")
-    return f"://127.0.0.1:{number}"
 
 
 def started(*words: object) -> subprocess.Popen[bytes]:
@@ -63,24 +56,51 @@ def in_thread(function: Callable[[], Iterator[Any]]) -> tuple[threading.Thread, 
     return thread, got
 
 
-def test_tarcat_ends_the_stream_only_if_asked(wl: Any, make_shard: Callable[..., str], port: str) -> None:
+def listening() -> tuple[threading.Thread, list[Any], str]:
+    """A receiver on a port that was free, and the url that its senders use."""
+    told: SimpleQueue[str] = SimpleQueue()
+    thread, got = in_thread(lambda: received("zpull://127.0.0.1:0", bound=told.put))
+    return thread, got, told.get(timeout=60).replace("zpull", "zpush")
+
+
+def test_tarcat_ends_the_stream_only_if_asked(wl: Any, make_shard: Callable[..., str]) -> None:
     shard = make_shard("a.tar", 2)
-    thread, got = in_thread(lambda: received(f"zpull{port}"))
+    thread, got, url = listening()
     for flags in ((), (), ("--eof",)):
-        assert wl.old("tarcat", *flags, shard, "-o", f"zpush{port}").code == 0
+        assert wl.old("tarcat", *flags, shard, "-o", url).code == 0
     thread.join()
     assert [sample["__key__"] for sample in got] == ["000000", "000001"] * 3
-    assert got[1] == {"__key__": "000001", "cls": b"1", "txt": b"txt1", "__url__": f"zpull{port}"}
+    assert got[1] == {"__key__": "000001", "cls": b"1", "txt": b"txt1", "__url__": "zpull://127.0.0.1:0"}
 
 
-def test_tarp_cat_and_wl_concat_end_it_unless_told_not_to(wl: Any, make_shard: Callable[..., str], port: str) -> None:
+def test_tarp_cat_and_wl_concat_end_it_unless_told_not_to(wl: Any, make_shard: Callable[..., str]) -> None:
     shard = make_shard("a.tar", 1)
-    thread, got = in_thread(lambda: received(f"zpull{port}"))
-    assert wl.old("tarp", "cat", "-E", shard, "-o", f"zpush{port}").code == 0
-    assert wl("concat", "--noeof", shard, "-o", f"zpush{port}").code == 0
-    assert wl.old("tarp", "cat", shard, "-o", f"zpush{port}").code == 0
+    thread, got, url = listening()
+    assert wl.old("tarp", "cat", "-E", shard, "-o", url).code == 0
+    assert wl("concat", "--noeof", shard, "-o", url).code == 0
+    assert wl.old("tarp", "cat", shard, "-o", url).code == 0
     thread.join()
     assert len(got) == 3
+
+
+@pytest.mark.parametrize(("binds", "connects"), [("zpull", "zpush"), ("zrpush", "zrpull")])
+def test_port_0_is_a_free_one_and_the_command_says_which(
+    make_shard: Callable[..., str], members: Any, *, binds: str, connects: str
+) -> None:
+    shard = make_shard("a.tar", 3)
+    target = Path(shard).parent / "got.tar"
+
+    def words(url: str) -> list[object]:
+        return ["concat", url, "-o", target] if "pull" in url else ["concat", shard, "-o", url]
+
+    with started(*words(f"{binds}://127.0.0.1:0")) as first:
+        assert first.stderr is not None
+        found = re.fullmatch(rf"wl: listening on {binds}(://127\.0\.0\.1:[1-9]\d*)\n", first.stderr.readline().decode())
+        assert found is not None
+        with started(*words(f"{connects}{found[1]}")) as second:
+            assert second.communicate(timeout=60) == (b"", b"")
+        assert first.communicate(timeout=60) == (b"", b"")
+    assert members(target) == members(shard)
 
 
 def test_samples_go_to_one_of_several_receivers(wl: Any, make_shard: Callable[..., str], place: str) -> None:
@@ -151,4 +171,4 @@ def test_urls_are_taken_apart() -> None:
 def test_without_its_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "zmq", None)
     with pytest.raises(MissingPackageError, match=r"pip install 'webdataset\[net\]'"):
-        Sender(["zpush://127.0.0.1:9"])
+        Sender(["zpush+ipc:///nowhere"])

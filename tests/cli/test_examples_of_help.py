@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from servers.programs import needs_programs_of
 from tests_support import tar_bytes
 from webdataset.cli import COMMANDS
 from webdataset.cli.running import command_module
@@ -88,6 +89,8 @@ EXAMPLES = [(name, n) for name in COMMANDS for n in range(2)]
 @pytest.mark.parametrize(("name", "number"), EXAMPLES, ids=[f"{name}-{n}" for name, n in EXAMPLES])
 def test_an_example_runs_as_written(here: Path, server: str, name: str, number: int) -> None:
     line = command_module(name).EXAMPLES[number][0]
+    needs_programs_of(line)
+    line = line.replace("{000000..000999}", "{000000..000099}")  # fewer shards, or half of the time is their making
     for found in re.findall(r"([a-z]+-)\{(\d+)\.\.(\d+)\}\.tar", line):
         digits, last = len(found[1]), int(found[2])
         for i in range(last + 1):

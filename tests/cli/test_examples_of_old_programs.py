@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from servers.programs import needs_programs_of
 from tests_support import tar_bytes
 from webdataset.cli.old import PROGRAMS, examples
 
@@ -47,6 +48,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("line", LINES)
 def test_an_example_runs_as_written(line: str) -> None:
+    needs_programs_of(line)
     told = subprocess.run(["bash", "-o", "pipefail", "-c", line], capture_output=True, timeout=100, check=False)
     assert told.returncode == 0, told.stderr.decode()
     assert b"Traceback" not in told.stderr

@@ -101,7 +101,7 @@ def test_an_interrupt_is_exit_130(tmp_path: Path) -> None:
     while not list(tmp_path.iterdir()):  # the output is open, so the command is waiting for input
         assert child.poll() is None
     child.send_signal(signal.SIGINT)
-    _, told = child.communicate(timeout=20)
+    _, told = child.communicate(timeout=60)
     assert child.returncode == 130
     assert told == b"wl concat: interrupted\n"
     assert list(tmp_path.iterdir()) == []

@@ -83,9 +83,9 @@ def test_a_command_ends_at_once_and_leaves_nothing(
     argv = [sys.executable, "-m", "webdataset", *LINES[command].format(url).split()]
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
         try:
-            assert sent.wait(30)
+            assert sent.wait(60)
             process.send_signal(number)
-            _, told = process.communicate(timeout=20)
+            _, told = process.communicate(timeout=60)
         finally:
             process.kill()
     assert process.returncode == (130 if number == signal.SIGINT else 143)

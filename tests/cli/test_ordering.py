@@ -248,7 +248,7 @@ def test_a_folder_into_shards_as_the_seed_shows(
     script = "import sys; from webdataset.cli.old import main; sys.exit(main(['tarsplit', *sys.argv[1:]]))"
     tarsplit = f'{sys.executable} -c "{script}"'
     line = f"tar -cf - --sort=name -C {tmp_path}/raw train | {tarsplit} -s 1e4 -o imagenet_train --maxshards 2"
-    ended = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=30)
+    ended = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
     assert ended.returncode == 0
     assert sorted(path.name for path in tmp_path.glob("imagenet*")) == [
         "imagenet_train-000000.tar",

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tracemalloc
 import zlib
+from functools import cache
 
 import lz4.frame
 import pytest
@@ -31,8 +32,8 @@ from webdataset.tar.writer import END, member_bytes
 KINDS = ["gz", "bz2", "xz", "zst", "lz4"]
 FOREIGN = {
     "gz": gzip.compress,
-    "bz2": bz2.compress,
-    "xz": lzma.compress,
+    "bz2": cache(bz2.compress),
+    "xz": cache(lzma.compress),
     "zst": zstd.compress,
     "lz4": lz4.frame.compress,
 }

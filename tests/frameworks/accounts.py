@@ -24,7 +24,7 @@ def make_shards(folder: Path) -> str:
     return str(folder / "tiny-{0..3}.tar")
 
 
-def run_ranks(example: str, folder: Path, runs: list[dict[str, Any]], timeout: float = 100) -> str:
+def run_ranks(example: str, folder: Path, runs: list[dict[str, Any]], timeout: float = 280) -> str:
     """Run an example several times, one after the other, each on so many ranks; what it printed."""
     command = [sys.executable, ROOT / "tests/frameworks/run_ranks.py", EXAMPLES / example, json.dumps(runs)]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=timeout)

@@ -13,7 +13,6 @@ import json
 import os
 import random
 import signal
-import socket
 import sys
 import time
 import traceback
@@ -21,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
+from torch.distributed import TCPStore
 
 import webdataset as wds
 
@@ -33,7 +33,8 @@ def main(urls: str, folder: str, seed: str, worlds: str) -> None:
     chance, kills = random.Random(seed), 0
     sizes = [int(size) for size in worlds.split(",")]
     for life, world in enumerate(sizes):
-        ranks = start_ranks(urls, folder, world)
+        store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # here, as torchrun has it
+        ranks = start_ranks(urls, folder, world, store.port)
         if life < len(sizes) - 1:
             kills += kill_one(ranks, chance)
         done = [wait(child) == 0 for child, _ in ranks]
@@ -43,17 +44,15 @@ def main(urls: str, folder: str, seed: str, worlds: str) -> None:
     sys.stdout.write(f"{kills} {'done' if all(done) else 'not done'}\n")
 
 
-def start_ranks(urls: str, folder: str, world: int) -> list[tuple[int, Any]]:
+def start_ranks(urls: str, folder: str, world: int, port: int) -> list[tuple[int, Any]]:
     """Fork them: (process, the stream to which it writes a line for each batch)."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     ranks = []
     for rank in range(world):
         reading, writing = os.pipe()
         child = os.fork()
         if not child:
             given = {"RANK": rank, "WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+            given |= {"TORCHELASTIC_USE_AGENT_STORE": True, "TORCHELASTIC_RESTART_COUNT": 0}
             os.environ.update({name: str(value) for name, value in given.items()})
             live(urls, Path(folder), os.fdopen(writing, "w", buffering=1))
         os.close(writing)
@@ -79,7 +78,7 @@ def wait(child: int) -> int:
 
 def live(urls: str, folder: Path, lines: Any) -> None:
     """A rank, from the account on to the end of the epoch."""
-    faulthandler.dump_traceback_later(90, exit=True)
+    faulthandler.dump_traceback_later(250, exit=True)
     status = 1
     try:
         train(urls, folder, lines)

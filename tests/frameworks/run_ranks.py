@@ -12,7 +12,6 @@ import faulthandler
 import importlib.util
 import json
 import os
-import socket
 import sys
 import traceback
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any
 
 # imported once, before the ranks are forked: DistributedDataParallel needs it, and takes a second for it
 import torch._dynamo  # noqa: F401
+from torch.distributed import TCPStore
 
 from webdataset import WebDataset, WebLoader  # noqa: F401
 
@@ -37,10 +37,8 @@ def main(path: str, runs: str) -> int:
 
 def run(example: Any, world: int, arguments: list[str]) -> int:
     """Fork the ranks and wait for them all; the greatest exit status."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    children = [fork(example, rank, world, port, arguments) for rank in range(world)]
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # here, as torchrun has it
+    children = [fork(example, rank, world, store.port, arguments) for rank in range(world)]
     return max([abs(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])) for child in children])
 
 
@@ -49,10 +47,11 @@ def fork(example: Any, rank: int, world: int, port: int, arguments: list[str]) -
     if child:
         return child
     status = 1
-    faulthandler.dump_traceback_later(90, exit=True)  # a rank that hangs says where
+    faulthandler.dump_traceback_later(250, exit=True)  # a rank that hangs says where
     try:
         given = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": world, "NODE_RANK": 0}
         given |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        given |= {"TORCHELASTIC_USE_AGENT_STORE": True, "TORCHELASTIC_RESTART_COUNT": 0}
         os.environ.update({name: str(value) for name, value in given.items()})
         example.main([argument.replace("{rank}", str(rank)) for argument in arguments])
         status = 0

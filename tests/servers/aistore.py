@@ -53,6 +53,7 @@ class DoubleCluster:
     def close(self) -> None:
         for node in self.nodes.values():
             node.kill()
+            node.reservation.close()
 
     def place(self, bucket: str, name: str) -> str:
         """The target with the highest random weight; one that is dead stays in the map until it is noticed."""
@@ -75,8 +76,9 @@ class DoubleCluster:
             self.back_after[target] = back_after
 
     def revive(self, target: str) -> None:
-        port = self.nodes[target].server_address[1]
-        self.nodes[target] = Node(self, target, Target, port)
+        dead = self.nodes[target]
+        self.nodes[target] = Node(self, target, Target, dead.server_address[1])
+        dead.reservation.close()
 
     def mirror(self) -> None:
         """Every target has every object."""
@@ -144,7 +146,7 @@ def request(method: str, address: str, body: bytes | None = None) -> Any:
     asked = urllib.request.Request(address, data=body, method=method, headers=headers)
     opener = urllib.request.build_opener(_Unfollowed, urllib.request.ProxyHandler({}))
     try:
-        return opener.open(asked, timeout=30)
+        return opener.open(asked, timeout=60)
     except urllib.error.HTTPError as error:
         if error.code in (301, 307):
             return error

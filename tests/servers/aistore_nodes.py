@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
@@ -27,7 +28,7 @@ class Stored:
     data: bytes
     version: int = 1
 
-    @property
+    @cached_property
     def checksum(self) -> str:
         return XXH64(self.data).hexdigest()
 
@@ -49,9 +50,13 @@ class Node(ThreadingHTTPServer):
 
     daemon_threads = True
     allow_reuse_address = True
+    allow_reuse_port = True
 
     def __init__(self, cluster: Any, name: str, handler: type[Handler], port: int = 0) -> None:
-        super().__init__(("127.0.0.1", port), handler)
+        self.reservation = socket.socket()  # while the node is dead, nobody else gets its port
+        self.reservation.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        self.reservation.bind(("127.0.0.1", port))
+        super().__init__(self.reservation.getsockname(), handler)
         self.cluster = cluster
         self.name = name
         self.kind = handler

@@ -7,19 +7,17 @@ from collections.abc import Iterator
 import pytest
 
 from servers.object_stores import ObjectServer, asked
-from servers.programs import free_port, program, running
+from servers.programs import program, running, served
 from webdataset.storage.azure import AzureClient
 from webdataset.storage.azure_account import EMULATOR_ACCOUNT, EMULATOR_KEY
 
 
 class AzureServer(ObjectServer):
     def environment(self, port: int | None = None) -> dict[str, str]:
-        endpoint = f"http://127.0.0.1:{port or self.port}/{EMULATOR_ACCOUNT}"
-        return {"AZURE_STORAGE_CONNECTION_STRING": _connection_string(endpoint, EMULATOR_KEY)}
+        return _variables(port or self.port, EMULATOR_KEY)
 
-    def wrong_key(self) -> dict[str, str]:
-        endpoint = f"http://127.0.0.1:{self.port}/{EMULATOR_ACCOUNT}"
-        return {"AZURE_STORAGE_CONNECTION_STRING": _connection_string(endpoint, "d3Jvbmc=")}
+    def wrong_key(self, port: int | None = None) -> dict[str, str]:
+        return _variables(port or self.port, "d3Jvbmc=")
 
     def bucket(self) -> str:
         url = f"az://{self.name()}"
@@ -33,15 +31,16 @@ class AzureServer(ObjectServer):
         return 0
 
 
-def _connection_string(endpoint: str, key: str) -> str:
-    return f"DefaultEndpointsProtocol=http;AccountName={EMULATOR_ACCOUNT};AccountKey={key};BlobEndpoint={endpoint};"
+def _variables(port: int, key: str) -> dict[str, str]:
+    endpoint = f"http://127.0.0.1:{port}/{EMULATOR_ACCOUNT}"
+    words = f"DefaultEndpointsProtocol=http;AccountName={EMULATOR_ACCOUNT};AccountKey={key};BlobEndpoint={endpoint};"
+    return {"AZURE_STORAGE_CONNECTION_STRING": words}
 
 
 @pytest.fixture(scope="session")
 def azurite_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AzureServer]:
-    port = free_port()
     folder = tmp_path_factory.mktemp("azurite")
-    command = [program("azurite-blob", "npm azurite"), "--blobHost", "127.0.0.1", "--blobPort", str(port)]
-    command += ["--location", str(folder), "--silent", "--skipApiVersionCheck", "--disableTelemetry"]
-    with running(command, port, folder):
+    command = [program("azurite-blob", "npm azurite"), "--location", str(folder), "--silent", "--skipApiVersionCheck"]
+    command += ["--disableTelemetry", "--blobHost", "127.0.0.1", "--blobPort"]
+    with served(lambda port: running([*command, str(port)], port, folder)) as (port,):
         yield AzureServer(port)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from servers.moto import ACCESS, SECRET, S3Server
-from servers.programs import free_port, program, running
+from servers.programs import NotStarted, program, running, served
+from waiting import soon
 
 PACKAGES = "apt ceph-mon ceph-osd radosgw"
 CONFIG = """
@@ -55,15 +55,19 @@ def ceph_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     for name in ("ceph-mon", "ceph-osd", "radosgw", "ceph-authtool"):
         program(name, PACKAGES)
     # the name of a socket has at most 107 bytes
-    folder = tmp_path_factory.mktemp("c")
-    with cluster(folder) as port:
-        yield S3Server(port, {"folder": folder})
+    folders: list[Path] = []
+
+    def started(mon: int, port: int) -> contextlib.AbstractContextManager[None]:
+        folders.append(tmp_path_factory.mktemp("c"))
+        return cluster(folders[-1], mon, port)
+
+    with served(started, 2) as (_, port):
+        yield S3Server(port, {"folder": folders[-1]})
 
 
 @contextlib.contextmanager
-def cluster(folder: Path) -> Iterator[int]:
-    """One monitor, one disk in memory, one gateway; its port."""
-    mon, port = free_port(), free_port()
+def cluster(folder: Path, mon: int, port: int) -> Iterator[None]:
+    """One monitor, one disk in memory, one gateway."""
     for name in ("mon", "osd", "rgw"):
         (folder / name).mkdir()
     (folder / "ceph.conf").write_text(CONFIG.format(fsid=uuid.uuid4(), mon=mon, port=port, folder=folder))
@@ -82,16 +86,23 @@ def cluster(folder: Path) -> Iterator[int]:
         stack.enter_context(_started(_words("ceph-osd", "-i", "0", "-f"), folder))
         stack.enter_context(running(_words("radosgw", "-n", "client.rgw", "-f"), port, folder))
         _user(folder)
-        yield port
+        yield
 
 
 @contextlib.contextmanager
 def gateway(folder: Path) -> Iterator[tuple[int, subprocess.Popen[bytes]]]:
     """Another way into the same cluster, which may be killed: its port, and the process."""
-    port = free_port()
-    words = _words("radosgw", "-n", "client.rgw", "-f", "--rgw_frontends", f"beast endpoint=127.0.0.1:{port}")
-    with running(words, port, folder) as process:
-        yield port, process
+    processes = []
+
+    @contextlib.contextmanager
+    def started(port: int) -> Iterator[None]:
+        words = _words("radosgw", "-n", "client.rgw", "-f", "--rgw_frontends", f"beast endpoint=127.0.0.1:{port}")
+        with running(words, port, folder) as process:
+            processes.append(process)
+            yield
+
+    with served(started) as (port,):
+        yield port, processes[-1]
 
 
 def _keys(folder: Path) -> None:
@@ -128,9 +139,8 @@ def _started(words: list[str], folder: Path) -> Iterator[None]:
     with open(os.devnull, "wb") as nothing:
         process = subprocess.Popen(words, cwd=folder, stdout=nothing, stderr=nothing, start_new_session=True)
     try:
-        end = time.monotonic() + 30
-        while "1 up" not in _ceph(folder, "ceph", "osd", "stat") and time.monotonic() < end:
-            time.sleep(0.2)
+        if not soon(lambda: "1 up" in _ceph(folder, "ceph", "osd", "stat")):
+            raise NotStarted("the disk of the cluster does not come up")
         yield
     finally:
         process.kill()  # its data is in memory, and it takes long to say goodbye

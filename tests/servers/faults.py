@@ -7,6 +7,7 @@ with fault_proxy(server.port, [Cut(after=1000), Stall(after=5000)]) as proxy:
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import struct
 import threading
@@ -17,6 +18,7 @@ from dataclasses import dataclass
 import pytest
 
 PIECE = 64 << 10
+_REQUEST = re.compile(rb"^(?:GET|HEAD|PUT|POST|DELETE) \S+ HTTP/1\.1\r$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -42,10 +44,15 @@ class Fine(Fault):
     """Nothing happens."""
 
 
+class Together(Fault):
+    """Answers are held back until there are some on as many connections as `after` says."""
+
+
 class FaultProxy:
     """Listens on `port`; the n-th connection meets the n-th fault, those after the last one meet `default`.
 
     `delay` is added to the way there and back once per request; `bytes_per_second` bounds each connection.
+    `requests` counts those that came.
     """
 
     def __init__(
@@ -63,7 +70,10 @@ class FaultProxy:
         self.delay = delay
         self.bytes_per_second = bytes_per_second
         self.connections = 0
+        self.requests = 0
         self.passed = 0
+        self._answered = 0
+        self._met = threading.Condition()
         self._closing = threading.Event()
         self._sockets: set[socket.socket] = set()
         self._lock = threading.Lock()
@@ -91,6 +101,8 @@ class FaultProxy:
 
     def close(self) -> None:
         self._closing.set()
+        with self._met:
+            self._met.notify_all()
         self._stop_listening()
         self._held.close()
         with self._lock:
@@ -104,7 +116,7 @@ class FaultProxy:
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
-        self._thread.join(5)
+        self._thread.join(60)
 
     def _accept(self, listener: socket.socket) -> None:
         while not self._closing.is_set():
@@ -133,7 +145,7 @@ class FaultProxy:
             # the thread that reads from it must be gone before closing means anything
             _end(client, socket.SHUT_RD if isinstance(fault, Reset) else socket.SHUT_RDWR)
             _end(server)
-            asking.join(5)
+            asking.join(60)
             if isinstance(fault, Reset):
                 client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             with self._lock:
@@ -144,14 +156,23 @@ class FaultProxy:
     def _questions(self, client: socket.socket, server: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := client.recv(PIECE):
+                self.requests += len(_REQUEST.findall(data))
                 if self.delay:
                     self._closing.wait(self.delay)
                 server.sendall(data)
         with contextlib.suppress(OSError):
             server.shutdown(socket.SHUT_WR)
 
+    def _meet(self, count: int) -> None:
+        """Wait until so many connections have an answer to bring."""
+        with self._met:
+            self._answered += 1
+            self._met.notify_all()
+            self._met.wait_for(lambda: self._answered >= count or self._closing.is_set())
+
     def _answers(self, server: socket.socket, client: socket.socket, fault: Fault | None) -> None:
-        left = None if fault is None or isinstance(fault, Fine) else fault.after
+        left = None if fault is None or isinstance(fault, (Fine, Together)) else fault.after
+        meeting = fault.after if isinstance(fault, Together) else 0
         while not self._closing.is_set():
             if left == 0:
                 if isinstance(fault, Stall):
@@ -162,8 +183,11 @@ class FaultProxy:
             data = server.recv(PIECE if left is None else min(PIECE, left))
             if not data:
                 return
+            if meeting:
+                self._meet(meeting)
+                meeting = 0
+            self.passed += len(data)  # before: who has got it may look
             client.sendall(data)
-            self.passed += len(data)
             left = None if left is None else left - len(data)
             if self.bytes_per_second:
                 time.sleep(len(data) / self.bytes_per_second)

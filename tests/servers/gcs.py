@@ -17,7 +17,7 @@ import pytest
 
 from servers.doubles import Double, Question, Reply, ranged
 from servers.object_stores import ObjectServer
-from servers.programs import free_port, program, running
+from servers.programs import program, running, served
 
 TOKEN = "ya29.the-token"
 CHUNK = 256 * 1024
@@ -165,8 +165,8 @@ def gcs_server() -> Iterator[GcsServer]:
 @pytest.fixture(scope="session")
 def gcp_emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Somebody else's idea of Google Cloud Storage, with one bucket; its address."""
-    port = free_port()
     command = [program("gcp-storage-emulator", "pip gcp-storage-emulator"), "start", "--host=127.0.0.1"]
-    command += [f"--port={port}", "--in-memory", "--default-bucket=bucket"]
-    with running(command, port, tmp_path_factory.mktemp("gcp")):
+    command += ["--in-memory", "--default-bucket=bucket"]
+    folder = tmp_path_factory.mktemp("gcp")
+    with served(lambda port: running([*command, f"--port={port}"], port, folder)) as (port,):
         yield f"http://127.0.0.1:{port}"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from servers.object_stores import ObjectServer, asked
-from servers.programs import free_port, program, running
+from servers.programs import program, running, served
 from webdataset.storage.markup import parsed
 from webdataset.storage.s3 import S3Client
 
@@ -22,8 +22,8 @@ class S3Server(ObjectServer):
             "AWS_SECRET_ACCESS_KEY": SECRET,
         }
 
-    def wrong_key(self) -> dict[str, str]:
-        return self.environment() | {"AWS_SECRET_ACCESS_KEY": "wrong"}
+    def wrong_key(self, port: int | None = None) -> dict[str, str]:
+        return self.environment(port) | {"AWS_SECRET_ACCESS_KEY": "wrong"}
 
     def client(self, bucket: str) -> S3Client:
         return S3Client(f"{bucket}/", endpoint=f"http://127.0.0.1:{self.port}")
@@ -52,7 +52,7 @@ def other_moto_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Se
 
 
 def _started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    port = free_port()
-    command = [program("moto_server", "pip moto[server,s3]"), "-H", "127.0.0.1", "-p", str(port)]
-    with running(command, port, tmp_path_factory.mktemp("moto")):
+    command = [program("moto_server", "pip moto[server,s3]"), "-H", "127.0.0.1", "-p"]
+    folder = tmp_path_factory.mktemp("moto")
+    with served(lambda port: running([*command, str(port)], port, folder)) as (port,):
         yield S3Server(port)

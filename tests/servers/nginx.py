@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import subprocess
@@ -10,12 +9,13 @@ import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from servers.programs import free_port, program, running
+from servers.programs import program, running, served
 
 CONFIG = """
 daemon off;
@@ -81,7 +81,7 @@ class Nginx:
     def sent(self, name: str) -> int:
         """How many bytes of this file were sent so far, by the server's own log."""
         marker = f"/end-of-{uuid.uuid4().hex}"
-        with contextlib.suppress(urllib.error.HTTPError):
+        with suppress(urllib.error.HTTPError):
             urllib.request.urlopen(self.url(marker))
         log = self.folder / "access.log"
         while marker not in (text := log.read_text()):
@@ -94,16 +94,17 @@ def nginx(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nginx]:
     command = program("nginx", "apt nginx-light")
     folder = tmp_path_factory.mktemp("nginx")
     folder.chmod(0o755)
-    found = Nginx(folder, free_port(), free_port())
-    found.files.mkdir()
+    (folder / "files").mkdir()
     _make_certificates(folder)
     (folder / "users").write_text("me:{PLAIN}secret\n")
-    config = CONFIG.format(folder=folder, port=found.port, tls_port=found.tls_port)
-    if os.geteuid() == 0:
-        config = "user root;" + config
-    (folder / "nginx.conf").write_text(config)
-    with running([command, "-p", str(folder), "-c", str(folder / "nginx.conf")], found.port, folder):
-        yield found
+
+    def start(port: int, tls_port: int) -> AbstractContextManager[object]:
+        config = ("user root;" if os.geteuid() == 0 else "") + CONFIG
+        (folder / "nginx.conf").write_text(config.format(folder=folder, port=port, tls_port=tls_port))
+        return running([command, "-p", str(folder), "-c", str(folder / "nginx.conf")], port, folder)
+
+    with served(start, 2) as ports:
+        yield Nginx(folder, *ports)
 
 
 def _make_certificates(folder: Path) -> None:

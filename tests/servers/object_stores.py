@@ -39,8 +39,8 @@ class ObjectServer:
         with gopen(url, "wb") as stream:
             stream.write(data)
 
-    def wrong_key(self) -> dict[str, str]:
-        """The variables of somebody with a wrong secret."""
+    def wrong_key(self, port: int | None = None) -> dict[str, str]:
+        """The same of somebody with a wrong secret."""
         raise NotImplementedError
 
     def bucket(self) -> str:
@@ -60,7 +60,7 @@ def asked(client: Client, method: str, path: str, **options: Any) -> Any:
 
 
 @pytest.fixture
-def nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+def nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, closed_port: int) -> Iterator[None]:
     """A machine on which nobody has logged in to anything, and which is no machine of a cloud."""
     kinds = ("AWS_", "AZURE_", "GOOGLE_", "HF_", "HUGGING_FACE_", "STORAGE_EMULATOR_", "CLOUDSDK_", "USE_AIS_FOR")
     for name in list(os.environ):
@@ -68,7 +68,7 @@ def nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
             monkeypatch.delenv(name)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setenv("GCE_METADATA_HOST", "127.0.0.1:1")
+    monkeypatch.setenv("GCE_METADATA_HOST", f"127.0.0.1:{closed_port}")
     yield
     for remembered in (aws._sections, aws._from_boto3, aws._from_role, google._from_file, google._from_machine):
         remembered.cache_clear()

@@ -1,36 +1,117 @@
-"""Server programs: found, started on a free port of loopback, and ended."""
+"""Server programs: found, started on free ports of loopback, and ended."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import random
+import re
 import shutil
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
-START_SECONDS = 60.0
+from waiting import soon
+
+START_TRIALS = 5
+PORTS_BELOW = 12_000
 # beside this Python, and where `./run servers` puts the programs of npm
 FOLDERS = [Path(sys.prefix) / "bin", Path(sys.prefix) / "node" / "node_modules" / ".bin"]
+COMMAND = re.compile(r"(?:^|[;&|'\"])\s*(\w+)")
+LEFT_OUT = "not installed here: "
+
+# programs of which there are others by the same name: how to ask, what the right one answers, its package
+NAMESAKES = {
+    "convert": ("-version", "ImageMagick", "apt imagemagick"),
+    "mogrify": ("-version", "ImageMagick", "apt imagemagick"),
+    "gm": ("version", "GraphicsMagick", "apt graphicsmagick"),
+}
+
+
+class NotStarted(RuntimeError):
+    """A server that ended, or never listened."""
 
 
 def program(name: str, package: str) -> str:
-    """The path of a program; a test that needs one which is not there is skipped."""
+    """The path of a program; a test that needs one which is not there is left out."""
     path = os.pathsep.join([*map(str, FOLDERS), os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
     found = shutil.which(name, path=path)
-    if found is None:
-        pytest.skip(f"{name} is not installed: ./run servers (package {package})")
-    return found
+    return found or leave_out(package)
+
+
+def needs_programs_of(line: str) -> None:
+    """A command line that calls a program which is not there, or which only has its name, is left out."""
+    for name in NAMESAKES.keys() & set(COMMAND.findall(line)):
+        if not _is_itself(name):
+            leave_out(NAMESAKES[name][2])
+
+
+def leave_out(package: str) -> NoReturn:
+    """Skip the test, in a way that the end of the run can count."""
+    pytest.skip(f"{LEFT_OUT}{package}")
+
+
+@cache
+def _is_itself(name: str) -> bool:
+    question, answer, _ = NAMESAKES[name]
+    if shutil.which(name) is None:
+        return False
+    told = subprocess.run([name, question], capture_output=True, text=True, check=False, timeout=60)
+    return told.returncode == 0 and answer in told.stdout
+
+
+# -- ports -----------------------------------------------------------------------------------------
+
+_reserved: dict[int, socket.socket] = {}
 
 
 def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    """A port that nothing listens on, and that no other test run on this machine is given while this one lasts.
+
+    It lies below those that the system hands out by itself, to any connection at any time. The reservation is an
+    abstract socket: it is there for all users of the machine, and gone with its process.
+    """
+    while True:
+        port = random.SystemRandom().randrange(_first_handed_out() - PORTS_BELOW, _first_handed_out())
+        reservation = socket.socket(socket.AF_UNIX)
+        try:
+            reservation.bind(f"\0webdataset-test-port-{port}")
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            reservation.close()
+        else:
+            _reserved[port] = reservation
+            return port
+
+
+@cache
+def _first_handed_out() -> int:
+    found = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    return found if found > 1024 + PORTS_BELOW else 32_768
+
+
+# -- processes -------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def served(make: Callable[..., contextlib.AbstractContextManager[object]], ports: int = 1) -> Iterator[tuple[int, ...]]:
+    """What `make(*ports)` starts, on free ports; on others if that fails, because somebody may have been quicker."""
+    with contextlib.ExitStack() as stack:
+        for trial in range(START_TRIALS):
+            numbers = tuple(free_port() for _ in range(ports))
+            try:
+                stack.enter_context(make(*numbers))
+                break
+            except NotStarted:
+                if trial + 1 == START_TRIALS:
+                    raise
+        yield numbers
 
 
 @contextlib.contextmanager
@@ -48,7 +129,8 @@ def running(command: list[str], port: int, folder: Path, **environment: str) -> 
             start_new_session=True,
         )
     try:
-        wait_for(port, process, log)
+        if not soon(lambda: process.poll() is not None or _listens(port)) or process.poll() is not None:
+            raise NotStarted(f"{command} does not listen: {log.read_text(errors='replace')[-2000:]}")
         yield process
     finally:
         process.terminate()
@@ -59,12 +141,7 @@ def running(command: list[str], port: int, folder: Path, **environment: str) -> 
             process.wait()
 
 
-def wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    end = time.monotonic() + START_SECONDS
-    while time.monotonic() < end:
-        if process.poll() is not None:
-            break
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-            return
-        time.sleep(0.05)
-    raise RuntimeError(f"{process.args} does not listen: {log.read_text(errors='replace')[-2000:]}")
+def _listens(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+        return True
+    return False

@@ -7,12 +7,13 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from servers.programs import free_port, program, running
+from servers.programs import program, running, served
 
 CONFIG = """
 http_port 127.0.0.1:{port}
@@ -59,9 +60,12 @@ def squid() -> Iterator[Squid]:
         if os.geteuid() == 0:
             shutil.chown(folder, "proxy", "proxy")
             user = "cache_effective_user proxy"
-        found = Squid(folder, free_port())
-        (folder / "squid.conf").write_text(CONFIG.format(folder=folder, port=found.port, user=user))
-        words = [command, "-n", f"test{found.port}", "-f", str(folder / "squid.conf"), "-N"]
-        subprocess.run([*words, "-z"], check=True, capture_output=True)
-        with running(words, found.port, folder):
-            yield found
+
+        def start(port: int) -> AbstractContextManager[object]:
+            (folder / "squid.conf").write_text(CONFIG.format(folder=folder, port=port, user=user))
+            words = [command, "-n", f"test{port}", "-f", str(folder / "squid.conf"), "-N"]
+            subprocess.run([*words, "-z"], check=True, capture_output=True)
+            return running(words, port, folder)
+
+        with served(start) as (port,):
+            yield Squid(folder, port)

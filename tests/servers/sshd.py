@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import getpass
 import os
-import shutil
 import socket
 import subprocess
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
-SSHD = "/usr/sbin/sshd"
+from servers.programs import program, running, served
+
 CONFIG = """
 ListenAddress 127.0.0.1
 Port {port}
@@ -100,23 +100,20 @@ def _forward(source: socket.socket, sink: socket.socket, limit: int | None) -> N
 @pytest.fixture(scope="session")
 def ssh_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshServer]:
     """A running sshd, or a skip where none is installed."""
-    if not os.path.exists(SSHD) or shutil.which("ssh") is None:
-        pytest.skip("sshd is missing: ./run servers, or apt install openssh-server openssh-client")
+    command = program("sshd", "apt openssh-server")
+    program("ssh", "apt openssh-client")
     folder = tmp_path_factory.mktemp("sshd")
     for name in ("host_key", "user_key"):
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", folder / name], check=True)
-    port = _free_port()
-    (folder / "sshd_config").write_text(CONFIG.format(port=port, folder=folder))
     if os.geteuid() == 0:
         os.makedirs("/run/sshd", exist_ok=True)  # sshd does not start without it
-    with (folder / "log").open("wb") as log:
-        server = subprocess.Popen([SSHD, "-f", folder / "sshd_config", "-D", "-e"], stderr=log)
-    try:
-        _wait_for(port, server, folder / "log")
+
+    def start(port: int) -> AbstractContextManager[object]:
+        (folder / "sshd_config").write_text(CONFIG.format(port=port, folder=folder))
+        return running([command, "-f", str(folder / "sshd_config"), "-D", "-e"], port, folder)
+
+    with served(start) as (port,):
         yield SshServer(folder, port, _client(folder))
-    finally:
-        server.terminate()
-        server.wait(10)
 
 
 @pytest.fixture
@@ -149,20 +146,3 @@ def _client(folder: Path) -> str:
     ]
     (folder / "config").write_text("\n".join(config) + "\n")
     return f"ssh -F {folder}/config"
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
-
-
-def _wait_for(port: int, server: subprocess.Popen[bytes], log: Path) -> None:
-    ticking = threading.Event()
-    for _ in range(200):
-        if server.poll() is not None:
-            break
-        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
-            if connection.recv(4) == b"SSH-":
-                return
-        ticking.wait(0.05)
-    raise RuntimeError(f"sshd does not start: {log.read_text()}")

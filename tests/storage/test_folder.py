@@ -47,7 +47,7 @@ class Source(io.BytesIO):
 
     def read1(self, size=-1):
         if self.gate is not None and self.tell() >= 5000:
-            self.gate.wait(30)
+            self.gate.wait(60)
         data = super().read1(min(size, self.piece))
         if not data and self.error is not None:
             raise self.error
@@ -219,7 +219,7 @@ def test_many_files_leave_no_thread_and_no_open_file(folder, wanted):
             stream.read(None if i % 3 else 100)
     threads = [thread for thread in threading.enumerate() if thread.name.startswith("webdataset")]
     for thread in threads:
-        thread.join(5)
+        thread.join(60)
     assert (open_files(), threading.active_count()) == before
 
 

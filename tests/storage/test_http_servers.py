@@ -15,10 +15,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import webdataset as wds
-from servers.faults import Cut, Fine, Reset, Stall, fault_proxy
+from servers.faults import Cut, Fine, Reset, Stall, Together, fault_proxy
 from tests_support import numbered, tar_bytes
+from waiting import soon
 from webdataset.errors import StorageError
 from webdataset.reports import Report
+from webdataset.storage import reader
 from webdataset.storage.http import HttpStream, open_http
 from webdataset.storage.reader import PART_BYTES, ParallelReader, ReadAhead
 
@@ -35,6 +37,10 @@ def address(nginx):
 @pytest.fixture(scope="module")
 def big(nginx):
     return nginx.put("big.tar", BIG)
+
+
+def readers():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("reading")]
 
 
 def test_a_file_arrives_whole(address):
@@ -76,7 +82,7 @@ def test_a_connection_that_stalls_is_left_for_another(nginx, address):
         open_http(proxy.url("/data.tar"), read_timeout=0.2, **QUICK) as stream,
     ):
         assert stream.read() == DATA
-        assert stream.retried == 2
+        assert stream.retried >= 2  # a machine that is busy may look like a server that stalls
 
 
 def test_a_server_without_ranges_that_breaks_is_an_error(nginx, address):
@@ -107,12 +113,12 @@ def test_a_busy_place_is_an_error_in_the_end(nginx):
 
 @pytest.mark.parametrize(("path", "status"), [("/none.tar", "404"), ("/guarded/data.tar", "401")])
 def test_a_refusal_is_one_line_at_once(nginx, address, path, status):
-    start = time.monotonic()
-    with pytest.raises(StorageError, match=f"the server answers {status}") as caught:
-        open_http(nginx.url(path))
+    with fault_proxy(nginx.port) as proxy:
+        with pytest.raises(StorageError, match=f"the server answers {status}") as caught:
+            open_http(proxy.url(path))
+        assert proxy.requests == 1
     assert "\n" not in str(caught.value)
     assert "check the" in str(caught.value)
-    assert time.monotonic() - start < 1
 
 
 def test_a_host_that_does_not_exist_is_an_error_that_says_so():
@@ -182,9 +188,8 @@ def test_the_second_read_through_a_caching_proxy_comes_from_its_cache(nginx, squ
     for _ in range(2):
         with open_http(url) as stream:
             assert stream.read() == DATA
-    deadline = time.monotonic() + 5  # it is written down a moment later
-    while len(done := squid.log("/cached.tar")) < 2 and time.monotonic() < deadline:
-        pass
+    assert soon(lambda: len(squid.log("/cached.tar")) == 2)  # it is written down a moment later
+    done = squid.log("/cached.tar")
     assert done[0].startswith("TCP_MISS")
     assert "HIT" in done[1]
 
@@ -200,10 +205,8 @@ def test_no_proxy_names_hosts_that_are_asked_directly(nginx, squid, address, mon
 def test_https_goes_through_a_tunnel(nginx, squid, address):
     with open_http(nginx.tls_url("/data.tar"), cafile=nginx.authority, proxy=squid.url) as stream:
         assert stream.read() == DATA
-    deadline = time.monotonic() + 5  # it is written down when both ends are closed
-    while not (done := squid.log(f"localhost:{nginx.tls_port}")) and time.monotonic() < deadline:
-        pass
-    assert done[0].startswith("TCP_TUNNEL")
+    assert soon(lambda: squid.log(f"localhost:{nginx.tls_port}"))  # it is written down when both ends are closed
+    assert squid.log(f"localhost:{nginx.tls_port}")[0].startswith("TCP_TUNNEL")
 
 
 def test_a_tunnel_that_the_proxy_refuses_is_an_error_at_once(squid):
@@ -241,47 +244,43 @@ def test_every_part_is_taken_up_on_its_own(nginx, big):
     assert report.as_dict()["bytes_read"] == len(BIG)
 
 
-def test_several_connections_beat_one_over_a_long_way(nginx, big):
-    def seconds(connections):
-        with fault_proxy(nginx.port, delay=0.05, bytes_per_second=20e6) as proxy:
-            start = time.monotonic()
-            with open_http(proxy.url("/big.tar"), connections=connections) as stream:
-                assert hashlib.sha256(stream.read()).digest() == hashlib.sha256(BIG).digest()
-            return time.monotonic() - start
-
-    assert seconds(4) < 0.6 * seconds(1)
+def test_several_parts_are_asked_for_at_once(nginx, big):
+    with (
+        fault_proxy(nginx.port, [Fine()], default=Together(3)) as proxy,
+        open_http(proxy.url("/big.tar"), connections=4) as stream,
+    ):
+        assert hashlib.sha256(stream.read()).digest() == hashlib.sha256(BIG).digest()
 
 
-def test_the_distance_decides_how_many_connections_there_are_at_once(nginx, big):
+def test_the_distance_decides_how_many_connections_there_are_at_once(nginx, big, monkeypatch):
+    monkeypatch.setattr(reader, "SLOW_BYTES_PER_SECOND", 0)
+    monkeypatch.setattr(reader, "FAR_SECONDS", 60)
     with fault_proxy(nginx.port) as near, open_http(near.url("/big.tar")) as stream:
         assert stream.read() == BIG
         assert near.connections == 1
+    monkeypatch.setattr(reader, "FAR_SECONDS", 0.02)
     with fault_proxy(nginx.port, delay=0.05) as far, open_http(far.url("/big.tar")) as stream:
         stream.read(1)
-        while far.connections < 4:
-            time.sleep(0.001)
+        assert soon(lambda: far.connections == 4)
         assert stream.read() == BIG[1:]
 
 
-def test_a_connection_that_turns_out_to_be_slow_gets_help(nginx, big):
-    def seconds(**options):
-        with fault_proxy(nginx.port, bytes_per_second=20e6) as proxy:
-            start = time.monotonic()
-            with open_http(proxy.url("/big.tar"), **options) as stream:
-                assert stream.read() == BIG
-            return proxy.connections, time.monotonic() - start
-
-    connections, helped = seconds()
-    assert connections > 1
-    assert helped < 0.8 * seconds(connections=1)[1]
+def test_a_connection_that_turns_out_to_be_slow_gets_help(nginx, big, monkeypatch):
+    monkeypatch.setattr(reader, "FAR_SECONDS", 60)
+    with fault_proxy(nginx.port, bytes_per_second=20e6) as proxy, open_http(proxy.url("/big.tar")) as stream:
+        assert stream.read() == BIG
+        assert proxy.connections > 1
 
 
-def test_a_slow_reader_needs_no_help(nginx, big):
+def test_a_slow_reader_needs_no_help(nginx, big, monkeypatch):
+    monkeypatch.setattr(reader, "FAR_SECONDS", 60)
+    monkeypatch.setattr(reader, "SLOW_BYTES_PER_SECOND", 8e6)
     with fault_proxy(nginx.port) as proxy, open_http(proxy.url("/big.tar")) as stream:
         received = 0
         while data := stream.read(1 << 20):
             received += len(data)
-            time.sleep(0.01)
+            if received <= PART_BYTES:
+                time.sleep(0.3)  # if this counted, the connection would be slow
         assert received == len(BIG)
         assert proxy.connections == 1
 
@@ -302,12 +301,10 @@ def test_a_file_that_is_replaced_between_two_parts_is_an_error(nginx):
 
 def test_closing_many_connections_that_hang_is_quick(nginx, big):
     with fault_proxy(nginx.port, default=Stall(after=500_000)) as proxy:
-        stream = open_http(proxy.url("/big.tar"), connections=4)
+        stream = open_http(proxy.url("/big.tar"), connections=4, read_timeout=1000)
         stream.read(400_000)
-        start = time.monotonic()
         stream.close()
-        assert time.monotonic() - start < 0.1
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("reading")]
+        assert soon(lambda: not readers())
 
 
 # -- schedules of faults ---------------------------------------------------------------------------
@@ -350,7 +347,7 @@ def test_parts_are_right_too_whatever_breaks(nginx, address, faults, connections
             assert DATA.startswith(b"".join(got))
         else:
             assert b"".join(got) == DATA
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("reading")]
+    assert not readers()
 
 
 # -- datasets --------------------------------------------------------------------------------------
@@ -383,16 +380,14 @@ def test_nothing_is_left_after_many_shards(nginx, shards, address):
     for _ in range(50):
         next(iter(wds.WebDataset(shards, shardshuffle=False)))
     # the thread that was about to open the next shard ends when the server has answered
-    deadline = time.monotonic() + 5
-    while set(threading.enumerate()) - threads and time.monotonic() < deadline:
-        pass
-    assert not set(threading.enumerate()) - threads
+    assert soon(lambda: not set(threading.enumerate()) - threads)
     assert descriptors() <= files
 
 
 def test_a_stream_opened_before_a_fork_is_read_after_it(address):
     program = f"""
 import hashlib, os, sys
+from webdataset.storage import reader
 from webdataset.storage.http import open_http
 with open_http({address!r}) as early: early.read()
 stream = open_http({address!r})
@@ -409,6 +404,7 @@ os.waitpid(child, 0)
 def test_a_stream_begun_before_a_fork_says_that_it_cannot_go_on(big):
     program = f"""
 import os
+from webdataset.storage import reader
 from webdataset.storage.http import open_http
 stream = open_http({big!r})
 stream.read(2_500_000)
@@ -430,10 +426,9 @@ print(len(stream.read()))
 
 def test_streams_close_quickly_when_the_server_hangs_before_it_answers(nginx, address):
     with fault_proxy(nginx.port, [Fine(), Stall(after=0)]) as proxy:
-        first = HttpStream(proxy.url("/data.tar"))
+        first = HttpStream(proxy.url("/data.tar"), read_timeout=1000)
         part = ReadAhead(first.part(1_000_000, 2_000_000))
         part.start()
-        start = time.monotonic()
         part.close()
         first.close()
-        assert time.monotonic() - start < 0.1
+        assert soon(lambda: not readers())

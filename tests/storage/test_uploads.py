@@ -40,7 +40,7 @@ class Memory(Parts):
         with self.lock:
             self.flying += len(data)
             self.most_flying = max(self.most_flying, self.flying)
-        self.gate.wait(20)
+        self.gate.wait(60)
         with self.lock:
             self.flying -= len(data)
         if number in self.fails:
@@ -170,7 +170,7 @@ def test_no_thread_is_left(store):
             stream.write(bytes(5 * PART))
     names = [thread for thread in threading.enumerate() if thread.name.startswith("upload")]
     for thread in names:
-        thread.join(5)
+        thread.join(60)
     assert threading.active_count() <= before
 
 

@@ -148,9 +148,9 @@ def test_an_interrupted_copy_ends_at_once_and_leaves_nothing(folder: Path) -> No
         command = [sys.executable, "-m", "webdataset", "cp", url, f"{folder}/"]
         with subprocess.Popen(command, stderr=subprocess.PIPE) as process:
             try:
-                assert asked.wait(30)
+                assert asked.wait(60)
                 process.send_signal(signal.SIGINT)
-                assert process.wait(20) == 130
+                assert process.wait(60) == 130
             finally:
                 process.kill()
                 over.set()
@@ -177,7 +177,7 @@ def killed(url: str, folder: Path, number: int, after: int = 1_500_000) -> list[
         while not [path for path in folder.iterdir() if path.stat().st_size > after]:
             assert run.poll() is None
         run.send_signal(number)
-        run.wait(20)
+        run.wait(60)
     return list(folder.iterdir())
 
 

@@ -44,7 +44,7 @@ from webdataset.writer import ShardWriter, TarWriter
 
 from .expressions import predicate
 from .grammar import UsageError
-from .inputs import is_channel, is_special, special_samples, split_range
+from .inputs import is_channel, is_special, say_bound, special_samples, split_range
 from .progress import Progress
 
 HANDLERS: dict[str, Handler] = {"raise": reraise_exception, "skip": ignore_and_continue, "stop": ignore_and_stop}
@@ -298,7 +298,8 @@ def packer(options: Namespace) -> Callable[[], Packer] | None:
 def _sender(options: Namespace) -> Any:
     from webdataset.tools.channels import Sender
 
-    return Sender(expand_urls(options.output), end=getattr(options, "eof", True), seed=getattr(options, "seed", None))
+    end, seed = getattr(options, "eof", True), getattr(options, "seed", None)
+    return Sender(expand_urls(options.output), end=end, seed=seed, bound=say_bound)
 
 
 def refuse_terminal(output: str) -> None:

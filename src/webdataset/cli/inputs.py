@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import groupby, islice
@@ -81,7 +82,13 @@ def _received(url: str, handler: Handler) -> Iterator[Sample]:
 
     if "#" in url:
         raise UsageError(f"{url!r}: behind # a range such as #0,9 is meant; channels have no topics")
-    return received(url, handler)
+    return received(url, handler, bound=say_bound)
+
+
+def say_bound(url: str) -> None:
+    """Say where others reach this command, which bound port 0."""
+    sys.stderr.write(f"wl: listening on {url}\n")
+    sys.stderr.flush()
 
 
 def _ranged(samples: Iterator[Sample], first: int, last: int) -> Iterator[Sample]:

@@ -67,6 +67,10 @@ class Machine:
             raise UnpicklingError(f"the pickle is cut or damaged near byte {self.position}") from None
         except KeyError as exn:
             raise UnpicklingError(f"the pickle is damaged near byte {self.position}: {exn}") from None
+        except (ValueError, TypeError, OverflowError) as exn:  # of what a damaged pickle tries to build
+            if isinstance(exn, UnpicklingError):
+                raise
+            raise UnpicklingError(f"the pickle is damaged near byte {self.position}: {exn}") from exn
         if self.drafts:
             raise UnpicklingError("the pickle ends before an array is complete")
         return value

@@ -1,7 +1,8 @@
 """Samples over ZeroMQ, from one process to another: zpush://, zpull://, zpub://, zsub:// and their reversals.
 
 A url is `zpush://host:port` or, over another transport, `zpush+ipc:///run/samples`. PUSH and SUB connect, PULL and PUB
-bind; zrpush, zrpull, zrpub and zrsub do it the other way round. Each sample is one message: a msgpack map of `__key__`
+bind; zrpush, zrpull, zrpub and zrsub do it the other way round. Who binds port 0 gets a free one, and is told which
+(`bound`). Each sample is one message: a msgpack map of `__key__`
 and the fields' bytes. The record `{"__EOF__": true}` ends the stream.
 
 >>> Address.of("zpush+ipc:///run/samples")
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from webdataset.errors import MissingPackageError, SampleError, StorageError
@@ -22,6 +23,8 @@ from webdataset.settings import settings
 from webdataset.transactions import Transaction
 
 Sample = dict[str, Any]
+Bound = Callable[[str], None]
+"""Told the url with the port that was free, where the given one has port 0."""
 
 KINDS = {
     "zpush": ("PUSH", False), "zpull": ("PULL", True), "zpub": ("XPUB", True), "zsub": ("SUB", False),
@@ -67,13 +70,13 @@ def is_channel(url: str) -> bool:
     return found is not None and found.group(1) in KINDS
 
 
-def received(url: str, handler: Handler = reraise_exception) -> Iterator[Sample]:
+def received(url: str, handler: Handler = reraise_exception, *, bound: Bound | None = None) -> Iterator[Sample]:
     """The samples that arrive, until the sender says that there are no more."""
-    return _received(url, checked_handler(handler), current_report())
+    return _received(url, checked_handler(handler), current_report(), bound)
 
 
-def _received(url: str, handler: Handler, report: Any) -> Iterator[Sample]:
-    with _Channel(url, "PULL", "SUB") as channel:
+def _received(url: str, handler: Handler, report: Any, bound: Bound | None) -> Iterator[Sample]:
+    with _Channel(url, "PULL", "SUB", bound=bound) as channel:
         while True:
             try:
                 sample = _unpacked(channel.receive())
@@ -93,7 +96,9 @@ class Sender(Transaction):
     `end=False` leaves the receivers waiting for more, from somebody else. A publisher waits for its first listener.
     """
 
-    def __init__(self, urls: Iterable[str], *, end: bool = True, seed: int | None = None) -> None:
+    def __init__(
+        self, urls: Iterable[str], *, end: bool = True, seed: int | None = None, bound: Bound | None = None
+    ) -> None:
         self._end = end
         self._random = random.Random(seed)
         self._channels: list[_Channel] = []
@@ -102,7 +107,7 @@ class Sender(Transaction):
                 if not end and "+ipc:" in url:
                     hint = "send the end too, or use tcp"
                     raise StorageError("over ipc the last samples may be lost without an end", url=url, hint=hint)
-                self._channels.append(_Channel(url, "PUSH", "XPUB"))
+                self._channels.append(_Channel(url, "PUSH", "XPUB", bound=bound))
         except BaseException:
             self.abort()
             raise
@@ -129,7 +134,7 @@ class Sender(Transaction):
 class _Channel:
     """One socket with a context of its own, so that closing it waits for nobody else's messages."""
 
-    def __init__(self, url: str, *kinds: str) -> None:
+    def __init__(self, url: str, *kinds: str, bound: Bound | None = None) -> None:
         zmq = _zmq()
         address = Address.of(url)
         if address.kind not in kinds:
@@ -153,6 +158,9 @@ class _Channel:
         except zmq.ZMQError as error:
             self.close(at_once=True)
             raise StorageError(f"the channel cannot be opened: {error}", url=url) from error
+        if bound is not None and address.binds and address.endpoint.endswith(":0"):
+            port = self._socket.getsockopt_string(zmq.LAST_ENDPOINT).rpartition(":")[2]
+            bound(f"{url.removesuffix('0')}{port}")
 
     def receive(self) -> bytes:
         return bytes(self._socket.recv())

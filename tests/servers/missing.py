@@ -1,0 +1,55 @@
+"""The end of a run: which servers and programs were missing, how many tests that left out, and the cure."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+
+import pytest
+
+from servers.programs import LEFT_OUT
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):  # what workers leave out is told by the process that started them
+        config.pluginmanager.register(_Missing(), "missing servers")
+
+
+class _Missing:
+    """Counts the tests that were left out, by the packages that they need (`apt squid`)."""
+
+    def __init__(self) -> None:
+        self.tests: Counter[str] = Counter()
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.skipped and isinstance(report.longrepr, tuple):
+            _, found, packages = report.longrepr[2].partition(LEFT_OUT)
+            if found:
+                self.tests[packages] += 1
+
+    def pytest_unconfigure(self, config: pytest.Config) -> None:
+        if self.tests:
+            config.get_terminal_writer().line(closing_line(self.tests))
+
+
+def closing_line(tests: Counter[str]) -> str:
+    """What is said at the end.
+
+    >>> closing_line(Counter({"pip moto": 2}))
+    'left out: 2 tests, which need moto; to install it: ./run servers'
+    """
+    needs = [packages.split() for packages in tests]
+    names = sorted({name for _, *names in needs for name in names})
+    count = tests.total()
+    return (
+        f"left out: {count} {'test' if count == 1 else 'tests'}, which need{'s' * (count == 1)} {', '.join(names)}; "
+        f"to install {'it' if len(names) == 1 else 'them'}: {cure({kind for kind, *_ in needs})}"
+    )
+
+
+def cure(kinds: set[str]) -> str:
+    """The command that installs packages of these kinds here, for this user."""
+    if "apt" not in kinds or (shutil.which("apt-get") and os.geteuid() == 0):
+        return "./run servers"
+    return "sudo ./run servers" if shutil.which("apt-get") else "this system's package manager, then ./run servers"
