@@ -7,7 +7,6 @@ that cannot do that gives an error that says so.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,7 +18,7 @@ from .connect import CONNECT_SECONDS, STALL_SECONDS, Connector, Prepare, Reply, 
 from .faults import BROKEN, FIRST_PAUSE, RETRIED_STATUS, RETRIES, GaveUpError, Retries, described, status_error
 from .requests import request
 from .stores import WHOLE_ONLY
-from .streams import count_received, read_whole
+from .streams import QuietStream, count_received, read_whole
 
 SCRATCH_BYTES = 256 << 10
 NO_HEAD = (401, 403, 405, 501)
@@ -72,7 +71,7 @@ class Version:
         return self.validator is not None and self.ranges
 
 
-class HttpStream(io.BufferedIOBase):
+class HttpStream(QuietStream):
     """The body of a GET request.
 
     `prepare(method, url, headers)` gives the headers to send, anew for every request to the url's own host.
