@@ -132,6 +132,7 @@ def decode_pth(data: bytes, *, weights_only: bool | None = None) -> Any:
     if weights_only is None:
         weights_only = settings.pytorch_weights_only
     try:
+        # not from a file on disk: there torch before 2.6 takes archives of old, and runs what is in them
         return torch_package().load(io.BytesIO(data), map_location="cpu", weights_only=weights_only)
     except pickle.UnpicklingError as exn:
         raise _torch_refusal(exn) from exn
@@ -169,7 +170,7 @@ def check_expansion(size: int, stored: int) -> None:
 
 def _torch_refusal(exn: Exception) -> WebDatasetError:
     """torch's page of advice as one line: what was refused and how to allow it here."""
-    if named := re.search(r"GLOBAL (\S+)", str(exn)):
+    if named := re.search(r"(?:GLOBAL|Unsupported class) (\S+)", str(exn)):  # the latter in torch 2.1
         return UnsafePickleError(f"the file asks for {named[1]}, which is not plain data", hint=TORCH_SWITCHES)
     reason = re.search(r"Unsupported [^.\n]*", str(exn))
     return DecodingError(

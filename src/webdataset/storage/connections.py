@@ -19,7 +19,7 @@ from . import addresses
 from .headers import Headers, read_head, request_head
 
 BODILESS = (204, 304)
-# what http.client's own code sets, up to Python 3.14
+# what an answer of http.client has in Python 3.11, 3.12 and 3.13
 FIELDS = frozenset(
     ["fp", "debuglevel", "headers", "msg", "version", "status", "reason", "chunked", "chunk_left", "length"]
     + ["will_close", "_method"]
@@ -68,7 +68,7 @@ class Response(http.client.HTTPResponse):
         begin(*read_head(self.fp))
 
     def _begin_as_http_client(self, status: int, reason: str, is_old: bool, headers: Headers) -> None:
-        """Let http.client read the head, which is whole: a Python that keeps other fields in an answer sets them itself."""
+        """Let http.client read the head, which is whole: a Python with more fields in an answer sets them itself."""
         lines = [f"HTTP/1.{0 if is_old else 1} {status} {reason}", *map(": ".join, headers.items()), "", ""]
         body, self.fp = self.fp, io.BytesIO("\r\n".join(lines).encode("iso-8859-1"))
         try:
