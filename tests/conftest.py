@@ -22,6 +22,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Real servers on loopback, each started when a test asks for it.
 pytest_plugins = [
+    "servers.programs",
     "servers.aistore",
     "servers.sshd",
     "servers.object_stores",

@@ -15,14 +15,27 @@ from pathlib import Path
 import pytest
 
 START_SECONDS = 60.0
-# beside this Python, and where `./run servers` puts the programs of npm
-FOLDERS = [Path(sys.prefix) / "bin", Path(sys.prefix) / "node" / "node_modules" / ".bin"]
+# where `./run servers` puts the programs of a kind of package; one of pip's on PATH may be of another Python
+PLACES = {
+    "pip": [f"{sys.prefix}/bin"],
+    "npm": [f"{sys.prefix}/node/node_modules/.bin", *os.get_exec_path()],
+    "apt": [*os.get_exec_path(), "/usr/sbin", "/sbin"],
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    help_line = "leave out the tests that talk to servers, also where these are installed"
+    parser.addoption("--without-servers", action="store_true", help=help_line)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("without_servers"):
+        PLACES.update({kind: [] for kind in PLACES})
 
 
 def program(name: str, package: str) -> str:
     """The path of a program; a test that needs one which is not there is skipped."""
-    path = os.pathsep.join([*map(str, FOLDERS), os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
-    found = shutil.which(name, path=path)
+    found = shutil.which(name, path=os.pathsep.join(PLACES[package.split(maxsplit=1)[0]]))
     if found is None:
         pytest.skip(f"{name} is not installed: ./run servers (package {package})")
     return found
