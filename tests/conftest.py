@@ -31,6 +31,7 @@ multiprocessing.set_forkserver_preload(["torch"])
 
 # Real servers on loopback, each started when a test asks for it.
 pytest_plugins = [
+    "servers.programs",
     "servers.missing",
     "servers.aistore",
     "servers.sshd",

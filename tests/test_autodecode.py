@@ -250,7 +250,7 @@ def test_a_program_can_add_a_decoder(monkeypatch):
 
 
 def test_an_error_says_what_and_where():
-    sample = {"__key__": "k", "__url__": "http://u:secret@host/a.tar?token=xyz", "x.json": b"[1,]"}
+    sample = {"__key__": "k", "__url__": "http://u:secret@host/a.tar?token=xyz", "x.json": b"[1,"}
     with pytest.raises(DecodingError) as caught:
         Decoder([])(sample)
     error = caught.value

@@ -24,6 +24,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests_support import tar_bytes
 from webdataset.autodecode import Decoder
 from webdataset.codecs import pickles
 from webdataset.errors import DecodingError, UnsafePickleError
@@ -250,12 +251,15 @@ def test_persistent_ids_and_foreign_buffers_are_refused(data):
 # -- numpy, whose own unpickling believes everything ----------------------------------------------
 
 
+core = np._core if hasattr(np, "_core") else np.core  # its name since numpy 2, and before
+
+
 def dtype_state(*state: Any, letters: str = "V8") -> Any:
     return Call(np.dtype, letters, False, True, state=state)
 
 
 def array_of(dtype: Any, shape: tuple[int, ...], data: Any, cls: Any = np.ndarray) -> Any:
-    return Call(np._core.multiarray._reconstruct, cls, (0,), b"b", state=(1, shape, dtype, False, data))
+    return Call(core.multiarray._reconstruct, cls, (0,), b"b", state=(1, shape, dtype, False, data))
 
 
 F8 = np.dtype("f8")
@@ -274,7 +278,7 @@ LYING_ARRAYS = {
         dtype_state(3, "|", (OBJECT, (1,)), None, None, 8, 1, 0), (1,), struct.pack("Q", 0x4141414141414141)
     ),
     "an object array of bytes": lambda: array_of(OBJECT, (1,), struct.pack("Q", 0x4141414141414141)),
-    "an object scalar": lambda: Call(np._core.multiarray.scalar, OBJECT, struct.pack("Q", 0x4141414141414141)),
+    "an object scalar": lambda: Call(core.multiarray.scalar, OBJECT, struct.pack("Q", 0x4141414141414141)),
     "fewer bytes than the shape": lambda: array_of(F8, (1000,), bytes(8)),
     "more bytes than the shape": lambda: array_of(F8, (1,), bytes(800)),
     "a negative shape": lambda: array_of(F8, (-1,), b""),
@@ -283,11 +287,11 @@ LYING_ARRAYS = {
     "a huge subarray": lambda: array_of(dtype_state(3, "|", (F8, (1 << 30, 1 << 30)), None, None, 8, 1, 0), (0,), b""),
     "a class of its own": lambda: array_of(F8, (1,), bytes(8), np.matrix),
     "a class that is none": lambda: array_of(F8, (1,), bytes(8), Counter),
-    "a state that is none": lambda: Call(np._core.multiarray._reconstruct, np.ndarray, (0,), b"b", state={"a": 1}),
+    "a state that is none": lambda: Call(core.multiarray._reconstruct, np.ndarray, (0,), b"b", state={"a": 1}),
     "a dtype of nothing": lambda: Call(np.dtype, ("f8", (1 << 40,)), False, True),
     "a dtype that is a list": lambda: Call(np.dtype, [("a", "O")], False, True),
     "a dtype without state": lambda: Call(np.dtype, "f8", False, True),
-    "a buffer of another thing": lambda: Call(np._core.numeric._frombuffer, [1, 2], F8, (2,), "C"),
+    "a buffer of another thing": lambda: Call(core.numeric._frombuffer, [1, 2], F8, (2,), "C"),
     "object fields in a list": lambda: array_of(
         dtype_state(3, "|", None, ("a",), {"a": (OBJECT, 0)}, 8, 1, 63), (1,), [(1,)]
     ),
@@ -347,6 +351,14 @@ def test_a_call_in_a_pth_field_is_refused(canary, zipped, protocol):
         if protocol == 2:  # torch stops at the instructions of later protocols before it sees the name
             assert isinstance(caught.value, UnsafePickleError)
             assert "posix.system" in str(caught.value)
+
+
+def test_a_tar_archive_in_a_pth_field_is_refused(canary):
+    """torch of old wrote such files; before 2.6 it reads them, if they are files, whatever weights_only says."""
+    attack = pickle.dumps(Call(os.system, f"touch {canary}"), protocol=2)
+    data = tar_bytes([(name, attack) for name in ("storages", "tensors", "pickle")])
+    with pytest.raises(DecodingError):
+        Decoder([])({"__key__": "k", "pth": data})
 
 
 def test_a_plain_pickle_in_a_pth_field_is_refused(canary):

@@ -16,9 +16,10 @@ from webdataset.errors import DecodingError
 FRAMES, HEIGHT, WIDTH, RATE = 8, 24, 32, 16000
 
 
-def film(kind: str = "mp4", codec: str = "mpeg4", *, sound: str | None = "aac") -> bytes:
+def film(kind: str = "mp4", codec: str = "mpeg4", *, sound: str | None = "aac", title: str = "a film") -> bytes:
     stream = io.BytesIO()
     with av.open(stream, "w", format=kind) as container:
+        container.metadata["title"] = title
         video = container.add_stream(codec, rate=10)
         video.width, video.height, video.pix_fmt = WIDTH, HEIGHT, "yuv420p"
         audio = container.add_stream(sound, rate=RATE, layout="stereo") if sound else None
@@ -57,6 +58,11 @@ def test_a_video_is_frames_sound_and_rates(kind, key):
 def test_a_video_without_sound():
     video, audio, info = torch_video(".mp4", film(sound=None))
     assert (len(video), audio.shape, info) == (FRAMES, (1, 0), {"video_fps": 10.0})
+
+
+def test_a_title_that_is_not_utf8_does_not_matter():
+    data = film("matroska", title="XYZ").replace(b"XYZ", b"\xe9\xff\xfe")
+    assert len(torch_video(".webm", data)[0]) == FRAMES
 
 
 @pytest.mark.parametrize("kind", ["WAV", "FLAC"])

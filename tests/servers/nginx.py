@@ -111,9 +111,14 @@ def _make_certificates(folder: Path) -> None:
     """An authority of our own, and a certificate for localhost signed by it."""
     openssl = program("openssl", "apt openssl")
     key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
-    (folder / "leaf.ext").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=CA:FALSE\n")
+    (folder / "leaf.ext").write_text(
+        "subjectAltName=DNS:localhost,IP:127.0.0.1\nbasicConstraints=CA:FALSE\n"
+        "authorityKeyIdentifier=keyid\nsubjectKeyIdentifier=hash\n"
+    )
     for words in (
-        ["req", "-x509", *key, "-keyout", "authority.key", "-out", "authority.pem", "-subj", "/CN=test authority"],
+        # Python 3.13 takes an authority only if it says that it signs certificates
+        ["req", "-x509", *key, "-keyout", "authority.key", "-out", "authority.pem", "-subj", "/CN=test authority"]
+        + ["-addext", "keyUsage=critical,keyCertSign,cRLSign"],
         ["req", *key, "-keyout", "leaf.key", "-out", "leaf.csr", "-subj", "/CN=localhost"],
         ["x509", "-req", "-in", "leaf.csr", "-CA", "authority.pem", "-CAkey", "authority.key", "-CAcreateserial"]
         + ["-extfile", "leaf.ext", "-out", "leaf.pem", "-days", "30"],

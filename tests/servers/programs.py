@@ -21,8 +21,12 @@ from waiting import soon
 
 START_TRIALS = 5
 PORTS_BELOW = 12_000
-# beside this Python, and where `./run servers` puts the programs of npm
-FOLDERS = [Path(sys.prefix) / "bin", Path(sys.prefix) / "node" / "node_modules" / ".bin"]
+# where `./run servers` puts the programs of a kind of package; one of pip's on PATH may be of another Python
+PLACES = {
+    "pip": [f"{sys.prefix}/bin"],
+    "npm": [f"{sys.prefix}/node/node_modules/.bin", *os.get_exec_path()],
+    "apt": [*os.get_exec_path(), "/usr/sbin", "/sbin"],
+}
 COMMAND = re.compile(r"(?:^|[;&|'\"])\s*(\w+)")
 LEFT_OUT = "not installed here: "
 
@@ -34,14 +38,23 @@ NAMESAKES = {
 }
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    help_line = "leave out the tests that talk to servers, also where these are installed"
+    parser.addoption("--without-servers", action="store_true", help=help_line)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("without_servers"):
+        PLACES.update({kind: [] for kind in PLACES})
+
+
 class NotStarted(RuntimeError):
     """A server that ended, or never listened."""
 
 
 def program(name: str, package: str) -> str:
     """The path of a program; a test that needs one which is not there is left out."""
-    path = os.pathsep.join([*map(str, FOLDERS), os.environ.get("PATH", ""), "/usr/sbin", "/sbin"])
-    found = shutil.which(name, path=path)
+    found = shutil.which(name, path=os.pathsep.join(PLACES[package.split(maxsplit=1)[0]]))
     return found or leave_out(package)
 
 

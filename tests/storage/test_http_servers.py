@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import ssl
 import subprocess
 import sys
 import threading
 import time
+import urllib.request
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -167,6 +169,13 @@ def test_a_private_authority_is_trusted_by_argument_or_environment(nginx, addres
             patch.setenv(name, nginx.authority)
             with open_http(nginx.tls_url("/data.tar")) as stream:
                 assert stream.read() == DATA
+
+
+def test_our_authority_satisfies_the_strict_rules_that_are_the_default_since_python_3_13(nginx, address):
+    context = ssl.create_default_context(cafile=nginx.authority)
+    context.verify_flags |= ssl.VERIFY_X509_STRICT
+    with urllib.request.urlopen(nginx.tls_url("/data.tar"), context=context) as stream:
+        assert stream.read() == DATA
 
 
 def test_an_unknown_authority_is_an_error_at_once(nginx, address):

@@ -26,7 +26,7 @@ def decode_video(data: bytes) -> tuple[Any, Any, dict[str, Any]]:
     """The frames (T x H x W x 3, uint8), the sound (channels x samples, float32) and the rates of a video."""
     torch = torch_package()
     av = package("av", extra="video", purpose="for video fields")
-    with av.open(io.BytesIO(data), options=OPTIONS, metadata_errors="replace") as container:
+    with _opened(av, data) as container:
         info = _rates(container)
         video = _torchcodec_frames(data)
         frames, sounds = _decoded(torch, av, container, with_video=video is None)
@@ -48,6 +48,13 @@ def decode_audio(data: bytes) -> tuple[Any, int]:
             raise
         return sound, int(info["audio_fps"])
     return torch.from_numpy(samples), rate
+
+
+def _opened(av: Any, data: bytes) -> Any:
+    """A container to read from; a title or comment that is not UTF-8 is no reason to fail."""
+    # PyAV 19 reads such text without being asked, and has no argument for it any more
+    is_old = int(av.__version__.partition(".")[0]) < 19
+    return av.open(io.BytesIO(data), options=OPTIONS, **({"metadata_errors": "replace"} if is_old else {}))
 
 
 def _soundfile_samples(soundfile: Any, data: bytes) -> tuple[Any, int]:

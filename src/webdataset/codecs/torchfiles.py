@@ -73,6 +73,7 @@ def tensors_in(values: Iterable[Any]) -> Iterator[Any]:
 
 def _loaded(data: bytes, *, weights_only: bool) -> Any:
     try:
+        # not from a file on disk: there torch before 2.6 takes archives of old, and runs what is in them
         return torch_package().load(io.BytesIO(data), map_location="cpu", weights_only=weights_only)
     except pickle.UnpicklingError as exn:
         raise _refusal(exn) from exn
@@ -123,7 +124,7 @@ def _check_sparse(tensor: Any) -> None:
 
 def _refusal(exn: Exception) -> WebDatasetError:
     """torch's page of advice as one line: what was refused and how to allow it here."""
-    if named := re.search(r"GLOBAL (\S+)", str(exn)):
+    if named := re.search(r"(?:GLOBAL|Unsupported class) (\S+)", str(exn)):  # the latter in torch 2.1
         return UnsafePickleError(f"the file asks for {named[1]}, which is not plain data", hint=SWITCHES)
     reason = re.search(r"Unsupported [^.\n]*", str(exn))
     return DecodingError(

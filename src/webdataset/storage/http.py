@@ -7,7 +7,6 @@ that cannot do that gives an error that says so.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,7 +19,7 @@ from .faults import BROKEN, RETRIED_STATUS, described, status_error, wait_after
 from .patience import FIRST_PAUSE, GaveUpError, Patience, Waiting
 from .requests import request
 from .stores import WHOLE_ONLY
-from .streams import count_received, read_whole
+from .streams import QuietStream, count_received, read_whole
 
 SCRATCH_BYTES = 256 << 10
 NO_HEAD = (401, 403, 405, 501)
@@ -73,7 +72,7 @@ class Version:
         return self.validator is not None and self.ranges
 
 
-class HttpStream(io.BufferedIOBase):
+class HttpStream(QuietStream):
     """The body of a GET request.
 
     `prepare(method, url, headers)` gives the headers to send, anew for every request to the url's own host.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 from collections.abc import Callable
 from typing import Any
@@ -20,7 +21,18 @@ class Arriving:
             self.peek = stream.peek
 
 
-class PiecewiseStream(io.BufferedIOBase):
+class QuietStream(io.BufferedIOBase):
+    """A stream that is closed when nobody holds it any more, and then complains of nothing.
+
+    Since Python 3.13 a finalizer prints what `close()` raises, if only that a failed constructor left something unset.
+    """
+
+    def __del__(self) -> None:
+        with contextlib.suppress(Exception):
+            self.close()
+
+
+class PiecewiseStream(QuietStream):
     """A stream to read, all of it made from `read1`, which gives what is there and waits only while nothing is."""
 
     def readable(self) -> bool:
