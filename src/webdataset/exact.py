@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from .access import SampleReader
 from .epochs.buckets import BucketShare
 from .epochs.mixed import Mixed, Mixing, Part
 from .epochs.order import Order, Settings
-from .epochs.reading import Samples, open_shard
+from .epochs.reading import Samples
 from .epochs.share import Cut, Share
 from .errors import EmptyDatasetError
 from .exactruns import Run
@@ -90,10 +89,6 @@ class ExactShards(PipelineStage):
         """What reads the samples by their numbers."""
         return Samples(self.catalogue, report=report, **self._reading)
 
-    def by_number(self) -> SampleReader:
-        """What gives single samples by their numbers and keys."""
-        return SampleReader(self.catalogue, open_range=self._open)
-
     @property
     def is_near(self) -> bool:
         """Whether the shards are files of this machine."""
@@ -106,10 +101,6 @@ class ExactShards(PipelineStage):
     def _order(self, epoch: Any, lane_lengths: list[int] | None) -> Order:
         catalogue, settings = self.catalogue, self.settings
         return Order(catalogue.counts, catalogue.sizes, epoch=epoch, settings=settings, lane_lengths=lane_lengths)
-
-    def _open(self, url: str) -> Any:
-        local_copy = self._reading["local_copy"]
-        return open_shard(url if local_copy is None else local_copy(url), self._reading["proxy"])
 
     def __getstate__(self) -> dict[str, Any]:
         """For another process: with the rank of this one, which a process that is spawned could not tell."""
