@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from .catalogue import Catalogue
-from .gopen import open_ranges
 from .handlers import reraise_exception
 from .indexfiles import check_fits
 from .openshards import OpenShards
@@ -27,6 +26,7 @@ from .storage.urls import local_path
 from .tar.index import IndexedMember, ShardIndex
 from .tar.reader import read_members
 from .tariterators import Grouping, Sample
+from .wholeshards import WholeShards
 
 LOCAL_GAP = 64 << 10
 REMOTE_GAP = 512 << 10
@@ -52,7 +52,7 @@ class SampleReader:
     ) -> None:
         self.catalogue = catalogue
         self.fields = None if fields is None else frozenset(fields)
-        self._open_range = open_range
+        self._open_range = open_range or WholeShards().open
         self._shards = OpenShards(self._opened)
 
     def __len__(self) -> int:
@@ -112,7 +112,7 @@ class SampleReader:
 
     def _opened(self, shard: int) -> Any:
         url = self.catalogue.urls[shard]
-        reader = (self._open_range or open_ranges)(url)
+        reader = self._open_range(url)
         try:
             check_fits(self.catalogue.index(shard), url, reader.size, reader.version)
         except BaseException:

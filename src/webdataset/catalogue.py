@@ -58,7 +58,7 @@ class Catalogue:
         *,
         keys: SplitName = base_plus_ext,
         where: str | None = None,
-        local_copy: Callable[[str], str] | None = None,
+        local_copy: Callable[[str], str | None] | None = None,
     ) -> None:
         import numpy as np
 
@@ -70,7 +70,7 @@ class Catalogue:
         self.keys = keys
         self.where = where
         self.local_copy = local_copy
-        """Gives the path of a local copy of a remote shard, from which its index is made."""
+        """Gives the path of a local copy of a remote shard, from which its index is made; None where there is none."""
         self._hold_nothing()
 
     def __len__(self) -> int:

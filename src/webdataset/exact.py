@@ -29,6 +29,7 @@ from .stages import PipelineStage, start
 from .storage.urls import is_local
 from .tariterators import SplitName, base_plus_ext
 from .units import number_of_bytes
+from .wholeshards import WholeShards
 from .workers import pytorch_worker_info
 
 GROUP = 16
@@ -56,6 +57,7 @@ class ExactShards(PipelineStage):
         rename_files: Callable[[str], str] | None = None,
         proxy: str | None = None,
         local_copy: Callable[[str], str] | None = None,
+        whole: WholeShards | None = None,
     ) -> None:
         if (rank is None) != (world_size is None):
             raise ValueError("give rank= and world_size=, or neither")
@@ -70,6 +72,7 @@ class ExactShards(PipelineStage):
             "rename_files": rename_files,
             "proxy": proxy,
             "local_copy": local_copy,
+            "whole": whole or WholeShards(proxy=proxy),
         }
         if not catalogue.total:
             raise EmptyDatasetError(
@@ -113,13 +116,16 @@ def exact_shards(
     order: tuple[Any, int | str, int | str, int],
     keys: SplitName = base_plus_ext,
     local_copy: Callable[[str], str] | None = None,
+    proxy: str | None = None,
     **options: Any,
 ) -> ExactShards:
     """The source for these urls, with the index of each shard; `order` is seed, shuffle_bytes, block_bytes, lanes."""
     seed, shuffle_bytes, block_bytes, lanes = order
     settings = Settings(seed, number_of_bytes(shuffle_bytes), number_of_bytes(block_bytes), lanes).checked()
-    catalogue = catalogue_of(urls, keys=keys, local_copy=local_copy)
-    return ExactShards(catalogue, settings=settings, keys=keys, local_copy=local_copy, **options)
+    whole = WholeShards(proxy=proxy)
+    catalogue = catalogue_of(urls, keys=keys, local_copy=local_copy or whole.copy_if_whole)
+    reading: dict[str, Any] = {"keys": keys, "local_copy": local_copy, "proxy": proxy, "whole": whole}
+    return ExactShards(catalogue, settings=settings, **reading, **options)
 
 
 class Source(NamedTuple):

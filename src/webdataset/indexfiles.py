@@ -114,13 +114,13 @@ def kept_index(
     force: bool = False,
     keys: SplitName = base_plus_ext,
     version: str | None = None,
-    local_copy: Callable[[str], str] | None = None,
+    local_copy: Callable[[str], str | None] | None = None,
 ) -> ShardIndex:
     """The index of a shard: the one that is kept if it fits the shard, else a new one, which is kept then.
 
     `where` is "beside", "cache" or a folder: it is there afterwards. None keeps a new one in the cache folder, and
     leaves one where it is found. `local_copy(url)` gives the path of a copy of a remote shard, which is read in its
-    stead. Processes that want one index at the same time wait for the first of them to make it.
+    stead, or None. Processes that want one index at the same time wait for the first of them to make it.
     """
     if local_path(url) is not None:
         local_copy = None

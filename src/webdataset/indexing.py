@@ -78,13 +78,13 @@ def catalogue_of(
     keys: SplitName = base_plus_ext,
     jobs: int | None = None,
     progress: Progress | None = None,
-    local_copy: Callable[[str], str] | None = None,
+    local_copy: Callable[[str], str | None] | None = None,
 ) -> Catalogue:
     """The catalogue for reading these shards; indices that are missing are made and kept in the cache folder.
 
     `urls` may be a catalogue, or the name of one (`.json`), which is taken as it is. Local files are compared with
     what is known of them; remote shards are compared when they are opened. `local_copy(url)` gives the path of a copy
-    of a remote shard, from which its index is made.
+    of a remote shard, from which its index is made, or None.
     """
     given = _given(urls, keys)
     if given is not None:
@@ -112,7 +112,7 @@ class _Work:
         force: bool,
         keys: SplitName,
         check: bool,
-        local_copy: Callable[[str], str] | None = None,
+        local_copy: Callable[[str], str | None] | None = None,
     ) -> None:
         self.urls = list(urls)
         self.where = where

@@ -24,6 +24,7 @@ from webdataset.gopen import open_ranges
 from webdataset.logs import Log
 from webdataset.settings import settings
 from webdataset.storage.cachenames import unique_cache_name
+from webdataset.storage.ranges import RangeReader
 from webdataset.storage.urls import is_local
 
 from .specs import read_specs
@@ -141,7 +142,7 @@ class _Copies:
         return url if is_local(url) else self._cache.get_file(url)
 
     def __call__(self, url: str) -> Any:
-        return open_ranges(self.path(url))
+        return open_ranges(url) if is_local(url) else RangeReader(self.path(url), cached=True)
 
 
 def _copies(folder: str | None, size: float, name: Callable[[str], str] | None) -> _Copies | None:

@@ -22,6 +22,7 @@ from webdataset.tar.index import ShardIndex
 from webdataset.tar.indexed import IndexedSamples, members_around
 from webdataset.tar.reader import Limits, PlainMembers, expect_big_blocks, read_piece
 from webdataset.tariterators import Grouping, Member, Sample, SplitName, base_plus_ext
+from webdataset.wholeshards import ShardParts, WholeShards
 
 NEAR_GAP = 16 << 10
 """Bytes in between that are read along in a file of this machine, rather than asked for anew."""
@@ -53,7 +54,8 @@ class Places(NamedTuple):
 class Samples:
     """The samples of a list of indexed shards.
 
-    `catalogue` has their `urls` and gives the `index(number)` of each. Several threads may read at once.
+    `catalogue` has their `urls` and gives the `index(number)` of each. Several threads may read at once. With `whole`,
+    shards that cannot be read in parts are fetched whole.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Samples:
         rename_files: Callable[[str], str] | None = None,
         proxy: str | None = None,
         local_copy: Callable[[str], str] | None = None,
+        whole: WholeShards | None = None,
     ) -> None:
         self._catalogue = catalogue
         self._report = report
@@ -76,6 +79,7 @@ class Samples:
         self._rename = rename_files
         self._proxy = proxy
         self._local_copy = local_copy
+        self._whole = whole
         self._open = OpenShards(self._opened)
         self._places: OrderedDict[int, Places] = OrderedDict()
         self._held = 0
@@ -239,7 +243,10 @@ class Samples:
         url = self._catalogue.urls[shard]
         read_from = url if self._local_copy is None else self._local_copy(url)
         with self._report.in_force():
-            reader = open_shard(read_from, self._proxy)
+            if read_from != url:
+                reader: RangeReader | ShardParts = RangeReader(read_from, cached=True)
+            else:
+                reader = open_shard(url, self._proxy) if self._whole is None else self._whole.open(url)
         path = local_path(read_from)
         return _Opened(
             url, reader, {"__url__": url} | ({} if path is None else {"__local_path__": path}), is_copy=read_from != url
@@ -254,7 +261,7 @@ def open_shard(url: str, proxy: str | None) -> RangeReader:
 class _Opened:
     """One shard that is open for reading."""
 
-    def __init__(self, url: str, reader: RangeReader, places: Sample, *, is_copy: bool) -> None:
+    def __init__(self, url: str, reader: RangeReader | ShardParts, places: Sample, *, is_copy: bool) -> None:
         self.url = url
         self.is_copy = is_copy
         self.reader = reader
