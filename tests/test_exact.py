@@ -482,6 +482,7 @@ def test_subclasses_may_have_an_attribute_of_that_name(folder):
             self.samples = 20
 
     assert Mine(urls(folder), shardshuffle=False).samples == Mine(urls(folder), exact=True).samples == 20
+    assert Mine(urls(folder), exact=True)[3]["__key__"] == "uneven0-003"
 
 
 def test_torch_iterates_over_a_dataset_and_indexes_its_samples(folder):

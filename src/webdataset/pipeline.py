@@ -145,12 +145,10 @@ class DataPipeline(Marked, TorchIterable, PipelineStage):
     @cached_property  # which leaves the name to subclasses that set an attribute of their own
     def samples(self) -> ExactSamples:
         """The samples of an exact dataset as they are stored: a sequence, by number, by key, or slices of it."""
-        if not self.exact:
-            name = type(self).__name__
-            raise AttributeError(f"a streamed {name!r} object has no samples: WebDataset(..., exact=True) has")
-        from .exactitems import ExactSamples, parts_of
-
-        return ExactSamples([part.shards for part in parts_of(self.pipeline)], strict=self.strict)
+        if self.exact:
+            return self._stored
+        name = type(self).__name__
+        raise AttributeError(f"a streamed {name!r} object has no samples: WebDataset(..., exact=True) has")
 
     def __getitem__(self, which: SupportsIndex | str | slice) -> Any:
         """An item of an exact dataset by the number or key of its sample, or a list of them for a slice.
@@ -163,7 +161,13 @@ class DataPipeline(Marked, TorchIterable, PipelineStage):
             raise TypeError(f"a streamed {name!r} object is not subscriptable: WebDataset(..., exact=True) is")
         from .exactitems import items
 
-        return items(self.pipeline, self.samples, which, self.invoke)
+        return items(self.pipeline, self._stored, which, self.invoke)
+
+    @cached_property
+    def _stored(self) -> ExactSamples:
+        from .exactitems import ExactSamples, parts_of
+
+        return ExactSamples([part.shards for part in parts_of(self.pipeline)], strict=self.strict)
 
     def program(self) -> Any:
         """What an exact pipeline does, as `webdataset.exact.Program`."""
