@@ -15,11 +15,9 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 from .catalogue import Catalogue
-from .gopen import open_ranges
 from .handlers import reraise_exception
 from .indexfiles import check_fits
 from .openshards import OpenShards
@@ -29,6 +27,7 @@ from .storage.urls import local_path
 from .tar.index import IndexedMember, ShardIndex
 from .tar.reader import read_members
 from .tariterators import Grouping, Sample
+from .wholeshards import WholeShards
 
 LOCAL_GAP = 64 << 10
 REMOTE_GAP = 512 << 10
@@ -54,7 +53,7 @@ class SampleReader:
     ) -> None:
         self.catalogue = catalogue
         self.fields = None if fields is None else frozenset(fields)
-        self._open_range = open_range
+        self._open_range = open_range or WholeShards(catalogue.storage_options).open
         self._shards = OpenShards(self._opened)
 
     def __len__(self) -> int:
@@ -114,16 +113,13 @@ class SampleReader:
 
     def _opened(self, shard: int) -> Any:
         url = self.catalogue.urls[shard]
-        reader = self._opener()(url)
+        reader = self._open_range(url)
         try:
             check_fits(self.catalogue.index(shard), url, reader.size, reader.version)
         except BaseException:
             reader.close()
             raise
         return reader
-
-    def _opener(self) -> Callable[[str], Any]:
-        return self._open_range or partial(open_ranges, storage_options=self.catalogue.storage_options)
 
     def _read_shard(self, shard: int, numbers: list[int]) -> list[Sample]:
         url, index = self.catalogue.urls[shard], self.catalogue.index(shard)

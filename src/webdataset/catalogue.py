@@ -60,7 +60,7 @@ class Catalogue:
         *,
         keys: SplitName = base_plus_ext,
         where: str | None = None,
-        local_copy: Callable[[str], str] | None = None,
+        local_copy: Callable[[str], str | None] | None = None,
         storage_options: Mapping[str, Any] | None = None,
         concatenated: bool = False,
     ) -> None:
@@ -74,7 +74,7 @@ class Catalogue:
         self.keys = keys
         self.where = where
         self.local_copy = local_copy
-        """Gives the path of a local copy of a remote shard, from which its index is made."""
+        """Gives the path of a local copy of a remote shard, from which its index is made; None where there is none."""
         self.storage_options = StorageOptions.of(storage_options)
         """How the shards and their indices are reached; not kept by `save`."""
         self.concatenated = concatenated

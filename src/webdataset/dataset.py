@@ -8,7 +8,6 @@ Programs written for older versions construct it their way: version 1's argument
 
 from __future__ import annotations
 
-import builtins
 import os
 import random
 import warnings
@@ -32,7 +31,6 @@ from .version1 import Version1
 from .workers import pytorch_worker_info
 
 if TYPE_CHECKING:
-    from .access import SampleReader
     from .catalogue import Catalogue
 
 __all__ = [
@@ -124,7 +122,6 @@ class WebDataset(DataPipeline, FluidInterface):
         version1 = Version1.from_arguments(older)
         handler = version1.handler(handler)
         self.strict = strict
-        self._reader: SampleReader | None = None
         given = StorageOptions.of(storage_options)
         options = given.for_list(urls) if _is_list(urls) else given
         reached = options.changed(proxy=proxy)
@@ -164,26 +161,15 @@ class WebDataset(DataPipeline, FluidInterface):
         if self.exact:
             add_length_method(self)
 
-    def __getitem__(self, which: int | str | builtins.slice) -> Any:
-        """A sample of an exact dataset by number or by key, or a list of samples for a slice.
-
-        Samples are read by ranges, and are as the shards hold them: the stages of the pipeline are not applied.
-        """
-        if self._reader is None:
-            self._reader = self._exact().by_number()
-        return self._reader[which]
-
     @property
     def catalogue(self) -> Catalogue:
         """The shards of an exact dataset, with the number of samples in each and their indices."""
         return self._exact().catalogue  # type: ignore[no-any-return]
 
     def _exact(self) -> Any:
-        source = self.pipeline[0] if self.pipeline else None
-        if getattr(source, "exact", False):
-            return source
-        name = type(self).__name__
-        raise TypeError(f"a streamed {name!r} object is not subscriptable: {name}(..., exact=True) is, by an index")
+        if self.exact:
+            return self.pipeline[0]
+        raise TypeError(f"a streamed {type(self).__name__!r} object has no catalogue: WebDataset(..., exact=True) has")
 
     def plan(self, **options: Any) -> Any:
         """What an epoch of this exact dataset will be, without reading data: see `webdataset.plan`."""

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
-from .access import SampleReader
 from .epochs.buckets import BucketShare
 from .epochs.mixed import Mixed, Mixing, Part
 from .epochs.order import Order, Settings
@@ -20,7 +19,6 @@ from .epochs.share import Cut, Share
 from .errors import EmptyDatasetError
 from .exactruns import Run
 from .exactstages import Batches, batches_of, bucketing_of, described, kept_stages
-from .gopen import open_ranges
 from .handlers import Handler, checked_handler, close, reraise_exception
 from .indexing import catalogue_of
 from .lengths import Lengths
@@ -32,6 +30,7 @@ from .storage.options import StorageOptions
 from .storage.urls import is_local
 from .tariterators import SplitName, base_plus_ext
 from .units import number_of_bytes
+from .wholeshards import WholeShards
 from .workers import pytorch_worker_info
 
 GROUP = 16
@@ -59,6 +58,7 @@ class ExactShards(PipelineStage):
         rename_files: Callable[[str], str] | None = None,
         storage_options: Mapping[str, Any] | None = None,
         local_copy: Callable[[str], str] | None = None,
+        whole: WholeShards | None = None,
     ) -> None:
         if (rank is None) != (world_size is None):
             raise ValueError("give rank= and world_size=, or neither")
@@ -73,6 +73,7 @@ class ExactShards(PipelineStage):
             "rename_files": rename_files,
             "storage_options": StorageOptions.of(storage_options),
             "local_copy": local_copy,
+            "whole": whole or WholeShards(storage_options),
         }
         if not catalogue.total:
             raise EmptyDatasetError(
@@ -91,10 +92,6 @@ class ExactShards(PipelineStage):
     def samples(self, report: Report) -> Samples:
         """What reads the samples by their numbers."""
         return Samples(self.catalogue, report=report, **self._reading)
-
-    def by_number(self) -> SampleReader:
-        """What gives single samples by their numbers and keys."""
-        return SampleReader(self.catalogue, open_range=self._open)
 
     @property
     def is_near(self) -> bool:
@@ -115,11 +112,6 @@ class ExactShards(PipelineStage):
         catalogue, settings = self.catalogue, self.settings
         return Order(catalogue.counts, catalogue.sizes, epoch=epoch, settings=settings, lane_lengths=lane_lengths)
 
-    def _open(self, url: str) -> Any:
-        local_copy = self._reading["local_copy"]
-        place = url if local_copy is None else local_copy(url)
-        return open_ranges(place, storage_options=self._reading["storage_options"])
-
     def __getstate__(self) -> dict[str, Any]:
         """For another process: with the rank of this one, which a process that is spawned could not tell."""
         return {**self.__dict__, "_given": self.rank_and_world()}
@@ -138,10 +130,12 @@ def exact_shards(
     """The source for these urls, with the index of each shard; `order` is seed, shuffle_bytes, block_bytes, lanes."""
     seed, shuffle_bytes, block_bytes, lanes = order
     settings = Settings(seed, number_of_bytes(shuffle_bytes), number_of_bytes(block_bytes), lanes).checked()
+    whole = WholeShards(storage_options)
     reading: dict[str, Any] = {"storage_options": storage_options, "concatenated": concatenated}
-    catalogue = catalogue_of(urls, keys=keys, local_copy=local_copy, **reading)
-    options["storage_options"] = catalogue.storage_options
-    return ExactShards(catalogue, settings=settings, keys=keys, local_copy=local_copy, **options)
+    catalogue = catalogue_of(urls, keys=keys, local_copy=local_copy or whole.copy_if_whole, **reading)
+    whole.options = catalogue.storage_options
+    options |= {"keys": keys, "local_copy": local_copy, "storage_options": catalogue.storage_options, "whole": whole}
+    return ExactShards(catalogue, settings=settings, **options)
 
 
 class Source(NamedTuple):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from math import lcm
 from typing import Any, NamedTuple
 
 from .epochs.buckets import Bucketing
-from .filters import batched, bucketed, listed, rsample, shuffle, slice, unbatched, unlisted
+from .filters import batched, bucketed, info, listed, log_keys, rsample, select, shuffle, slice, unbatched, unlisted
 from .filters.seeds import seed_of
 from .lengths import Measure
 from .reports import current_report
@@ -22,7 +23,7 @@ def kept_stages(stages: Iterable[Any], *, shuffled: bool) -> list[Any]:
     kept: list[Any] = []
     for stage in stages:
         name = described(stage)
-        if is_filter(stage, shuffle) or name == "detshuffle":
+        if shuffles(stage):
             if not shuffled:
                 raise ValueError("an exact epoch is shuffled by its plan: give shuffle_bytes= instead of shuffle()")
         elif is_filter(stage, slice) or name in WHOLE_STREAM:
@@ -106,6 +107,22 @@ def bucketing_of(stages: list[Any]) -> tuple[Bucketing | None, Measure | None, l
 def is_filter(stage: Any, filter: Any) -> bool:
     """Whether a stage is this filter, with whatever options."""
     return isinstance(stage, Stage) and stage.filter is filter
+
+
+def is_per_sample(stage: Any) -> bool:
+    """Whether a stage makes one item of each sample, whatever the others are.
+
+    >>> is_per_sample(log_keys()), is_per_sample(select(len)), is_per_sample(batched(2))
+    (True, False, False)
+    """
+    if isinstance(stage, Stage):
+        return stage.filter in (info, log_keys) or (stage.filter.per_sample and stage.filter is not select)
+    return isinstance(stage, partial) and stage.func is map
+
+
+def shuffles(stage: Any) -> bool:
+    """Whether a stage changes the order of samples only, which the plan does already."""
+    return is_filter(stage, shuffle) or described(stage) == "detshuffle"
 
 
 def described(stage: Any) -> str:

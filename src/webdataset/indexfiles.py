@@ -128,7 +128,7 @@ def kept_index(
     force: bool = False,
     keys: SplitName = base_plus_ext,
     version: str | None = None,
-    local_copy: Callable[[str], str] | None = None,
+    local_copy: Callable[[str], str | None] | None = None,
     options: StorageOptions | None = None,
     concatenated: bool = False,
 ) -> ShardIndex:
@@ -136,7 +136,7 @@ def kept_index(
 
     `where` is "beside", "cache" or a folder: it is there afterwards. None keeps a new one in the cache folder, and
     leaves one where it is found. `local_copy(url)` gives the path of a copy of a remote shard, which is read in its
-    stead. Processes that want one index at the same time wait for the first of them to make it.
+    stead, or None. Processes that want one index at the same time wait for the first of them to make it.
     """
     if local_path(url) is not None:
         local_copy = None

@@ -86,7 +86,7 @@ def catalogue_of(
     keys: SplitName = base_plus_ext,
     jobs: int | None = None,
     progress: Progress | None = None,
-    local_copy: Callable[[str], str] | None = None,
+    local_copy: Callable[[str], str | None] | None = None,
     storage_options: Mapping[str, Any] | None = None,
     concatenated: bool = False,
 ) -> Catalogue:
@@ -94,7 +94,7 @@ def catalogue_of(
 
     `urls` may be a catalogue, or the name of one (`.json`), which is taken as it is. Local files are compared with
     what is known of them; remote shards are compared when they are opened. `local_copy(url)` gives the path of a copy
-    of a remote shard, from which its index is made.
+    of a remote shard, from which its index is made, or None.
     """
     options = StorageOptions.of(storage_options)
     given = _given(urls, keys, options, concatenated)
@@ -128,7 +128,7 @@ class _Work:
         keys: SplitName,
         check: bool,
         concatenated: bool,
-        local_copy: Callable[[str], str] | None = None,
+        local_copy: Callable[[str], str | None] | None = None,
         options: StorageOptions | None = None,
     ) -> None:
         self.urls = list(urls)

@@ -14,7 +14,8 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Any, Self
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
 from .iterables import TorchIterable, real_class
 from .mailbox import leave
@@ -23,6 +24,9 @@ from .passes import PassCounter
 from .reports import Report
 from .stages import PipelineStage, start
 from .workers import is_loader_worker, pytorch_worker_info
+
+if TYPE_CHECKING:
+    from .exactitems import ExactSamples
 
 ENDLESS = sys.maxsize
 _NOTHING: Any = object()
@@ -137,6 +141,33 @@ class DataPipeline(Marked, TorchIterable, PipelineStage):
     def exact(self) -> bool:
         """Whether all samples come from datasets with exact epochs: `len()` is known, any step can be resumed."""
         return bool(self.pipeline) and getattr(self.pipeline[0], "exact", False)
+
+    @cached_property  # which leaves the name to subclasses that set an attribute of their own
+    def samples(self) -> ExactSamples:
+        """The samples of an exact dataset as they are stored: a sequence, by number, by key, or slices of it."""
+        if self.exact:
+            return self._stored
+        name = type(self).__name__
+        raise AttributeError(f"a streamed {name!r} object has no samples: WebDataset(..., exact=True) has")
+
+    def __getitem__(self, which: SupportsIndex | str | slice) -> Any:
+        """An item of an exact dataset by the number or key of its sample, or a list of them for a slice.
+
+        Samples are numbered as they are stored, over all ranks. Every stage must make one item of one sample; where
+        one does not, as `batched` or `select`, `samples` has the samples without the stages.
+        """
+        if not self.exact:
+            name = type(self).__name__
+            raise TypeError(f"a streamed {name!r} object is not subscriptable: WebDataset(..., exact=True) is")
+        from .exactitems import items
+
+        return items(self.pipeline, self._stored, which, self.invoke)
+
+    @cached_property
+    def _stored(self) -> ExactSamples:
+        from .exactitems import ExactSamples, parts_of
+
+        return ExactSamples([part.shards for part in parts_of(self.pipeline)], strict=self.strict)
 
     def program(self) -> Any:
         """What an exact pipeline does, as `webdataset.exact.Program`."""

@@ -206,6 +206,11 @@ class Settings:
         return os.path.join(self.cache_dir or os.path.join(home, "webdataset"), "indices")
 
     @property
+    def copies_dir(self) -> str:
+        """Where shards are kept that can only be fetched whole: `shards` in the cache folder."""
+        return os.path.join(os.path.dirname(self.indices_dir), "shards")
+
+    @property
     def cache_size(self) -> int:
         return _size("WDS_CACHE_SIZE") or _size("WEBDATASET_CACHE_SIZE") or -1
 

@@ -25,6 +25,7 @@ from webdataset.logs import Log
 from webdataset.settings import settings
 from webdataset.storage.cachenames import unique_cache_name
 from webdataset.storage.options import StorageOptions
+from webdataset.storage.ranges import RangeReader
 from webdataset.storage.urls import is_local
 
 from .specs import read_specs
@@ -149,7 +150,7 @@ class _Copies:
         return url if is_local(url) else self._cache.get_file(url)
 
     def __call__(self, url: str) -> Any:
-        return open_ranges(self.path(url))
+        return open_ranges(url) if is_local(url) else RangeReader(self.path(url), cached=True)
 
 
 def _copies(

@@ -137,6 +137,7 @@ def test_a_forgotten_stream_does_not_hold_up_the_collector():
 
 
 def test_many_early_stops_leave_no_process_and_no_descriptor():
+    CommandStream("true").close()  # there is a guard now
     before = len(os.listdir("/proc/self/fd"))
     pids = []
     for _ in range(50):

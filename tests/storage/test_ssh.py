@@ -121,6 +121,14 @@ def test_a_dataset_is_read_over_ssh(ssh, tmp_path):
     assert len(samples) == 10
 
 
+@pytest.mark.usefixtures("own_cache")
+def test_an_exact_dataset_reads_copies_of_its_shards(ssh, tmp_path):
+    (tmp_path / "a.tar").write_bytes(tar_bytes(numbered(20)))
+    dataset = wds.WebDataset(ssh.url(tmp_path) + "/a.tar", exact=True).to_tuple("__key__")
+    assert len(dataset) == 20
+    assert sorted(key for (key,) in dataset) == [f"{i:06d}" for i in range(20)]
+
+
 def test_a_missing_file_is_a_missing_shard(ssh, tmp_path):
     with pytest.raises(MissingShardError, match=r"No such file.*check the name"):
         open_ssh(ssh.url(tmp_path / "none.tar"), **QUICK)

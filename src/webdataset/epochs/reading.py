@@ -25,6 +25,7 @@ from webdataset.tar.indexed import IndexedSamples, members_around
 from webdataset.tar.large import WORTH_ASKING, select_limits
 from webdataset.tar.reader import Limits, PlainMembers, expect_big_blocks, read_piece
 from webdataset.tariterators import Grouping, Member, Sample, SplitName, base_plus_ext
+from webdataset.wholeshards import ShardParts, WholeShards
 
 NEAR_GAP = 16 << 10
 """Bytes in between that are read along in a file of this machine, rather than asked for anew."""
@@ -56,7 +57,8 @@ class Places(NamedTuple):
 class Samples:
     """The samples of a list of indexed shards.
 
-    `catalogue` has their `urls` and gives the `index(number)` of each. Several threads may read at once.
+    `catalogue` has their `urls` and gives the `index(number)` of each. Several threads may read at once. With `whole`,
+    shards that cannot be read in parts are fetched whole.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class Samples:
         rename_files: Callable[[str], str] | None = None,
         storage_options: Mapping[str, Any] | None = None,
         local_copy: Callable[[str], str] | None = None,
+        whole: WholeShards | None = None,
     ) -> None:
         self._catalogue = catalogue
         self._report = report
@@ -80,6 +83,7 @@ class Samples:
         self._rename = rename_files
         self._options = storage_options
         self._local_copy = local_copy
+        self._whole = whole
         self._open = OpenShards(self._opened)
         self._places: OrderedDict[int, Places] = OrderedDict()
         self._told: set[int] = set()
@@ -283,7 +287,12 @@ class Samples:
         url = self._catalogue.urls[shard]
         read_from = url if self._local_copy is None else self._local_copy(url)
         with self._report.in_force():
-            reader = open_ranges(read_from, storage_options=self._options)
+            if read_from != url:
+                reader: RangeReader | ShardParts = RangeReader(read_from, cached=True)
+            elif self._whole is None:
+                reader = open_ranges(url, storage_options=self._options)
+            else:
+                reader = self._whole.open(url)
         path = local_path(read_from)
         places: Sample = {"__url__": url} | ({} if path is None else {"__local_path__": path})
         return _Opened(shard, url, reader, places, is_copy=read_from != url)
@@ -292,7 +301,9 @@ class Samples:
 class _Opened:
     """One shard that is open for reading."""
 
-    def __init__(self, shard: int, url: str, reader: RangeReader, places: Sample, *, is_copy: bool) -> None:
+    def __init__(
+        self, shard: int, url: str, reader: RangeReader | ShardParts, places: Sample, *, is_copy: bool
+    ) -> None:
         self.shard = shard
         self.url = url
         self.is_copy = is_copy

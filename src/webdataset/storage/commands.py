@@ -4,9 +4,7 @@ A child that ends with another status than 0 is an error, at the end of its outp
 whichever comes first; also when it closed its output long before it failed. A stream that is closed before its
 end takes the child with it at once, and everything the child started.
 
-A process that is killed (SIGKILL) cannot end its children. One that writes ends by itself at its next write; one that
-never does stays. The kernel's help (PR_SET_PDEATHSIG) does not fit: it strikes when the thread that started the child
-ends, and shards are opened in threads of their own.
+None outlives the process that started it, however that ends: see `guards`.
 """
 
 from __future__ import annotations
@@ -17,7 +15,6 @@ import os
 import select
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
@@ -26,11 +23,11 @@ from webdataset.redact import redacted
 from webdataset.reports import Report, current_report
 from webdataset.settings import settings
 
+from .guards import end_group, guard
 from .streams import count_received
 
 PIPE_BYTES = 1 << 20
 DEFAULT_TIMEOUT = 7200.0
-POLITE_SECONDS = 0.03
 REAP_SECONDS = 5.0
 
 
@@ -200,8 +197,7 @@ class CommandStream(io.BufferedIOBase):
         popen.setdefault("shell", isinstance(self.command, str))
         popen["stdout" if reading else "stdin"] = subprocess.PIPE
         try:
-            # A session of its own makes the command and all it starts one group that can be ended together.
-            self.proc = subprocess.Popen(self.command, bufsize=max(bufsize, 2), start_new_session=True, **popen)  # noqa: S603
+            self.proc = guard.start(self.command, bufsize=max(bufsize, 2), **popen)
         except OSError as exn:
             raise CommandError(f"cannot start: {exn.strerror}: {self._text()}", url=self.url) from exn
         self.stream = self.proc.stdout if reading else self.proc.stdin
@@ -229,7 +225,7 @@ class CommandStream(io.BufferedIOBase):
         if self._at_end:
             self._release()
         try:
-            self.status = self.proc.wait(self.timeout)
+            self.status = self._waited(self.timeout)
         except subprocess.TimeoutExpired:
             self._kill()
             self._fail(f"closed its output but did not end within {self.timeout:g} s")
@@ -253,7 +249,7 @@ class CommandStream(io.BufferedIOBase):
         status = None
         if self.proc is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                status = self.proc.wait(REAP_SECONDS)
+                status = self._waited(REAP_SECONDS)
         self.status = status
         ending = "" if status is None else f" and ended with {_described(status)}"
         return CommandError(f"the command stopped reading{ending}: {self._text()}", url=self.url)
@@ -272,8 +268,15 @@ class CommandStream(io.BufferedIOBase):
         proc = cast("subprocess.Popen[bytes]", self.proc)
         if proc.returncode is None:
             end_group(proc.pid)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.status = proc.wait(REAP_SECONDS)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.status = self._waited(REAP_SECONDS)
+
+    def _waited(self, seconds: float) -> int:
+        """The status of the command, when it has one."""
+        proc = cast("subprocess.Popen[bytes]", self.proc)
+        status = proc.wait(seconds)
+        guard.forget(proc.pid)
+        return status
 
     def _end(self) -> None:
         self._release()
@@ -303,30 +306,6 @@ def run_argv(argv: Sequence[str], mode: str = "rb", *, url: str, hint: str = "",
     if shutil.which(argv[0]) is None:
         raise CommandError(f"reading or writing this url needs the command {argv[0]!r}", url=url, hint=hint)
     return CommandStream(list(argv), mode, url=url, **options)
-
-
-def end_group(pid: int) -> None:
-    """Ask a group of processes to end, give it a moment, then end it; the leader is left to be waited for.
-
-    The leader is not reaped before the last signal: until then its group number cannot be given to strangers.
-    """
-    _signal_group(pid, signal.SIGTERM)
-    deadline = time.monotonic() + POLITE_SECONDS
-    while not _has_ended(pid) and time.monotonic() < deadline:
-        time.sleep(0.001)
-    _signal_group(pid, signal.SIGKILL)
-
-
-def _signal_group(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, number)
-
-
-def _has_ended(pid: int) -> bool:
-    try:
-        return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-    except ChildProcessError:
-        return True
 
 
 def _widen(fileno: int) -> None:

@@ -42,11 +42,15 @@ class RangeReader:
 
     `options` are those of the scheme, as `gopen(url, **options)` takes them. Several threads may read at once, each
     over a connection that is kept for the next read. A reader belongs to the process that made it.
+
+    `cached=True` is for a file of a cache folder. It never changes under its name, and its time says nothing but when
+    some process asked for it last.
     """
 
-    def __init__(self, url: str, *, proxy: str | None = None, **options: Any) -> None:
+    def __init__(self, url: str, *, proxy: str | None = None, cached: bool = False, **options: Any) -> None:
         self.url = as_url(url)
-        self._source = _source(self.url, options if proxy is None else {**options, "proxy": proxy})
+        given = options if proxy is None else {**options, "proxy": proxy}
+        self._source = _File(self.url, timeless=True) if cached else _source(self.url, given)
 
     @property
     def size(self) -> int | None:
@@ -120,10 +124,11 @@ def _source(url: str, options: dict[str, Any]) -> _File | _Remote:
 class _File:
     """A file of this machine, read without a position, so that threads do not disturb each other."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, timeless: bool = False) -> None:
         from .local import open_local
 
         self._url = url
+        self._timeless = timeless
         self._report = current_report()
         self._counting = threading.Lock()
         self._file = open_local(url, buffering=0)
@@ -135,8 +140,8 @@ class _File:
         return self._stated[0]
 
     @property
-    def version(self) -> str:
-        return "{}-{}".format(*self._stated)
+    def version(self) -> str | None:
+        return None if self._timeless else "{}-{}".format(*self._stated)
 
     def read(self, start: int, stop: int) -> bytes:
         part = self.stream(start, stop)
@@ -162,7 +167,7 @@ class _File:
 
     def _state(self) -> tuple[int, int]:
         found = os.fstat(self._file.fileno())
-        return found.st_size, found.st_mtime_ns
+        return found.st_size, 0 if self._timeless else found.st_mtime_ns
 
 
 class _FilePart:

@@ -23,7 +23,7 @@ from webdataset.handlers import Handler, ask, close, placed, reraise_exception
 from webdataset.reports import Report, current_report
 from webdataset.settings import settings
 from webdataset.stages import pipelinefilter
-from webdataset.storage.commands import end_group
+from webdataset.storage.guards import end_group, guard
 
 from .parallel import submitted
 from .spilling import temporary_folder
@@ -182,7 +182,7 @@ class Commander:
         return process.pid, words
 
     def _start(self, folder: str, output: int) -> subprocess.Popen[bytes]:
-        """Start the command in a session of its own, a group that can be ended together."""
+        """Start the command, a group of processes that can be ended together."""
         if not settings.allow_pipe:
             hint = "run it elsewhere"
             raise SecurityError("commands are refused (WDS_SECURE or WDS_ALLOW_PIPE=0)", hint=hint)
@@ -190,14 +190,13 @@ class Commander:
             if self._stopped:
                 raise CommandError("the command was stopped")
             try:
-                process = subprocess.Popen(  # noqa: S603 - running it is what was asked for
+                process = guard.start(
                     self.argv,
                     executable=self.program,
                     cwd=folder,
                     stdin=subprocess.DEVNULL,
                     stdout=output,
                     stderr=output,
-                    start_new_session=True,
                 )
             except OSError as error:
                 raise CommandError(f"cannot start: {error.strerror}: {self.argv[0]}") from error
@@ -210,6 +209,7 @@ class Commander:
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         with self._lock:
             self._running.discard(process)
+        guard.forget(process.pid)
         return process.wait()
 
     def _listen(self, output: int) -> bytes:
