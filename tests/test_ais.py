@@ -89,11 +89,11 @@ def test_a_batch_that_breaks_goes_on_with_the_next_item(many, ais_double):
 
 
 @pytest.mark.parametrize("missing", ["raise", "none"])
-def test_a_batch_that_always_breaks_is_an_error(many, ais_double, missing):
+def test_a_batch_that_always_breaks_comes_singly(many, ais_double, missing):
     ais_double.double.batch_cuts = [10_000] + [10] * 100
-    given = []
-    with pytest.raises(StorageError, match=r"cut"):
-        given.extend(ais.get_batch([url for url, _ in many], patience=0.5, missing=missing))
+    assert list(ais.get_batch([url for url, _ in many], missing=missing)) == many
+    asked = [path for method, path, _ in ais_double.double.seen("t") if "/ml/moss/" in path]
+    assert len(asked) <= 8  # the more fail, the fewer are tried
 
 
 def test_a_cluster_under_load_is_waited_for(many, ais_double):

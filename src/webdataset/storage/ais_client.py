@@ -1,8 +1,9 @@
 """Requests to an AIStore cluster: the proxy is asked, the target that it names has the data.
 
-Where an object lies changes when targets come and go, so every request and every repetition asks the proxy anew and
+Where an object lies changes when targets come and go, so every request and every repetition asks the proxy again and
 follows its redirect to the letter (it may be signed). The token goes to the proxy only. A target that died stays in the
-cluster's map for half a minute and more; so a cluster that has answered once is given `patience` seconds.
+cluster's map for half a minute and more; so a cluster that has answered this process once is given `patience` seconds.
+That an object is not there is believed only of a cluster that has all its targets.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 import contextlib
 import json
 import random
+import re
 import ssl
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urljoin, urlsplit
@@ -22,15 +24,22 @@ from webdataset.errors import StorageError
 from webdataset.redact import redacted
 from webdataset.settings import settings
 
-from . import addresses
+from . import addresses, ais_map
 from .connect import CONNECT_SECONDS, REDIRECTS, STALL_SECONDS, Connector, Reply
-from .faults import BROKEN, CONTACT_RETRIES, described, status_error
+from .faults import BROKEN, CONTACT_RETRIES, beginning, described, printable, status_error
 
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
 LONGEST_RETRY_AFTER = 60.0
-WAITED_STATUS = frozenset({408, 425, 429, 502, 503, 504})
+MAP_SECONDS = 10.0
 NOT_FOUND = 404
+WAITED_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
+WAITED_CODES = frozenset({(400, "ErrFailedTo")})
+"""What a node says while another one, that it needs for the answer, is down."""
+FINAL_CODES = frozenset({(500, "ErrBadCksum")})
+REFUSED = (401, 403)
+
+_CODE = re.compile(rb"\"tcode\"\s*:\s*\"(\w+)\"")
 
 
 @dataclass(frozen=True)
@@ -50,6 +59,54 @@ class Cluster:
     def seconds(self) -> float:
         """For how long a cluster in trouble is waited for."""
         return settings.ais_patience if self.patience is None else self.patience
+
+    @property
+    def has_answered(self) -> bool:
+        """Whether this process has reached it before."""
+        return self.endpoint in ais_map.CLUSTERS
+
+    def with_token(self, _method: str, _url: str, headers: dict[str, str]) -> dict[str, str]:
+        """The headers for a request to the proxy."""
+        token = self.token or _token()
+        return headers | ({"Authorization": f"Bearer {token}"} if token else {})
+
+    def missing_targets(self) -> list[str] | None:
+        """The targets that the cluster had and lacks now; None while it does not answer.
+
+        A cluster that keeps its map to itself is taken to be whole.
+        """
+        seconds = min(MAP_SECONDS, self.read_timeout)
+        connector = Connector(
+            self.address("v1", "daemon", what="smap"),
+            prepare=self.with_token,
+            connect_timeout=min(seconds, self.connect_timeout),
+            read_timeout=seconds,
+            proxy=self.proxy,
+            cafile=self.cafile,
+        )
+        try:
+            reply = connector.send("GET")
+            data = reply.response.read() if reply.status == 200 else b"null"
+        except BROKEN:
+            return None
+        reply.release()
+        cluster = ais_map.CLUSTERS[self.endpoint]
+        with contextlib.suppress(ValueError):
+            if (found := ais_map.ClusterMap.parsed(json.loads(data))) is not None:
+                return cluster.missing(found)
+        return []
+
+    def map_version(self) -> str | None:
+        """The number of the map as it was seen last; it is looked at before the first request of the process."""
+        if not self.has_answered:
+            self.missing_targets()
+        return ais_map.CLUSTERS[self.endpoint].version if self.has_answered else None
+
+    def check_whole(self, url: str) -> None:
+        """Wait for targets that are missing; an error that names them when patience is at its end."""
+        waiting = _Waiting(self, threading.Event())
+        while missing := self.missing_targets():
+            waiting.pause(incomplete("what they hold is not in the list", missing, url))
 
     def address(self, *path: str, **query: str | None) -> str:
         """The web address of something in the cluster; names are taken as they are.
@@ -86,7 +143,7 @@ class Cluster:
                 heads = {name.lower(): value for name, value in reply.response.getheaders()}
                 return Said(reply.status, heads, reply.response.read())
             except BROKEN as exn:
-                waiting.after(exn, url, reached=True)
+                waiting.after(exn, url)
             finally:
                 reply.close()
 
@@ -132,7 +189,7 @@ class AisConnector(Connector):
         super().__init__(
             address,
             headers=headers,
-            prepare=self._with_token,
+            prepare=cluster.with_token,
             connect_timeout=cluster.connect_timeout,
             read_timeout=cluster.read_timeout,
             proxy=cluster.proxy,
@@ -143,8 +200,8 @@ class AisConnector(Connector):
         self._upload = upload
         self._stopped = threading.Event()
         self._target: Connector | None = None
-        self._reached = False  # the proxy has answered
         self._known = False  # the object was there
+        self._missing: list[str] | None = []  # targets, when last asked about
         self.waits = 0
 
     def send(
@@ -159,16 +216,19 @@ class AisConnector(Connector):
         """The answer of the target, or of the proxy where that says no; StorageError when patience is at its end."""
         waiting = _Waiting(self._cluster, self._stopped)
         while True:
+            version = self._cluster.map_version()  # all targets must be known before one is lost
             try:
                 reply = self._ask_both(method, headers, body, follow=follow, reuse=reuse)
             except BROKEN as exn:
-                waiting.after(exn, self._shown, reached=self._reached)
+                waiting.after(exn, self._shown)
                 self.waits += 1
                 continue
-            if not self._is_trouble(reply, waiting.is_long):
+            if not self._is_trouble(reply, version):
                 self._known = self._known or reply.status < 300
                 return reply
             error = failure(reply, self._shown)
+            if reply.status == NOT_FOUND and self._missing:
+                error = incomplete(error.message, self._missing, self._shown)
             reply.close()
             waiting.pause(error, reply.retry_after)
             self.waits += 1
@@ -183,7 +243,6 @@ class AisConnector(Connector):
         upload = self._upload
         # The proxy never gets a body that is to be stored: it does not wait for its end.
         reply = super().send(method, headers, body if upload is None else b"", follow=False, reuse=reuse)
-        self._reached = True
         headers = {**(headers or {}), **(upload or {})}
         location = reply.header("Location")
         if follow and reply.status in REDIRECTS and location is not None:
@@ -213,11 +272,17 @@ class AisConnector(Connector):
             cafile=cluster.cafile,
         )
 
-    def _is_trouble(self, reply: Reply, long: bool) -> bool:
-        """Whether another answer may come later."""
-        if reply.status != NOT_FOUND:
-            return reply.status in WAITED_STATUS
-        return self._known or long or not self._is_ready()
+    def _is_trouble(self, reply: Reply, version: str | None) -> bool:
+        """Whether another answer may come later; the version is that of the map when the question was asked."""
+        if reply.status == NOT_FOUND:
+            return self._known or not self._is_ready() or not self._was_whole(version)
+        kind = (reply.status, code_of(reply) if reply.status >= 400 else "")
+        return kind in WAITED_CODES or (reply.status in WAITED_STATUS and kind not in FINAL_CODES)
+
+    def _was_whole(self, version: str | None) -> bool:
+        """Whether a cluster that knew no such object had all its targets; a target may have come back since."""
+        self._missing = self._cluster.missing_targets()
+        return self._missing == [] and self._cluster.map_version() == version
 
     def _is_ready(self) -> bool:
         """Whether a cluster that knows no such object has started at all."""
@@ -225,18 +290,15 @@ class AisConnector(Connector):
             reply = self._plain(self._cluster.address("v1", "health", readiness="true")).send("GET")
         except BROKEN:
             return False
-        reply.close()
+        reply.drain()
         return reply.status not in WAITED_STATUS
-
-    def _with_token(self, _method: str, _url: str, headers: dict[str, str]) -> dict[str, str]:
-        token = self._cluster.token or _token()
-        return headers | ({"Authorization": f"Bearer {token}"} if token else {})
 
 
 class _Waiting:
     """Pauses that grow, until the patience is used up."""
 
     def __init__(self, cluster: Cluster, stopped: threading.Event) -> None:
+        self._cluster = cluster
         self._seconds = cluster.seconds
         self._stall = cluster.read_timeout
         self._pause = cluster.first_pause
@@ -244,12 +306,7 @@ class _Waiting:
         self._since = time.monotonic()
         self._failures = 0
 
-    @property
-    def is_long(self) -> bool:
-        """Whether there was trouble already: what is missing now may only be out of reach."""
-        return self._failures > 0
-
-    def after(self, error: BaseException, url: str, *, reached: bool) -> None:
+    def after(self, error: BaseException, url: str) -> None:
         """Wait after a connection that failed, if another one may not; not long for a proxy that never answered."""
         if self._stopped.is_set():
             raise ValueError("I/O operation on closed file")
@@ -259,7 +316,7 @@ class _Waiting:
             line = f"the server's certificate is not trusted: {error.verify_message}"
             raise StorageError(line, url=url, hint="set AIS_CLIENT_CA to a file with your authority's certificate")
         found = StorageError(f"cannot reach the cluster: {described(error, self._stall)}", url=url)
-        if not reached and self._failures >= CONTACT_RETRIES:
+        if not self._cluster.has_answered and self._failures >= CONTACT_RETRIES:
             found.hint = "check AIS_ENDPOINT"
             raise found
         self.pause(found)
@@ -283,14 +340,27 @@ def failure(reply: Reply, url: str) -> StorageError:
     told = reply.header("Hdr-Error")  # HEAD has no body
     if told:
         with contextlib.suppress(ValueError, AttributeError):
-            error.message += f" ({redacted(str(json.loads(told).get('message')))})"
-    if reply.status in (401, 403):
+            error.message += f" ({redacted(printable(str(json.loads(told).get('message'))))})"
+    if reply.status in REFUSED:
         error.hint = "check the token in AIS_AUTHN_TOKEN, when it ends, and what it allows"
     return error
 
 
+def code_of(reply: Reply) -> str:
+    """AIStore's name for the kind of an error."""
+    found = _CODE.search((reply.header("Hdr-Error") or "").encode() or beginning(reply))
+    return found[1].decode() if found else ""
+
+
+def incomplete(line: str, missing: Sequence[str], url: str) -> StorageError:
+    """What cannot be said while targets are missing."""
+    names = ", ".join(missing)
+    hint = "bring them back; if they left for good, start the program again"
+    return StorageError(f"{line}; the cluster lacks targets that it had: {names}", url=url, hint=hint)
+
+
 def _token() -> str | None:
-    """The token of the environment, or of a file, read anew each time: tokens end and are renewed."""
+    """The token of the environment, or of a file, read each time: tokens end and are renewed."""
     if settings.ais_token or not settings.ais_token_file:
         return settings.ais_token
     try:
