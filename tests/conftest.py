@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -16,6 +17,9 @@ from tests_support import numbered, tar_bytes
 # how long an example takes says more about the machine than about the code
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
+
+# Servers that tests let die are not waited for; a test of patience takes this out again (`waiting`, in tests/storage).
+os.environ["WDS_RETRIES"] = "4"
 
 # A shell lets what it runs in the background ignore interrupts; programs that tests interrupt must not inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -32,6 +32,9 @@ COUNTS = (
     "samples_dropped",
     "members_dropped",
     "bytes_read",
+    "retries",
+    "waits",
+    "wait_seconds",
     "warnings",
 )
 MAX_REASONS = 100
@@ -65,9 +68,9 @@ class Report:
         """For another process: without what listens in this one."""
         return {**self.__dict__, "shard_ended": None, "step": None}
 
-    def count(self, name: str, n: int = 1) -> None:
+    def count(self, name: str, n: float = 1) -> None:
         """Add to one of COUNTS."""
-        self.counts[name] += n
+        self.counts[name] += n  # type: ignore[assignment]  # seconds are not whole
 
     def dropped(self, name: str, reason: Exception | str) -> None:
         """Count something that was left out, and why."""
@@ -117,6 +120,7 @@ class Report:
         counts: dict[str, Any] = {name: self.counts[name] for name in COUNTS}
         return (
             counts
+            | {"wait_seconds": round(counts["wait_seconds"], 3)}
             | {name: n for name, n in self.counts.items() if name not in COUNTS}
             | {"reasons": dict(self.reasons)}
         )

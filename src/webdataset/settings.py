@@ -138,9 +138,20 @@ class Settings:
         return os.environ.get("WDS_AIS_API") or "native"
 
     @property
+    def patience(self) -> float:
+        """For how many seconds to wait for a server or store that is down (`WDS_PATIENCE`)."""
+        return _seconds("WDS_PATIENCE", 90.0)
+
+    @property
+    def retries(self) -> int | None:
+        """How many times in a row to ask a server again that is down (`WDS_RETRIES`), None for any number."""
+        value = os.environ.get("WDS_RETRIES")
+        return _int("WDS_RETRIES", value) if value else None
+
+    @property
     def ais_patience(self) -> float:
-        """For how many seconds to wait for an AIStore cluster that lost a target (`WDS_AIS_PATIENCE`)."""
-        return _seconds("WDS_AIS_PATIENCE", 90.0)
+        """The same for an AIStore cluster that lost a target (`WDS_AIS_PATIENCE`)."""
+        return _seconds("WDS_AIS_PATIENCE", self.patience)
 
     @property
     def ssh_command(self) -> str:

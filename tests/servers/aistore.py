@@ -3,8 +3,8 @@
 The double is a proxy and two targets on loopback, each a server of its own, written after what a cluster of version
 5.0 was seen to do: GET is answered 301, all else 307; a redirect carries `pid` and `utm`; errors are JSON; a target
 refuses what was not redirected to it; a proxy answers PUT without reading the body. A target that died stays in the map
-until it is noticed, then it is gone from it, with its objects: lists are shorter, reads are answered 404, and a batch has
-`__404__/NAME` in the place of what nobody could reach.
+until it is noticed, then it is gone from it, with its objects: lists are shorter, reads are answered 404, and a batch
+has `__404__/NAME` in the place of what nobody could reach.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class DoubleCluster:
         self.buckets: set[str] = set()
         self.objects: dict[str, dict[tuple[str, str], Stored]] = {"t1": {}, "t2": {}}
         self.smap = ["t1", "t2"]
+        self.map_version = 1
         self.flags: dict[str, int] = {}
         self.writing = threading.Lock()
         self.meanwhile: list[Callable[[], object]] = []
@@ -69,7 +70,7 @@ class DoubleCluster:
 
     def time_passes(self, target: str) -> bool:
         """A target that is asked for is noticed to be dead, or comes back, in the end."""
-        for waits, happens in ((self.noticed_after, self.smap.remove), (self.back_after, self.revive)):
+        for waits, happens in ((self.noticed_after, self.leave), (self.back_after, self.revive)):
             if target in waits:
                 waits[target] -= 1
                 if waits[target] < 0:
@@ -86,11 +87,18 @@ class DoubleCluster:
         if back_after is not None:
             self.back_after[target] = back_after
 
+    def leave(self, target: str) -> None:
+        """A target is not in the map any more, nor is what it held in the cluster."""
+        self.nodes[target].kill()
+        self.smap.remove(target)
+        self.map_version += 1
+
     def revive(self, target: str) -> None:
         port = self.nodes[target].server_address[1]
         self.nodes[target] = Node(self, target, self.nodes[target].kind, port)
         if target in self.objects and target not in self.smap:
             self.smap.append(target)
+            self.map_version += 1
 
     def mirror(self) -> None:
         """Every target has every object."""
@@ -108,7 +116,7 @@ class DoubleCluster:
 
     def map(self) -> dict[str, Any]:
         nodes = {name: {"daemon_id": name, "flags": self.flags.get(name, 0)} for name in self.smap}
-        version = repr([sorted(self.smap), self.flags])
+        version = str(self.map_version)
         return {"uuid": "c1", "version": version, "pmap": {"p1": {"daemon_id": "p1", "flags": 2}}, "tmap": nodes}
 
     def listed(self, bucket: str) -> set[str]:
@@ -190,6 +198,7 @@ def ais_double(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
     double.buckets.add("b")
     monkeypatch.setattr(ais_map, "CLUSTERS", ais_map.Clusters())  # ports are used again
     monkeypatch.setenv("AIS_ENDPOINT", double.endpoint)
+    monkeypatch.delenv("WDS_RETRIES", raising=False)
     monkeypatch.delenv("AIS_AUTHN_TOKEN", raising=False)
     yield Bucket(double.endpoint, "b", double)
     double.close()

@@ -72,6 +72,8 @@ class Node(ThreadingHTTPServer):
 
     def kill(self) -> None:
         """As kill -9 does: the port is closed, and every connection is reset."""
+        if self.dead:
+            return
         self.dead = True
         self.shutdown()
         self.server_close()

@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import socket
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -309,7 +308,7 @@ def test_an_object_that_is_gone_with_its_target_is_not_said_to_be_missing(bucket
     url = bucket.put("a", DATA)
     target = home(double, "a")
     double.kill(target, noticed_after=2)
-    with pytest.raises(StorageError, match=rf"404.*lacks targets that it had: {target}.*waited 0 s") as caught:
+    with pytest.raises(StorageError, match=rf"404.*lacks targets that it had: {target}.*times in a row") as caught:
         open_ais(url, patience=0.3, **QUICK)
     assert not isinstance(caught.value, MissingShardError)
 
@@ -318,8 +317,7 @@ def test_an_object_that_is_gone_with_its_target_is_there_again_when_the_target_i
     url = bucket.put("a", DATA)
     target = home(double, "a")
     assert STORE.size(url) == len(DATA)
-    double.kill(target)
-    double.smap.remove(target)
+    double.leave(target)
     asked = double.map
     double.map = lambda: (double.revive(target), asked())[1] if double.nodes[target].dead else asked()
     with open_ais(url, **QUICK) as stream:
@@ -347,7 +345,7 @@ def test_a_target_that_was_decommissioned_is_not_missed(bucket, double):
     list(STORE.list(bucket.url(""), partial=True))
     with pytest.raises(StorageError, match="t1"):
         list(STORE.list(bucket.url(""), patience=0))
-    double.smap.remove("t1")
+    double.leave("t1")
     assert list(STORE.list(bucket.url(""))) == []
 
 
@@ -365,7 +363,7 @@ def forbidden():
 def test_patience_ends(bucket, double):
     url = bucket.put("a", DATA)
     double.kill(home(double, "a"))
-    with pytest.raises(StorageError, match=r"cannot reach the cluster.*waited 1 s"):
+    with pytest.raises(StorageError, match=r"cannot reach the cluster.*times in a row in 1 s"):
         open_ais(url, patience=1, **QUICK)
 
 
@@ -377,10 +375,10 @@ def test_patience_is_90_seconds_and_can_be_set(monkeypatch):
     assert Cluster("http://h").seconds == 7.5
 
 
-def test_a_proxy_that_was_never_there_is_an_error_soon(double, monkeypatch):
+def test_a_proxy_that_was_never_there_is_an_error_that_names_the_setting(double):
     double.nodes["p1"].kill()
-    with pytest.raises(StorageError, match=r"Connection refused.*check AIS_ENDPOINT"):
-        open_ais("ais://b/a", **QUICK)
+    with pytest.raises(StorageError, match=r"Connection refused.*times in a row.*; check AIS_ENDPOINT"):
+        open_ais("ais://b/a", patience=0.2, **QUICK)
     double.revive("p1")
 
 
@@ -388,7 +386,7 @@ def test_a_proxy_that_answered_once_has_patience_in_all_later_calls(bucket, doub
     url = bucket.put("a", DATA)
     assert STORE.size(url) == len(DATA)
     double.nodes["p1"].kill()
-    with pytest.raises(StorageError, match=r"Connection refused.*waited 1 s"):
+    with pytest.raises(StorageError, match=r"Connection refused.*times in a row in 1 s"):
         STORE.size(url, patience=1, **QUICK)
     back = threading.Timer(1, double.revive, ["p1"])
     back.start()
@@ -400,16 +398,17 @@ def test_a_proxy_that_answered_once_has_patience_in_all_later_calls(bucket, doub
 def test_closing_does_not_wait_for_the_patience(bucket, double):
     url = bucket.put("a", DATA * 20)
     double.cuts = [1000]
-    stream = open_ais(url, **QUICK)
+    report = Report()
+    with report.in_force():
+        stream = open_ais(url, **QUICK)
     double.kill(home(double, "a"))
     thread = threading.Thread(target=_read_until_closed, args=(stream,))
     thread.start()
-    while not stream.source._connector.waits:
+    while report.counts["waits"] < 2:  # the body was cut, then its target is gone
         thread.join(0.01)
-    start = time.monotonic()
     stream.close()
-    thread.join()
-    assert time.monotonic() - start < 0.5
+    thread.join(30)
+    assert not thread.is_alive()
 
 
 def _read_until_closed(stream):
@@ -437,8 +436,7 @@ def test_a_list_without_a_target_that_was_there_is_refused(bucket, double):
     for number in range(10):
         bucket.put(f"{number}.tar", b"x")
     assert len(list(STORE.list(bucket.url("")))) == 10
-    double.kill("t2")
-    double.smap.remove("t2")
+    double.leave("t2")
     with pytest.raises(StorageError, match=r"not in the list; the cluster lacks targets that it had: t2.*bring them"):
         list(STORE.list(bucket.url(""), patience=0.1, **QUICK))
     assert 0 < len(list(STORE.list(bucket.url(""), partial=True))) < 10
@@ -449,16 +447,14 @@ def test_a_target_that_is_lost_during_a_list_is_an_error_at_its_end(bucket, doub
         bucket.put(f"{number}.tar", b"x")
     found = STORE.list(bucket.url(""), pagesize=2)
     next(found)
-    double.kill("t2")
-    double.smap.remove("t2")
-    with pytest.raises(StorageError, match="may be missing in the list.*t2"):
+    double.leave("t2")
+    with pytest.raises(StorageError, match=r"may be missing in the list.*t2"):
         list(found)
 
 
 def test_a_dead_target_does_not_matter_to_the_list_of_another_store(bucket, double):
     list(STORE.list(bucket.url("")))
-    double.kill("t2")
-    double.smap.remove("t2")
+    double.leave("t2")
     assert list(STORE.list("s3://b/")) == []
 
 

@@ -234,6 +234,7 @@ class AisStream(HttpStream):
             url,
             connect_timeout=cluster.connect_timeout,
             read_timeout=cluster.read_timeout,
+            patience=cluster.seconds,
             first_pause=cluster.first_pause,
             identity=self._mark,
             **part,

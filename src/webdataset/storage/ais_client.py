@@ -10,11 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import random
 import re
 import ssl
-import threading
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,14 +23,12 @@ from webdataset.settings import settings
 
 from . import addresses, ais_map
 from .connect import CONNECT_SECONDS, REDIRECTS, STALL_SECONDS, Connector, Reply
-from .faults import BROKEN, CONTACT_RETRIES, beginning, described, printable, status_error
+from .faults import BROKEN, RETRIED_STATUS, beginning, printable, status_error, wait_after
+from .patience import FIRST_PAUSE, GaveUpError, Patience, Waiting
 
-FIRST_PAUSE = 0.1
-LONGEST_PAUSE = 5.0
-LONGEST_RETRY_AFTER = 60.0
 MAP_SECONDS = 10.0
 NOT_FOUND = 404
-WAITED_STATUS = frozenset({408, 409, 425, 429, 500, 502, 503, 504})
+WAITED_STATUS = RETRIED_STATUS | {409}
 WAITED_CODES = frozenset({(400, "ErrFailedTo")})
 """What a node says while another one, that it needs for the answer, is down."""
 FINAL_CODES = frozenset({(500, "ErrBadCksum")})
@@ -49,6 +44,7 @@ class Cluster:
     endpoint: str
     token: str | None = field(default=None, repr=False)
     patience: float | None = None
+    retries: int | None = None
     connect_timeout: float = CONNECT_SECONDS
     read_timeout: float = STALL_SECONDS
     first_pause: float = FIRST_PAUSE
@@ -60,10 +56,9 @@ class Cluster:
         """For how long a cluster in trouble is waited for."""
         return settings.ais_patience if self.patience is None else self.patience
 
-    @property
-    def has_answered(self) -> bool:
-        """Whether this process has reached it before."""
-        return self.endpoint in ais_map.CLUSTERS
+    def waiting(self, url: str) -> Waiting:
+        """The tries of one request."""
+        return Waiting(Patience(self.seconds, self.retries, self.first_pause), url, self.endpoint)
 
     def with_token(self, _method: str, _url: str, headers: dict[str, str]) -> dict[str, str]:
         """The headers for a request to the proxy."""
@@ -98,15 +93,16 @@ class Cluster:
 
     def map_version(self) -> str | None:
         """The number of the map as it was seen last; it is looked at before the first request of the process."""
-        if not self.has_answered:
-            self.missing_targets()
-        return ais_map.CLUSTERS[self.endpoint].version if self.has_answered else None
+        if self.endpoint not in ais_map.CLUSTERS and self.missing_targets() is None:
+            return None
+        return ais_map.CLUSTERS[self.endpoint].version
 
     def check_whole(self, url: str) -> None:
         """Wait for targets that are missing; an error that names them when patience is at its end."""
-        waiting = _Waiting(self, threading.Event())
-        while missing := self.missing_targets():
-            waiting.pause(incomplete("what they hold is not in the list", missing, url))
+        with contextlib.closing(self.waiting(url)) as waiting:
+            while missing := self.missing_targets():
+                _pause(waiting, incomplete("what they hold is not in the list", missing, url))
+            waiting.renew()
 
     def address(self, *path: str, **query: str | None) -> str:
         """The web address of something in the cluster; names are taken as they are.
@@ -134,18 +130,18 @@ class Cluster:
         `upload` are the headers of a body to be stored.
         """
         connector = AisConnector(self, address, url, headers=headers, upload=upload)
-        waiting = _Waiting(self, threading.Event())
-        while True:
-            reply = connector.send(method, None, body)
-            try:
-                if reply.status not in ok:
-                    raise failure(reply, url)
-                heads = {name.lower(): value for name, value in reply.response.getheaders()}
-                return Said(reply.status, heads, reply.response.read())
-            except BROKEN as exn:
-                waiting.after(exn, url)
-            finally:
-                reply.close()
+        with contextlib.closing(self.waiting(url)) as waiting:
+            while True:
+                reply = connector.send(method, None, body)
+                try:
+                    if reply.status not in ok:
+                        raise failure(reply, url)
+                    heads = {name.lower(): value for name, value in reply.response.getheaders()}
+                    return Said(reply.status, heads, reply.response.read())
+                except BROKEN as exn:
+                    _pause_after(waiting, exn, self)
+                finally:
+                    reply.close()
 
 
 @dataclass(frozen=True)
@@ -198,11 +194,10 @@ class AisConnector(Connector):
         self._cluster = cluster
         self._shown = shown
         self._upload = upload
-        self._stopped = threading.Event()
+        self._waiting = cluster.waiting(shown)  # here, since another thread may be the one that sends
         self._target: Connector | None = None
         self._known = False  # the object was there
         self._missing: list[str] | None = []  # targets, when last asked about
-        self.waits = 0
 
     def send(
         self,
@@ -214,27 +209,25 @@ class AisConnector(Connector):
         reuse: bool = True,
     ) -> Reply:
         """The answer of the target, or of the proxy where that says no; StorageError when patience is at its end."""
-        waiting = _Waiting(self._cluster, self._stopped)
         while True:
             version = self._cluster.map_version()  # all targets must be known before one is lost
             try:
                 reply = self._ask_both(method, headers, body, follow=follow, reuse=reuse)
             except BROKEN as exn:
-                waiting.after(exn, self._shown)
-                self.waits += 1
+                self._check_open()
+                _pause_after(self._waiting, exn, self._cluster)
                 continue
             if not self._is_trouble(reply, version):
                 self._known = self._known or reply.status < 300
+                self._waiting.answered()
+                self._waiting.renew()
                 return reply
-            error = failure(reply, self._shown)
-            if reply.status == NOT_FOUND and self._missing:
-                error = incomplete(error.message, self._missing, self._shown)
+            error = self._explained(reply)
             reply.close()
-            waiting.pause(error, reply.retry_after)
-            self.waits += 1
+            _pause(self._waiting, error, reply.retry_after)
 
     def abort(self) -> None:
-        self._stopped.set()
+        self._waiting.stopped.set()
         super().abort()
         if self._target is not None:
             self._target.abort()
@@ -272,6 +265,16 @@ class AisConnector(Connector):
             cafile=cluster.cafile,
         )
 
+    def _check_open(self) -> None:
+        """Another thread may have closed the connection under this one."""
+        if self._waiting.stopped.is_set():
+            raise ValueError("I/O operation on closed file")
+
+    def _explained(self, reply: Reply) -> StorageError:
+        error = failure(reply, self._shown)
+        is_vague = reply.status == NOT_FOUND and self._missing
+        return incomplete(error.message, self._missing or (), self._shown) if is_vague else error
+
     def _is_trouble(self, reply: Reply, version: str | None) -> bool:
         """Whether another answer may come later; the version is that of the map when the question was asked."""
         if reply.status == NOT_FOUND:
@@ -294,44 +297,26 @@ class AisConnector(Connector):
         return reply.status not in WAITED_STATUS
 
 
-class _Waiting:
-    """Pauses that grow, until the patience is used up."""
+def _pause(waiting: Waiting, error: StorageError, retry_after: float = 0.0) -> None:
+    """Wait a little longer each time; the error itself when the patience is used up."""
+    try:
+        waiting.pause(error.message, retry_after, hint=error.hint)
+    except GaveUpError as exn:
+        error.message = str(exn)
+        raise error from None
 
-    def __init__(self, cluster: Cluster, stopped: threading.Event) -> None:
-        self._cluster = cluster
-        self._seconds = cluster.seconds
-        self._stall = cluster.read_timeout
-        self._pause = cluster.first_pause
-        self._stopped = stopped
-        self._since = time.monotonic()
-        self._failures = 0
 
-    def after(self, error: BaseException, url: str) -> None:
-        """Wait after a connection that failed, if another one may not; not long for a proxy that never answered."""
-        if self._stopped.is_set():
-            raise ValueError("I/O operation on closed file")
-        if isinstance(error, StorageError):
-            raise error
+def _pause_after(waiting: Waiting, error: BaseException, cluster: Cluster) -> None:
+    """Wait after a connection that failed, if another one may not."""
+    try:
+        wait_after(waiting, error, cluster.read_timeout)
+    except GaveUpError as exn:
+        hint = exn.hint if cluster.endpoint in ais_map.CLUSTERS else "check AIS_ENDPOINT"
+        raise StorageError(f"cannot reach the cluster: {exn}", url=waiting.url, hint=hint) from None
+    except StorageError as exn:
         if isinstance(error, ssl.SSLCertVerificationError):
-            line = f"the server's certificate is not trusted: {error.verify_message}"
-            raise StorageError(line, url=url, hint="set AIS_CLIENT_CA to a file with your authority's certificate")
-        found = StorageError(f"cannot reach the cluster: {described(error, self._stall)}", url=url)
-        if not self._cluster.has_answered and self._failures >= CONTACT_RETRIES:
-            found.hint = "check AIS_ENDPOINT"
-            raise found
-        self.pause(found)
-
-    def pause(self, error: StorageError, retry_after: float = 0.0) -> None:
-        """Wait a little longer each time; the error itself when it was too long."""
-        self._failures += 1
-        waited = time.monotonic() - self._since
-        longest = min(LONGEST_PAUSE, self._pause * 2 ** min(self._failures - 1, 16))
-        seconds = max(min(retry_after, LONGEST_RETRY_AFTER), random.uniform(longest / 2, longest))
-        if waited >= self._seconds:
-            error.message += f" (waited {waited:.0f} s for the cluster)"
-            raise error
-        if self._stopped.wait(min(seconds, self._seconds - waited)):
-            raise ValueError("I/O operation on closed file")
+            exn.hint = "set AIS_CLIENT_CA to a file with your authority's certificate"
+        raise
 
 
 def failure(reply: Reply, url: str) -> StorageError:

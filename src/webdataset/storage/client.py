@@ -22,7 +22,7 @@ from .uploads import Upload
 
 # Answers that are final; the others are worth another try.
 FINAL = tuple(status for status in range(200, 500) if status not in (408, 425, 429))
-CONNECTION = ("connect_timeout", "read_timeout", "retries", "first_pause", "proxy", "cafile")
+CONNECTION = ("connect_timeout", "read_timeout", "patience", "retries", "first_pause", "proxy", "cafile")
 PARTIAL_CONTENT, NOT_FOUND, BAD_RANGE = 206, 404, 416
 MAX_MESSAGE = 200
 NEAR_MICROSECONDS = 3000
@@ -42,11 +42,6 @@ class Cure(NamedTuple):
 class ObjectStream(HttpStream):
     """The bytes of an object; its errors name it as the user does, not by its address."""
 
-    def __init__(self, url: str, address: str, **options: Any) -> None:
-        self.address = address
-        super().__init__(address, **options)
-        self.url = url
-
     def is_near(self) -> bool:
         """Whether the server is next door: a store may take long to find an object, wherever it is."""
         try:
@@ -54,11 +49,6 @@ class ObjectStream(HttpStream):
             return 0 < int.from_bytes(info[68:72], sys.byteorder) < NEAR_MICROSECONDS
         except (OSError, AttributeError):  # only Linux tells
             return False
-
-    def part(self, start: int, stop: int) -> HttpStream:
-        part = HttpStream(self.address, start=start, stop=stop, version=self.version, **self._options)
-        part.url = self.url
-        return part
 
 
 class Client(ABC):
@@ -167,7 +157,7 @@ class Client(ABC):
 
     def _stream(self, **part: Any) -> ObjectStream:
         try:
-            return ObjectStream(self.url, self.address(), prepare=self.prepare, **part, **self.connection)
+            return ObjectStream(self.address(), shown=self.url, prepare=self.prepare, **part, **self.connection)
         except StorageError as exn:
             exn.url = self.url
             raise
@@ -185,7 +175,9 @@ class Client(ABC):
         options = {name: value for name, value in self.connection.items() if name in CONNECTION}
         prepare = partial(self.prepare, body=body)
         try:
-            return request(method, address(), headers=headers, body=body, prepare=prepare, ok=FINAL, **options)
+            return request(
+                method, address(), headers=headers, body=body, prepare=prepare, ok=FINAL, shown=self.url, **options
+            )
         except StorageError as exn:
             exn.url = self.url  # the address may hold what is nobody else's business
             raise

@@ -12,12 +12,12 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import SplitResult
 
-from webdataset.errors import StorageError
+from webdataset.errors import StorageError, WebDatasetError
 from webdataset.settings import settings
 
 from . import addresses
@@ -167,6 +167,14 @@ class Connector:
         self._socket: socket.socket | None = None
         self._process = 0
         self._aborted = False
+
+    @property
+    def server(self) -> Hashable:
+        """Scheme, host and port of the url; the url itself if it names none."""
+        try:
+            return addresses.place_of(addresses.parts_of(self.url, self.url))
+        except WebDatasetError:
+            return self.url
 
     def send(
         self,

@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import http.client
 import json
-import random
 import re
 import socket
 import ssl
-import threading
 
 from webdataset.errors import MissingShardError, StorageError
 from webdataset.redact import redacted
 
 from .connect import Reply
 from .connections import ProxyDownError
+from .outages import OUTAGES
+from .patience import Waiting
 
-RETRIES = 7
-"""Tries in a row that bring nothing: with the pauses between them about ten seconds."""
-CONTACT_RETRIES = 4
-"""The same for a server that was never reached; more likely a wrong name than a bad moment."""
-FIRST_PAUSE = 0.1
-LONGEST_PAUSE = 15.0
-LONGEST_RETRY_AFTER = 120.0
-RETRIED_STATUS = frozenset({408, 425, 429, 500, 502, 503, 504})
+FEW_RETRIES = 4
+"""Tries in a row where something else than a web server answers: more likely a wrong port than a bad moment."""
+CONTACT_RETRIES = FEW_RETRIES
+FOR_GOOD = frozenset({501, 505, 507, 511})
+"""Answers of servers that will not do better: not implemented, another HTTP, no room, a login page in between."""
+RETRIED_STATUS = frozenset({408, 425, 429, *range(500, 600)}) - FOR_GOOD
 TOLD_BYTES = 2048
+UNKNOWN_NAME = frozenset(
+    getattr(socket, name) for name in ("EAI_NONAME", "EAI_NODATA", "EAI_ADDRFAMILY") if hasattr(socket, name)
+)
+"""What the name service says of names that do not exist; anything else, such as EAI_AGAIN, may pass."""
 
 BROKEN = (OSError, http.client.HTTPException)
 """What breaks a connection and may be gone the next time."""
@@ -32,49 +34,21 @@ BROKEN = (OSError, http.client.HTTPException)
 _TOLD = re.compile(
     rb"<(?:Code|Message)>([^<]{1,200})<|\"message\"\s*:\s*\"((?:[^\"\\]|\\.){1,400})", re.IGNORECASE | re.DOTALL
 )
+_TLS_FOR_GOOD = re.compile(
+    "WRONG_VERSION_NUMBER|HTTP_REQUEST|UNSUPPORTED_PROTOCOL|PROTOCOL_VERSION|NO_PROTOCOLS|HANDSHAKE_FAILURE|NO_SHARED_CIPHER"
+    "|UNKNOWN_CA|BAD_CERTIFICATE|CERTIFICATE_REQUIRED|CERTIFICATE_UNKNOWN|UNRECOGNIZED_NAME|ACCESS_DENIED"
+)
 _TUNNEL = re.compile(r"Tunnel connection failed: (\d+)(.*)")
 
 
-class GaveUpError(Exception):
-    """All tries are used up; says what the last one met, and what to look at."""
-
-    def __init__(self, reason: str, hint: str = "") -> None:
-        super().__init__(reason)
-        self.hint = hint
-
-
-class Retries:
-    """A budget of tries in a row; progress renews it."""
-
-    def __init__(self, most: int = RETRIES, first_pause: float = FIRST_PAUSE) -> None:
-        self.most = most
-        self.total = 0
-        self.stopped = threading.Event()
-        self._first_pause = first_pause
-        self._failures = 0
-
-    def renew(self) -> None:
-        self._failures = 0
-
-    def pause(self, reason: str, retry_after: float = 0.0, most: int | None = None, hint: str = "") -> None:
-        """Wait a little longer each time; GaveUpError, with the hint, when the tries are used up."""
-        self._failures += 1
-        if self._failures > min(self.most, self.most if most is None else most):
-            times = f", {self._failures} times in a row" if self._failures > 1 else ""
-            raise GaveUpError(reason + times, hint)
-        self.total += 1
-        longest = min(LONGEST_PAUSE, self._first_pause * 2 ** (self._failures - 1))
-        seconds = max(min(retry_after, LONGEST_RETRY_AFTER), random.uniform(longest / 2, longest))
-        if self.stopped.wait(seconds):
-            raise ValueError("I/O operation on closed file")
-
-    def after(self, error: BaseException, seconds: float, url: str, *, reached: bool = False) -> None:
-        """Wait before the next try if another one can help; else raise what the user should read."""
-        final = _final(error, url)
-        if final is not None:
-            raise final from None
-        never = isinstance(error, (socket.gaierror, ConnectionRefusedError, ProxyDownError)) and not reached
-        self.pause(described(error, seconds), most=CONTACT_RETRIES if never else None, hint=_hint(error))
+def wait_after(waiting: Waiting, error: BaseException, seconds: float) -> None:
+    """Wait before the next try if another one can help; else raise what the user should read."""
+    final = _final(error, waiting)
+    if final is not None:
+        waiting.close()
+        raise final from None
+    most = FEW_RETRIES if _is_not_http(error) else None
+    waiting.pause(described(error, seconds), most=most, hint=_hint(error))
 
 
 def described(error: BaseException, seconds: float) -> str:
@@ -150,8 +124,9 @@ def printable(text: str) -> str:
     return "".join(character if character.isprintable() else " " for character in text)
 
 
-def _final(error: BaseException, url: str) -> StorageError | None:
+def _final(error: BaseException, waiting: Waiting) -> StorageError | None:
     """The error to raise at once, where another try would meet the same."""
+    url = waiting.url
     if isinstance(error, StorageError):
         return error
     if isinstance(error, ssl.SSLCertVerificationError):
@@ -160,8 +135,25 @@ def _final(error: BaseException, url: str) -> StorageError | None:
             url=url,
             hint="set SSL_CERT_FILE to a file with your authority's certificate, or give cafile=",
         )
+    if isinstance(error, ssl.SSLError) and _TLS_FOR_GOOD.search(error.reason or ""):
+        reason = (error.reason or "").lower().replace("_", " ")
+        hint = "check the port, and whether the server speaks https there"
+        return StorageError(f"no TLS connection can be made ({reason})", url=url, hint=hint)
+    # a name that is not known is a mistake, unless its server has answered before
+    if _is_unknown_name(error) and not OUTAGES.was_reached(waiting.server):
+        return StorageError(f"cannot reach the server: {described(error, 0)}", url=url, hint=_hint(error))
     tunnel = _TUNNEL.match(str(error)) if isinstance(error, OSError) else None
     if tunnel and int(tunnel[1]) not in RETRIED_STATUS:
         hint = "check the proxy's user and password, and that it may reach this host"
         return StorageError(f"the proxy answers {tunnel[1]}{tunnel[2]}", url=url, hint=hint)
     return None
+
+
+def _is_unknown_name(error: BaseException) -> bool:
+    name = error.__cause__ if isinstance(error, ProxyDownError) else error
+    return isinstance(name, socket.gaierror) and name.errno in UNKNOWN_NAME
+
+
+def _is_not_http(error: BaseException) -> bool:
+    cut = (http.client.RemoteDisconnected, http.client.IncompleteRead)
+    return isinstance(error, http.client.HTTPException) and not isinstance(error, cut)

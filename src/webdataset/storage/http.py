@@ -16,7 +16,8 @@ from webdataset.errors import StorageError
 from webdataset.reports import Report, current_report
 
 from .connect import CONNECT_SECONDS, STALL_SECONDS, Connector, Prepare, Reply, md5_in, validator_in
-from .faults import BROKEN, FIRST_PAUSE, RETRIED_STATUS, RETRIES, GaveUpError, Retries, described, status_error
+from .faults import BROKEN, RETRIED_STATUS, described, status_error, wait_after
+from .patience import FIRST_PAUSE, GaveUpError, Patience, Waiting
 from .requests import request
 from .stores import WHOLE_ONLY
 from .streams import count_received, read_whole
@@ -76,9 +77,10 @@ class HttpStream(io.BufferedIOBase):
     """The body of a GET request.
 
     `prepare(method, url, headers)` gives the headers to send, anew for every request to the url's own host.
-    `retries` counts attempts in a row that bring no byte; progress renews it. `identity(reply)` names the version of
-    the object where the server does so in a header of its own. `start` and `stop` make it a part of an object, which
-    is asked for at the first read; it must be of the `version` that is given, or any one if none is.
+    `patience` is for how many seconds, `retries` how many times in a row to try again without a byte; progress renews
+    both. `identity(reply)` names the version of the object where the server does so in a header of its own. `start` and
+    `stop` make it a part of an object, which is asked for at the first read; it must be of the `version` that is given,
+    or any one if none is. What users are told names `shown` instead of the address.
     """
 
     def __init__(
@@ -89,7 +91,8 @@ class HttpStream(io.BufferedIOBase):
         prepare: Prepare | None = None,
         connect_timeout: float = CONNECT_SECONDS,
         read_timeout: float = STALL_SECONDS,
-        retries: int = RETRIES,
+        patience: float | None = None,
+        retries: int | None = None,
         first_pause: float = FIRST_PAUSE,
         proxy: str | None = None,
         cafile: str | None = None,
@@ -97,9 +100,11 @@ class HttpStream(io.BufferedIOBase):
         start: int = 0,
         stop: int | None = None,
         version: Version | None = None,
+        shown: str = "",
     ) -> None:
         super().__init__()
-        self.url = url
+        self.address = url
+        self.url = shown or url
         self.position = start
         self.version = version
         self.waited = 0.0
@@ -111,7 +116,6 @@ class HttpStream(io.BufferedIOBase):
         self._reply: Reply | None = None
         self._finished = False
         self._scratch = bytearray()
-        self._retries = Retries(retries, first_pause)
         self._connector = Connector(
             url,
             headers=headers,
@@ -121,16 +125,19 @@ class HttpStream(io.BufferedIOBase):
             proxy=proxy,
             cafile=cafile,
         )
+        self._waiting = Waiting(Patience(patience, retries, first_pause), self.url, self._connector.server)
         self._options: dict[str, Any] = {
             "headers": headers,
             "prepare": prepare,
             "connect_timeout": connect_timeout,
             "read_timeout": read_timeout,
+            "patience": patience,
             "retries": retries,
             "first_pause": first_pause,
             "proxy": proxy,
             "cafile": cafile,
             "identity": identity,
+            "shown": shown,
         }
         if version is None and stop is None:
             self._open()
@@ -142,11 +149,12 @@ class HttpStream(io.BufferedIOBase):
 
     @property
     def retried(self) -> int:
-        return self._retries.total
+        return self._waiting.total
 
     def part(self, start: int, stop: int) -> HttpStream:
         """Some bytes of the same object, over a connection of their own."""
-        return HttpStream(self.url, start=start, stop=stop, version=self.version, **self._options)
+        with self._waiting.report.in_force():
+            return HttpStream(self.address, start=start, stop=stop, version=self.version, **self._options)
 
     def stop_at(self, stop: int) -> None:
         """Read no further than to this byte."""
@@ -192,7 +200,7 @@ class HttpStream(io.BufferedIOBase):
             count = self._receive(self._reply, view)
             if count:
                 self.position += count
-                self._retries.renew()
+                self._waiting.renew()
                 return count
         return 0
 
@@ -203,13 +211,14 @@ class HttpStream(io.BufferedIOBase):
 
     def abort(self) -> None:
         """End what another thread is waiting for; the stream itself is left to be closed by its reader."""
-        self._retries.stopped.set()
+        self._waiting.stopped.set()
         self._connector.abort()
 
     def close(self) -> None:
         """Close the connection at once, whatever the server does."""
         if not self.closed:
-            self._retries.stopped.set()
+            self._waiting.stopped.set()
+            self._waiting.close()
             if self._finished or self._reply is None:
                 self._drop()
             else:
@@ -235,7 +244,7 @@ class HttpStream(io.BufferedIOBase):
                 count = reply.readinto1(view[:left])
         except Exception as exn:
             # http.client raises anything when another thread closes the connection under it
-            if not (self._retries.stopped.is_set() or isinstance(exn, BROKEN)):
+            if not (self._waiting.stopped.is_set() or isinstance(exn, BROKEN)):
                 raise
             self._lost(described(exn, self._connector.read_timeout))
             return 0
@@ -245,6 +254,7 @@ class HttpStream(io.BufferedIOBase):
             self._lost("the connection was closed")
         else:
             self._finished = True
+            self._waiting.renew()
             self._drop()
         return 0
 
@@ -260,7 +270,7 @@ class HttpStream(io.BufferedIOBase):
                     reply.drain()
                     reason = f"the server answers {reply.status} {reply.response.reason}"
                     reply = None
-                    self._retries.pause(reason, retry_after)
+                    self._waiting.pause(reason, retry_after)
             except BROKEN as exn:
                 self._check_open()
                 self._again(exn)
@@ -269,9 +279,8 @@ class HttpStream(io.BufferedIOBase):
         self._accept(reply)
 
     def _again(self, error: BaseException) -> None:
-        reached = self.version is not None
         try:
-            self._retries.after(error, self._connector.read_timeout, self.url, reached=reached)
+            wait_after(self._waiting, error, self._connector.read_timeout)
         except GaveUpError as exn:
             raise self._early(str(exn), exn.hint) from None
 
@@ -299,7 +308,8 @@ class HttpStream(io.BufferedIOBase):
             reply.close()
             raise
         self._reply = reply
-        if self._retries.stopped.is_set():
+        self._waiting.answered()
+        if self._waiting.stopped.is_set():
             self._drop()
             self._check_open()
 
@@ -331,13 +341,13 @@ class HttpStream(io.BufferedIOBase):
         if self.position > self._start and (self.version is None or not self.version.resumable):
             raise self._early(reason)
         try:
-            self._retries.pause(reason)
+            self._waiting.pause(reason, quiet=True)  # if the server answers, it is no outage
         except GaveUpError as exn:
             raise self._early(str(exn), exn.hint) from None
 
     def _check_open(self) -> None:
         """Another thread may have closed the stream under this one's read."""
-        if self._retries.stopped.is_set():
+        if self._waiting.stopped.is_set():
             raise ValueError("I/O operation on closed file")
 
     def _early(self, reason: str, hint: str = "") -> StorageError:

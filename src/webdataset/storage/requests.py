@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from webdataset.errors import StorageError
 
 from .connect import CONNECT_SECONDS, STALL_SECONDS, Connector, Prepare, Reply
-from .faults import BROKEN, FIRST_PAUSE, RETRIED_STATUS, RETRIES, GaveUpError, Retries, status_error
+from .faults import BROKEN, RETRIED_STATUS, status_error, wait_after
+from .patience import FIRST_PAUSE, GaveUpError, Patience, Waiting
 
 MOST_BYTES = 256 << 20
 REFUSED_UNREAD = frozenset({429, 503})
@@ -35,7 +36,8 @@ def request(
     prepare: Prepare | None = None,
     connect_timeout: float = CONNECT_SECONDS,
     read_timeout: float = STALL_SECONDS,
-    retries: int = RETRIES,
+    patience: float | None = None,
+    retries: int | None = None,
     first_pause: float = FIRST_PAUSE,
     proxy: str | None = None,
     cafile: str | None = None,
@@ -43,11 +45,13 @@ def request(
     idempotent: bool = True,
     follow: bool = True,
     most_bytes: int = MOST_BYTES,
+    shown: str = "",
 ) -> Answer:
     """Send one request and return the whole answer, if its status is one of `ok`; else an error with the cure.
 
     What is not idempotent is repeated only where the server cannot have acted on it. A redirect keeps method and body
-    (307, 308) or is followed for GET and HEAD only; with `follow=False` it is an answer like any other.
+    (307, 308) or is followed for GET and HEAD only; with `follow=False` it is an answer like any other. What users are
+    told names `shown` instead of the address.
     """
     connector = Connector(
         url,
@@ -58,17 +62,23 @@ def request(
         proxy=proxy,
         cafile=cafile,
     )
-    budget = Retries(retries, first_pause)
-    while True:
-        try:
-            reply = connector.send(method, None, body, follow=follow, reuse=idempotent)
-            if reply.status in ok:
-                return _answer(reply, most_bytes)
-            _refuse(reply, budget, url, idempotent)
-        except BROKEN as exn:
-            if not idempotent and not isinstance(exn, (ConnectionRefusedError, StorageError)):
-                raise StorageError(f"no answer to {method}, and it is not sent twice: {exn}", url=url) from exn
-            _again(budget, exn, read_timeout, url)
+    waiting = Waiting(Patience(patience, retries, first_pause), shown or url, connector.server)
+    try:
+        while True:
+            try:
+                reply = connector.send(method, None, body, follow=follow, reuse=idempotent)
+                if reply.status in ok:
+                    answer = _answer(reply, most_bytes)
+                    waiting.answered()
+                    return answer
+                _refuse(reply, waiting, idempotent)
+            except BROKEN as exn:
+                if not idempotent and not isinstance(exn, (ConnectionRefusedError, StorageError)):
+                    line = f"no answer to {method}, and it is not sent twice: {exn}"
+                    raise StorageError(line, url=waiting.url) from exn
+                _again(waiting, exn, read_timeout)
+    finally:
+        waiting.close()
 
 
 def _answer(reply: Reply, most_bytes: int) -> Answer:
@@ -85,20 +95,20 @@ def _answer(reply: Reply, most_bytes: int) -> Answer:
     return Answer(reply.status, reply.response.headers, body, reply.url)
 
 
-def _refuse(reply: Reply, budget: Retries, url: str, idempotent: bool) -> None:
+def _refuse(reply: Reply, waiting: Waiting, idempotent: bool) -> None:
     """Wait before the next try, or raise."""
-    error = status_error(reply, url)
+    error = status_error(reply, waiting.url)
     reply.drain()
     if reply.status not in (RETRIED_STATUS if idempotent else REFUSED_UNREAD):
         raise error
     try:
-        budget.pause(error.message, reply.retry_after)
+        waiting.pause(error.message, reply.retry_after, hint=error.hint)
     except GaveUpError as exn:
-        raise StorageError(str(exn), url=url) from None
+        raise StorageError(str(exn), url=waiting.url, hint=exn.hint) from None
 
 
-def _again(budget: Retries, error: BaseException, seconds: float, url: str) -> None:
+def _again(waiting: Waiting, error: BaseException, seconds: float) -> None:
     try:
-        budget.after(error, seconds, url)
+        wait_after(waiting, error, seconds)
     except GaveUpError as exn:
-        raise StorageError(f"cannot reach the server: {exn}", url=url, hint=exn.hint) from None
+        raise StorageError(f"cannot reach the server: {exn}", url=waiting.url, hint=exn.hint) from None
