@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
-from servers.aistore_objects import archive_of, member_of
+from servers.aistore_objects import archive_of, in_namespace, member_of
 from webdataset.storage import xxhash
 
 PAGE_LIMIT = 10_000
@@ -321,7 +321,7 @@ class Target(Handler):
 
 def bucket_in(query: dict[str, str], name: str) -> str:
     """The bucket's name, with the namespace before it if there is one."""
-    return f"{query['namespace']}/{name}" if query.get("namespace") else name
+    return in_namespace(query.get("namespace", ""), name)
 
 
 def token(secret: bytes, *, admin: bool = True, seconds: float = 60, methods: tuple[str, ...] = ()) -> str:

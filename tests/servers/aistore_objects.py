@@ -62,4 +62,10 @@ def _bucket(entry: dict[str, Any], bucket: str) -> str:
     if not entry.get("uname"):
         return str(entry.get("bucket") or bucket)
     _, namespace, name, _ = entry["uname"].split("/", 3)
-    return str(name) if namespace == "@#" else f"{namespace}/{name}"
+    return in_namespace(namespace, name)
+
+
+def in_namespace(namespace: str, bucket: str) -> str:
+    """A bucket by its full name: `@cluster#space/bucket`, or just `bucket`."""
+    cluster, _, space = namespace.removeprefix("@").partition("#")
+    return f"@{cluster}#{space}/{bucket}" if cluster or space else bucket

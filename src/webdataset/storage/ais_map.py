@@ -1,7 +1,7 @@
 """The cluster map of AIStore: which targets a cluster has, and which it has lost.
 
-A target that died leaves the map half a minute later, and what it held is then answered with 404 and left out of lists,
-as if it had never been. The map itself does not remember the target; so each process keeps the targets that it has seen.
+A target that died leaves the map half a minute later. What it held is then answered with 404 and left out of lists, as
+if it had never been. The map does not remember the target, so each process keeps the targets that it has seen.
 """
 
 from __future__ import annotations
