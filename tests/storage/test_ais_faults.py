@@ -356,6 +356,13 @@ def test_a_cluster_that_keeps_its_map_to_itself_is_taken_to_be_whole(bucket, dou
     assert list(STORE.list(bucket.url(""))) == []
 
 
+def test_a_cluster_that_is_not_ready_is_not_believed(bucket, double):
+    double.starting = True
+    with pytest.raises(StorageError, match="but the cluster is not ready") as caught:
+        STORE.size(bucket.url("none"), patience=0.1, **QUICK)
+    assert not isinstance(caught.value, MissingShardError)
+
+
 def forbidden():
     raise Answer(403, message="no permission")
 
@@ -437,7 +444,7 @@ def test_a_list_without_a_target_that_was_there_is_refused(bucket, double):
         bucket.put(f"{number}.tar", b"x")
     assert len(list(STORE.list(bucket.url("")))) == 10
     double.leave("t2")
-    with pytest.raises(StorageError, match=r"not in the list; the cluster lacks targets that it had: t2.*bring them"):
+    with pytest.raises(StorageError, match=r"not complete: the cluster lacks targets that it had: t2.*check its targets"):
         list(STORE.list(bucket.url(""), patience=0.1, **QUICK))
     assert 0 < len(list(STORE.list(bucket.url(""), partial=True))) < 10
 
@@ -448,7 +455,7 @@ def test_a_target_that_is_lost_during_a_list_is_an_error_at_its_end(bucket, doub
     found = STORE.list(bucket.url(""), pagesize=2)
     next(found)
     double.leave("t2")
-    with pytest.raises(StorageError, match=r"may be missing in the list.*t2"):
+    with pytest.raises(StorageError, match=r"list is not complete.*t2"):
         list(found)
 
 

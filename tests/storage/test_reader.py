@@ -15,6 +15,7 @@ from webdataset.storage.http import HttpStream
 from webdataset.storage.reader import ReadAhead, reading_ahead
 
 DATA = random.Random(3).randbytes(200_000)
+READS = ["read", "read1", "readinto", "readinto1"]
 
 
 class Source:
@@ -79,10 +80,11 @@ def test_an_error_comes_after_the_last_byte_before_it_and_again():
 def test_no_more_is_read_ahead_than_allowed():
     source = Source([])
     with ReadAhead(source, 3, 10_000) as stream:
-        stream.read(10_001)
-        deadline = time.monotonic() + 5
+        assert stream.read(10_000) == DATA[:10_000]
+        stream.start()
+        deadline = time.monotonic() + 30
         while source.position < 40_000 and time.monotonic() < deadline:
-            pass
+            time.sleep(0.001)
         assert source.position == 40_000  # one read directly, three buffers
 
 
@@ -134,3 +136,34 @@ def test_closing_twice_is_fine_and_a_closed_stream_is_not_read(server):
 def test_at_least_one_connection_is_needed(server):
     with pytest.raises(ValueError, match="at least 1"):
         reading_ahead(HttpStream(server.whole("/a.tar", DATA)), 0)
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_reader_that_does_nothing_else_needs_no_thread(busy):
+    with ReadAhead(Source([10_000] * 20), 3, 10_000) as stream:
+        assert stream.read(10_000) == DATA[:10_000]
+        stream._receiving, stream._away = 1e9, 2e9 if busy else 0.0  # seconds
+        assert stream.read() == DATA[10_000:]
+        assert (stream._thread is not None) == busy
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    pieces=st.lists(st.integers(1, 30_000), max_size=30),
+    reads=st.lists(st.tuples(st.sampled_from(READS), st.integers(0, 30_000)), max_size=40),
+    ahead=st.integers(0, 40),
+)
+def test_any_mixture_of_reads_gives_the_same_bytes(pieces, reads, ahead):
+    """Also when the thread starts in the middle."""
+    got = b""
+    with ReadAhead(Source(pieces), 3, 10_000) as stream:
+        for number, (method, size) in enumerate(reads):
+            if number == ahead:
+                stream._away = 1e9
+            buffer = bytearray(size)
+            if method.startswith("readinto"):
+                got += buffer[: getattr(stream, method)(buffer)]
+            else:
+                got += getattr(stream, method)(size)
+            assert stream.tell() == len(got)
+        assert got + stream.read() == DATA

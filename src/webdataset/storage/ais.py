@@ -165,7 +165,7 @@ class AisStore(Store):
             if not int(entry.get("flags") or 0) & IS_FOLDER:
                 yield f"{start}{name.bucket}/{entry['name']}", int(entry.get("size") or 0)
         if checked and (missing := cluster.missing_targets()):
-            raise incomplete("what they hold may be missing in the list", missing, prefix)
+            raise incomplete(missing, prefix)
 
     def size(self, url: str, **options: Any) -> int:
         """The size of an object in bytes."""

@@ -2,8 +2,8 @@
 
 Where an object lies changes when targets come and go, so every request and every repetition asks the proxy again and
 follows its redirect to the letter (it may be signed). The token goes to the proxy only. A target that died stays in the
-cluster's map for half a minute and more; so a cluster that has answered this process once is given `patience` seconds.
-That an object is not there is believed only of a cluster that has all its targets.
+cluster's map for half a minute and more; so the cluster is given `patience` seconds. That an object is not there is
+believed only of a cluster that has all its targets.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ WAITED_CODES = frozenset({(400, "ErrFailedTo")})
 """What a node says while another one, that it needs for the answer, is down."""
 FINAL_CODES = frozenset({(500, "ErrBadCksum")})
 REFUSED = (401, 403)
+CHECK_TARGETS = "check its targets; if some left for good, start the program again"
 
 _CODE = re.compile(rb"\"tcode\"\s*:\s*\"(\w+)\"")
 
@@ -101,7 +102,7 @@ class Cluster:
         """Wait for targets that are missing; an error that names them when patience is at its end."""
         with contextlib.closing(self.waiting(url)) as waiting:
             while missing := self.missing_targets():
-                _pause(waiting, incomplete("what they hold is not in the list", missing, url))
+                _pause(waiting, incomplete(missing, url))
             waiting.renew()
 
     def address(self, *path: str, **query: str | None) -> str:
@@ -197,7 +198,7 @@ class AisConnector(Connector):
         self._waiting = cluster.waiting(shown)  # here, since another thread may be the one that sends
         self._target: Connector | None = None
         self._known = False  # the object was there
-        self._missing: list[str] | None = []  # targets, when last asked about
+        self._doubt = ""  # why an object that was not found may be there
 
     def send(
         self,
@@ -272,20 +273,29 @@ class AisConnector(Connector):
 
     def _explained(self, reply: Reply) -> StorageError:
         error = failure(reply, self._shown)
-        is_vague = reply.status == NOT_FOUND and self._missing
-        return incomplete(error.message, self._missing or (), self._shown) if is_vague else error
+        if reply.status == NOT_FOUND and self._doubt:
+            return StorageError(f"{error.message}, but {self._doubt}", url=self._shown, hint=CHECK_TARGETS)
+        return error
 
     def _is_trouble(self, reply: Reply, version: str | None) -> bool:
         """Whether another answer may come later; the version is that of the map when the question was asked."""
         if reply.status == NOT_FOUND:
-            return self._known or not self._is_ready() or not self._was_whole(version)
+            self._doubt = self._doubt_since(version)
+            return self._known or bool(self._doubt)
         kind = (reply.status, code_of(reply) if reply.status >= 400 else "")
         return kind in WAITED_CODES or (reply.status in WAITED_STATUS and kind not in FINAL_CODES)
 
-    def _was_whole(self, version: str | None) -> bool:
-        """Whether a cluster that knew no such object had all its targets; a target may have come back since."""
-        self._missing = self._cluster.missing_targets()
-        return self._missing == [] and self._cluster.map_version() == version
+    def _doubt_since(self, version: str | None) -> str:
+        """Why the cluster may know later what it did not know, in words; nothing if it was whole."""
+        if not self._is_ready():
+            return "the cluster is not ready"
+        missing = self._cluster.missing_targets()
+        if missing is None:
+            return "the cluster does not tell which targets it has"
+        if missing:
+            return lacks(missing)
+        # a target may have come back since
+        return "" if self._cluster.map_version() == version else "the cluster has just changed"
 
     def _is_ready(self) -> bool:
         """Whether a cluster that knows no such object has started at all."""
@@ -337,11 +347,13 @@ def code_of(reply: Reply) -> str:
     return found[1].decode() if found else ""
 
 
-def incomplete(line: str, missing: Sequence[str], url: str) -> StorageError:
-    """What cannot be said while targets are missing."""
-    names = ", ".join(missing)
-    hint = "bring them back; if they left for good, start the program again"
-    return StorageError(f"{line}; the cluster lacks targets that it had: {names}", url=url, hint=hint)
+def lacks(targets: Sequence[str]) -> str:
+    return f"the cluster lacks targets that it had: {', '.join(targets)}"
+
+
+def incomplete(targets: Sequence[str], url: str) -> StorageError:
+    """Refuses a list without what these targets hold."""
+    return StorageError(f"this list is not complete: {lacks(targets)}", url=url, hint=CHECK_TARGETS)
 
 
 def _token() -> str | None:
