@@ -444,7 +444,9 @@ def test_a_list_without_a_target_that_was_there_is_refused(bucket, double):
         bucket.put(f"{number}.tar", b"x")
     assert len(list(STORE.list(bucket.url("")))) == 10
     double.leave("t2")
-    with pytest.raises(StorageError, match=r"not complete: the cluster lacks targets that it had: t2.*check its targets"):
+    with pytest.raises(
+        StorageError, match=r"not complete: the cluster lacks targets that it had: t2.*check its targets"
+    ):
         list(STORE.list(bucket.url(""), patience=0.1, **QUICK))
     assert 0 < len(list(STORE.list(bucket.url(""), partial=True))) < 10
 
