@@ -78,7 +78,7 @@ class Named:
     @property
     def is_here(self) -> bool:
         """Whether the bucket is the cluster's own: another store, or another cluster, has lists of its own."""
-        return self.provider == "ais" and not self.query.get("namespace", "").startswith("@")
+        return self.uname.startswith("ais/@#")
 
     @property
     def uname(self) -> str:

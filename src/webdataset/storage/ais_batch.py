@@ -92,7 +92,7 @@ class BatchStream:
         self._archive: memoryview | None = None
         self._place = 0
         query = {"provider": first.provider, "namespace": first.query.get("namespace")}
-        query["coloc"] = str(coloc) if coloc else None  # the proxy, which does not read the body, chooses the target
+        query["coloc"] = str(coloc) if coloc else None  # for the proxy, which chooses the target that makes the archive
         address = cluster.address("v1", "ml", "moss", first.bucket, **query)
         connector = AisConnector(cluster, address, self.url, headers={"Content-Type": "application/json"})
         self._reply = connector.send("GET", None, body)
