@@ -172,13 +172,23 @@ class Catalogue:
     # -- files -------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str], *, name: str | None = None) -> None:
-        """Keep the catalogue as a JSON file, whose urls are relative to it where they are in its folder or below."""
-        target = os.path.abspath(os.fspath(path))
-        folder = os.path.dirname(target)
-        text = json.dumps(self.as_wids(name or os.path.basename(target).partition(".")[0], folder), indent=1)
-        # what is left of a query may still be somebody's secret, under a name that nobody knows
-        mode = 0o600 if any("?" in url or "@" in url for url in self.urls if local_path(url) is None) else 0o666
-        indexfiles.write_whole(target, text.encode("utf-8", "surrogateescape"), mode=mode)
+        """Keep the catalogue as a JSON file, whose urls are relative to it where they are in its folder or below.
+
+        The file may be anything that can be written, as `s3://bucket/train.json`; urls are then written in full.
+        """
+        url = as_url(path)
+        local = local_path(url)
+        target = None if local is None else os.path.abspath(local)
+        folder = None if target is None else os.path.dirname(target)
+        text = json.dumps(self.as_wids(name or _base_name(url).partition(".")[0], folder), indent=1)
+        data = text.encode("utf-8", "surrogateescape")
+        if target is not None:
+            # what is left of a query may still be somebody's secret, under a name that nobody knows
+            private = any("?" in url or "@" in url for url in self.urls if local_path(url) is None)
+            indexfiles.write_whole(target, data, mode=0o600 if private else 0o666)
+            return
+        with gopen(url, "wb", storage_options=self.storage_options) as stream:
+            stream.write(data)
 
     def as_wids(self, name: str, folder: str | None = None) -> dict[str, Any]:
         """The catalogue as wids' JSON describes it; user names, passwords and signatures are left out."""

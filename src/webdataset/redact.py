@@ -12,7 +12,8 @@ from .settings import settings
 
 _SECRET = r"sig|token|key|secret|passw|pwd|credential|auth|session"  # noqa: S105 - names of secrets, not a secret
 _SECRET_NAME = re.compile(rf"(?i){_SECRET}")
-_USERINFO = re.compile(r"(?<=://)[^/\s'\"@?#]*(?:@[^/\s'\"@?#]*)*@")
+# `ais://@cluster#space/bucket` has an @ and no user before it
+_USERINFO = re.compile(r"(?<=://)(?!@[^/\s'\"@?#]*(?:[/\s'\"?#]|$))[^/\s'\"@?#]*(?:@[^/\s'\"@?#]*)*@")
 _QUERY = re.compile(rf"(?i)([?&;][^=&\s'\"]*(?:{_SECRET})[^=&\s'\"]*=)[^&\s'\"#]+")
 _HEADER = re.compile(
     r"(?i)\b((?:authorization|x-[\w-]*(?:token|key)|cookie)\s*:\s*)(?:(?:bearer|basic|token)\s+)?[^\s'\"]+"

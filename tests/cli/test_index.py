@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from webdataset import TarWriter
+from webdataset.catalogue import Catalogue
 from webdataset.cli import main
+from webdataset.gopen import gopen
 from webdataset.indexfiles import load_index
 
 
@@ -42,6 +44,42 @@ def test_one_list_of_all_shards(make_shards: Callable[..., list[str]], tmp_path:
     listed = json.loads(out.read_text())["shardlist"]
     assert [(shard["url"], shard["nsamples"]) for shard in listed] == [("shard-000000.tar", 4), ("shard-000001.tar", 4)]
     assert list(tmp_path.glob("*.wdx")) == []
+
+
+@pytest.fixture(params=["s3", "ais"])
+def bucket(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "ais":
+        return str(request.getfixturevalue("ais_bucket").url("")).rstrip("/")
+    request.getfixturevalue("nobody")
+    server = request.getfixturevalue("moto_server")
+    for name, value in server.environment().items():
+        monkeypatch.setenv(name, value)
+    return str(server.bucket())
+
+
+def test_the_list_of_all_shards_is_written_where_the_shards_are(
+    make_shards: Callable[..., list[str]], tmp_path: Path, bucket: str, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    for number, shard in enumerate(make_shards(2, samples=4)):
+        with gopen(f"{bucket}/train-{number}.tar", "wb") as stream:
+            stream.write(Path(shard).read_bytes())
+    before = sorted(os.listdir())
+    assert main(["index", "-q", "--where", "cache", "-o", f"{bucket}/all.json", f"{bucket}/train-{{0..1}}.tar"]) == 0
+    with gopen(f"{bucket}/all.json") as stream:
+        listed = json.load(stream)
+    assert listed["name"] == "all"
+    assert [shard["url"] for shard in listed["shardlist"]] == [f"{bucket}/train-{number}.tar" for number in (0, 1)]
+    assert Catalogue.load(f"{bucket}/all.json").total == 8
+    assert set(os.listdir()) - set(before) <= {"cache"}
+
+
+def test_a_list_that_cannot_be_written_is_one_line(
+    make_shard: Callable[..., str], bucket: str, capsys: pytest.CaptureFixture[str]
+):
+    target = bucket.rpartition("/")[0] + "/no-such-bucket/all.json"
+    assert main(["index", "-q", "-o", target, make_shard(samples=3)]) == 1
+    assert f"[url {target}]" in capsys.readouterr().err
 
 
 def test_dalis_index_says_where_the_bytes_are(make_shard: Callable[..., str]):

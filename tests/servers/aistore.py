@@ -2,7 +2,9 @@
 
 The double is a proxy and two targets on loopback, each a server of its own, written after what a cluster of version
 5.0 was seen to do: GET is answered 301, all else 307; a redirect carries `pid` and `utm`; errors are JSON; a target
-refuses what was not redirected to it; a proxy answers PUT without reading the body.
+refuses what was not redirected to it; a proxy answers PUT without reading the body. A target that died stays in the map
+until it is noticed, then it is gone from it, with its objects: lists are shorter, reads are answered 404, and a batch
+has `__404__/NAME` in the place of what nobody could reach.
 """
 
 from __future__ import annotations
@@ -12,9 +14,10 @@ import hmac
 import json
 import os
 import secrets
+import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -22,6 +25,7 @@ from urllib.parse import quote
 import pytest
 
 from servers.aistore_nodes import Answer, Node, Proxy, Stored, Target
+from webdataset.storage import ais_map
 
 REAL_ENDPOINT = os.environ.get("AIS_ENDPOINT")
 REAL_TOKEN = os.environ.get("AIS_AUTHN_TOKEN")
@@ -34,7 +38,12 @@ class DoubleCluster:
         self.buckets: set[str] = set()
         self.objects: dict[str, dict[tuple[str, str], Stored]] = {"t1": {}, "t2": {}}
         self.smap = ["t1", "t2"]
+        self.map_version = 1
+        self.flags: dict[str, int] = {}
+        self.writing = threading.Lock()
+        self.meanwhile: list[Callable[[], object]] = []
         self.refusals: list[Answer] = []
+        self.batch_refusals: list[Answer] = []
         self.cuts: list[int | None] = []
         self.batch_cuts: list[int | None] = []
         self.noticed_after: dict[str, int] = {}
@@ -57,15 +66,19 @@ class DoubleCluster:
 
     def place(self, bucket: str, name: str) -> str:
         """The target with the highest random weight; one that is dead stays in the map until it is noticed."""
-        target = max(self.smap, key=lambda each: hashlib.sha1(f"{each}/{bucket}/{name}".encode()).digest())
-        for waits, happens in ((self.noticed_after, self.smap.remove), (self.back_after, self.revive)):
+        target = max(self.active(), key=lambda each: hashlib.sha1(f"{each}/{bucket}/{name}".encode()).digest())
+        return self.place(bucket, name) if self.time_passes(target) else target
+
+    def time_passes(self, target: str) -> bool:
+        """A target that is asked for is noticed to be dead, or comes back, in the end."""
+        for waits, happens in ((self.noticed_after, self.leave), (self.back_after, self.revive)):
             if target in waits:
                 waits[target] -= 1
                 if waits[target] < 0:
                     del waits[target]
                     happens(target)
-                    return self.place(bucket, name)
-        return target
+                    return True
+        return False
 
     def kill(self, target: str, *, noticed_after: int | None = None, back_after: int | None = None) -> None:
         """A target dies; the proxy notices, or it comes back, after so many redirects to it."""
@@ -75,18 +88,42 @@ class DoubleCluster:
         if back_after is not None:
             self.back_after[target] = back_after
 
+    def leave(self, target: str) -> None:
+        """A target is not in the map any more, nor is what it held in the cluster."""
+        self.nodes[target].kill()
+        self.smap.remove(target)
+        self.map_version += 1
+
     def revive(self, target: str) -> None:
         dead = self.nodes[target]
-        self.nodes[target] = Node(self, target, Target, dead.server_address[1])
+        self.nodes[target] = Node(self, target, dead.kind, dead.server_address[1])
         dead.reservation.close()
+        if target in self.objects and target not in self.smap:
+            self.smap.append(target)
+            self.map_version += 1
 
     def mirror(self) -> None:
         """Every target has every object."""
         merged = self.objects["t1"] | self.objects["t2"]
         self.objects = {name: dict(merged) for name in self.objects}
 
-    def live_target(self) -> str:
-        return self.smap[0]
+    def active(self) -> list[str]:
+        """The targets that are asked for objects: those of the map that are not in maintenance."""
+        return [name for name in self.smap if not self.flags.get(name)]
+
+    def batch_target(self) -> str:
+        """The target that makes the archive of a batch, alive or not."""
+        chosen = self.active()[0]
+        return self.batch_target() if self.time_passes(chosen) else chosen
+
+    def map(self) -> dict[str, Any]:
+        nodes = {name: {"daemon_id": name, "flags": self.flags.get(name, 0)} for name in self.smap}
+        version = str(self.map_version)
+        return {"uuid": "c1", "version": version, "pmap": {"p1": {"daemon_id": "p1", "flags": 2}}, "tmap": nodes}
+
+    def listed(self, bucket: str) -> set[str]:
+        """What the targets of the map list."""
+        return {name for target in self.active() for found, name in self.objects[target] if found == bucket}
 
     def names(self, bucket: str) -> set[str]:
         return {name for each in self.objects.values() for found, name in each if found == bucket}
@@ -95,7 +132,10 @@ class DoubleCluster:
         return next(each[bucket, name] for each in self.objects.values() if (bucket, name) in each)
 
     def lookup(self, bucket: str, name: str) -> bytes | None:
-        return self.find(bucket, name).data if name in self.names(bucket) else None
+        """What the target that makes a batch gets of an object; nothing if nobody it can reach has it."""
+        target = self.place(bucket, name)
+        found = self.objects[target].get((bucket, name))
+        return None if found is None or self.nodes[target].dead else found.data
 
     def destroy(self, bucket: str) -> None:
         self.buckets.discard(bucket)
@@ -158,7 +198,9 @@ def ais_double(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
     """A bucket in a double of its own, to be broken at will."""
     double = DoubleCluster()
     double.buckets.add("b")
+    monkeypatch.setattr(ais_map, "CLUSTERS", ais_map.Clusters())  # ports are used again
     monkeypatch.setenv("AIS_ENDPOINT", double.endpoint)
+    monkeypatch.delenv("WDS_RETRIES", raising=False)
     monkeypatch.delenv("AIS_AUTHN_TOKEN", raising=False)
     yield Bucket(double.endpoint, "b", double)
     double.close()

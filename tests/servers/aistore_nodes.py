@@ -17,10 +17,14 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
-from servers.aistore_objects import archive_of, member_of
-from webdataset.storage.xxhash import XXH64
+from servers.aistore_objects import archive_of, in_namespace, member_of
+from webdataset.storage import xxhash
 
 PAGE_LIMIT = 10_000
+
+
+def checksum_of(data: bytes) -> str:
+    return xxhash.new(data).hexdigest()
 
 
 @dataclass
@@ -30,7 +34,7 @@ class Stored:
 
     @cached_property
     def checksum(self) -> str:
-        return XXH64(self.data).hexdigest()
+        return checksum_of(self.data)
 
 
 @dataclass
@@ -41,6 +45,7 @@ class Answer(Exception):
     body: bytes = b""
     headers: dict[str, str] = field(default_factory=dict)
     message: str = ""
+    code: str = "Err"
     cut: int | None = None
     chunked: bool = False
 
@@ -62,6 +67,7 @@ class Node(ThreadingHTTPServer):
         self.kind = handler
         self.open: set[socket.socket] = set()
         self.seen: list[tuple[str, str, dict[str, str]]] = []
+        self.dead = False
         self._thread = threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True)
         self._thread.start()
 
@@ -71,6 +77,9 @@ class Node(ThreadingHTTPServer):
 
     def kill(self) -> None:
         """As kill -9 does: the port is closed, and every connection is reset."""
+        if self.dead:
+            return
+        self.dead = True
         self.shutdown()
         self.server_close()
         for each in list(self.open):
@@ -102,7 +111,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def handle_one(self) -> None:
         node = self.server
-        node.seen.append((self.command, self.path, {name.lower(): text for name, text in self.headers.items()}))
+        if not self.path.startswith("/v1/daemon"):
+            node.seen.append((self.command, self.path, {name.lower(): text for name, text in self.headers.items()}))
         parts = urlsplit(self.path)
         try:
             self.answer(node.cluster, unquote(parts.path).strip("/").split("/"), dict(parse_qsl(parts.query)))
@@ -118,7 +128,7 @@ class Handler(BaseHTTPRequestHandler):
         body, headers = answer.body, dict(answer.headers)
         if answer.message:
             told = {"status": answer.status, "message": answer.message, "method": self.command, "url_path": self.path}
-            told |= {"remote_addr": "127.0.0.1", "node": self.server.name, "tcode": "Err", "caller": ""}
+            told |= {"remote_addr": "127.0.0.1", "node": self.server.name, "tcode": answer.code, "caller": ""}
             body = json.dumps(told).encode()
             if self.command == "HEAD":
                 headers["Hdr-Error"], body = json.dumps(told), b""
@@ -131,7 +141,8 @@ class Handler(BaseHTTPRequestHandler):
         if headers.get("Connection") == "close" or answer.cut is not None:
             self.close_connection = True
         for name, text in headers.items():
-            self.send_header(name, text)
+            if text:
+                self.send_header(name, text)
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body if answer.cut is None else body[: answer.cut])
@@ -144,19 +155,22 @@ class Proxy(Handler):
     def answer(self, cluster: Any, path: list[str], query: dict[str, str]) -> None:
         if path[:2] == ["v1", "health"]:
             raise Answer(503 if cluster.starting else 200)
-        if cluster.refusals:
+        if cluster.refusals and path[:2] != ["v1", "daemon"]:
             refusal = cluster.refusals.pop(0)
             self.close_connection = True
             raise refusal
         self.check_token(cluster)
+        if path[:2] == ["v1", "daemon"]:
+            raise Answer(200, json.dumps(cluster.map()).encode(), {"Content-Type": "application/json"})
         if path[:2] == ["v1", "buckets"]:
-            self.bucket(cluster, path[2], query)
-        bucket = path[3] if path[:3] == ["v1", "ml", "moss"] else path[2] if path[0] == "v1" else path[1]
+            self.bucket(cluster, bucket_in(query, path[2]), query)
+        name = path[3] if path[:3] == ["v1", "ml", "moss"] else path[2] if path[0] == "v1" else path[1]
+        bucket = bucket_in(query, name)
         if bucket not in cluster.buckets:
             raise Answer(404, message=f'bucket "ais://{bucket}" does not exist')
         if path[:3] == ["v1", "ml", "moss"]:
             self.body()  # read over, so that the connection can be used again
-            self.redirect(cluster, cluster.live_target(), 307, self.path.replace("?", "/xid/wid/1?", 1))
+            self.redirect(cluster, cluster.batch_target(), 307, self.path.replace("?", "/xid/wid/1?", 1))
         name = "/".join(path[3 if path[0] == "v1" else 2 :])
         if int(self.headers.get("Content-Length") or 0):
             cluster.bodies_at_proxy += 1
@@ -180,7 +194,7 @@ class Proxy(Handler):
             raise Answer(401, message="token required")
         if claims["exp"] < time.time():
             raise Answer(401, message="token expired")
-        if not claims.get("admin"):
+        if not claims.get("admin") and self.command not in claims.get("methods", ()):
             raise Answer(403, message="no permission")
 
     def bucket(self, cluster: Any, bucket: str, query: dict[str, str]) -> None:
@@ -195,10 +209,12 @@ class Proxy(Handler):
         if self.command == "DELETE":
             cluster.destroy(bucket)
             raise Answer(200)
+        if any(cluster.nodes[name].dead for name in cluster.active()):
+            raise Answer(400, message="failed to list: connection refused", code="ErrFailedTo")
         value = message["value"]
         limit = min(int(value.get("pagesize") or cluster.page), PAGE_LIMIT)
         after = value.get("continuation_token") or ""
-        names = sorted(name for name in cluster.names(bucket) if name.startswith(value.get("prefix") or ""))
+        names = sorted(name for name in cluster.listed(bucket) if name.startswith(value.get("prefix") or ""))
         names = [name for name in names if name > after]
         page = [
             {"name": name, "size": str(len(cluster.find(bucket, name).data)), "flags": 64} for name in names[:limit]
@@ -212,8 +228,9 @@ class Target(Handler):
     def answer(self, cluster: Any, path: list[str], query: dict[str, str]) -> None:
         self.check_redirected(cluster, query)
         if path[:3] == ["v1", "ml", "moss"]:
-            self.batch(cluster, path[3])
+            self.batch(cluster, bucket_in(query, path[3]))
         bucket, name = (path[2], "/".join(path[3:])) if path[0] == "v1" else (path[1], "/".join(path[2:]))
+        bucket = bucket_in(query, bucket)
         mine = cluster.objects[self.server.name]
         if self.command == "PUT":
             self.store(mine, bucket, name)
@@ -239,20 +256,33 @@ class Target(Handler):
             self.close_connection = True
             raise Answer(400, message="short body")
         claimed = self.headers.get("Ais-Checksum-Value")
-        if claimed and claimed != XXH64(data).hexdigest():
-            raise Answer(500, message="ErrBadCksum")
-        before = mine.get((bucket, name))
-        mine[bucket, name] = Stored(data, before.version + 1 if before else 1)
-        raise Answer(200)
+        if claimed and claimed != checksum_of(data):
+            raise Answer(500, message="ErrBadCksum", code="ErrBadCksum")
+        answer = self.publish(mine, (bucket, name), data, claimed)
+        if self.server.cluster.meanwhile:
+            self.server.cluster.meanwhile.pop(0)()
+        raise answer
+
+    def publish(self, mine: dict[tuple[str, str], Stored], key: tuple[str, str], data: bytes, claimed: Any) -> Answer:
+        """The last one wins; nothing happens, and nothing is told, if the same bytes are there already."""
+        with self.server.cluster.writing:
+            before = mine.get(key)
+            if claimed and before is not None and before.checksum == claimed:
+                return Answer(200)
+            mine[key] = stored = Stored(data, before.version + 1 if before else 1)
+        return Answer(200, headers=self.described(stored))
+
+    def described(self, found: Stored) -> dict[str, str]:
+        headers = {"Ais-Checksum-Type": "xxhash2", "Ais-Checksum-Value": found.checksum, "Ais-Atime": "1"}
+        if not self.server.cluster.checksums:
+            del headers["Ais-Checksum-Type"], headers["Ais-Checksum-Value"]
+        return headers | {"Ais-Version": str(found.version)}
 
     def give(self, cluster: Any, found: Stored, query: dict[str, str]) -> None:
-        headers = {"Ais-Checksum-Type": "xxhash2", "Ais-Checksum-Value": found.checksum, "Ais-Present": "true"}
-        headers |= {"Ais-Version": str(found.version), "Ais-Atime": "1", "Accept-Ranges": "bytes"}
-        if not cluster.checksums:
-            del headers["Ais-Checksum-Type"], headers["Ais-Checksum-Value"]
+        headers = self.described(found) | {"Ais-Present": "true", "Accept-Ranges": "bytes"}
         wanted, data = self.headers.get("Range"), found.data
-        if self.command == "HEAD":
-            raise Answer(200, headers=headers | {"Content-Length": str(len(data))})
+        if self.command == "HEAD":  # an empty object has no length
+            raise Answer(200, headers=headers | {"Content-Length": str(len(data) or "")})
         if "archpath" in query:
             if wanted:
                 raise Answer(400, message="range is not supported with archpath")
@@ -270,13 +300,15 @@ class Target(Handler):
             headers |= {"Content-Range": f"bytes {start}-{last}/{len(data)}"}
             data, status = data[start : last + 1], 206
             if cluster.range_checksums:
-                headers["Ais-Checksum-Value"] = XXH64(data).hexdigest()
+                headers["Ais-Checksum-Value"] = checksum_of(data)
         if cluster.garbled:
             data = bytes([data[0] ^ 1]) + data[1:]
         raise Answer(status, data, headers, cut=cut)
 
     def batch(self, cluster: Any, bucket: str) -> None:
         message = json.loads(self.body())
+        if cluster.batch_refusals:
+            raise cluster.batch_refusals.pop(0)
         status, archive, told = archive_of(message, bucket, cluster.lookup)
         if status != 200:
             raise Answer(status, message=told)
@@ -292,9 +324,15 @@ class Target(Handler):
         raise Answer(200, body + b"--bd--\r\n", {"Content-Type": "multipart/mixed; boundary=bd"}, cut=cut)
 
 
-def token(secret: bytes, *, admin: bool = True, seconds: float = 60) -> str:
-    """A JWT signed with HS256."""
-    parts = [{"alg": "HS256", "typ": "JWT"}, {"sub": "me", "exp": int(time.time() + seconds), "admin": admin}]
+def bucket_in(query: dict[str, str], name: str) -> str:
+    """The bucket's name, with the namespace before it if there is one."""
+    return in_namespace(query.get("namespace", ""), name)
+
+
+def token(secret: bytes, *, admin: bool = True, seconds: float = 60, methods: tuple[str, ...] = ()) -> str:
+    """A JWT signed with HS256; one who is no admin may use these methods."""
+    claims = {"sub": "me", "exp": int(time.time() + seconds), "admin": admin, "methods": methods}
+    parts = [{"alg": "HS256", "typ": "JWT"}, claims]
     text = ".".join(_base64(json.dumps(part).encode()) for part in parts)
     return f"{text}.{_base64(hmac.new(secret, text.encode(), hashlib.sha256).digest())}"
 

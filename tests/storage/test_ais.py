@@ -79,8 +79,11 @@ def test_reads_of_any_size_give_the_same_bytes(ais_bucket):
 
 
 def test_an_empty_object_is_empty(ais_bucket):
-    with open_ais(ais_bucket.put("a", b"")) as stream:
+    url = ais_bucket.put("a", b"")
+    with open_ais(url) as stream:
         assert stream.read() == b""
+    assert STORE.size(url) == 0
+    assert STORE.object(url).stated().length == 0
 
 
 def test_a_part_of_an_object_can_be_read(ais_bucket):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import random
 import threading
 
@@ -15,6 +16,7 @@ from webdataset.storage.http import HttpStream
 from webdataset.storage.reader import ReadAhead, reading_ahead
 
 DATA = random.Random(3).randbytes(200_000)
+READS = ["read", "read1", "readinto", "readinto1"]
 
 
 class Source:
@@ -79,7 +81,8 @@ def test_an_error_comes_after_the_last_byte_before_it_and_again():
 def test_no_more_is_read_ahead_than_allowed():
     source = Source([])
     with ReadAhead(source, 3, 10_000) as stream:
-        stream.read(10_001)
+        assert stream.read(10_000) == DATA[:10_000]
+        stream.start()
         assert soon(lambda: source.position >= 40_000)
         assert source.position == 40_000  # one read directly, three buffers
 
@@ -95,6 +98,28 @@ def test_bytes_are_given_as_they_arrive(server):
     url = server.stall("/a.tar", DATA * 20, after=3_000_000)
     with reading_ahead(HttpStream(url, read_timeout=1000)) as stream:
         assert len(stream.read(3_000_000)) == 3_000_000
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_stream_is_read_on_only_by_the_process_that_began(server):
+    with reading_ahead(HttpStream(server.whole("/a.tar", DATA * 20)), 1) as stream:
+        first = stream.read(1000)
+        with multiprocessing.get_context("fork").Pool(1, initializer=_remember, initargs=(stream,)) as pool:
+            assert "forked process" in pool.apply_async(_error_of_reading_on).get(30)
+        assert first + stream.read() == DATA * 20
+
+
+def _remember(stream):
+    global _stream
+    _stream = stream
+
+
+def _error_of_reading_on():
+    try:
+        while _stream.read(1000):  # what the parent had received is its own
+            pass
+    except StorageError as error:
+        return str(error)
 
 
 def test_closing_ends_a_read_in_another_thread(server):
@@ -130,3 +155,47 @@ def test_closing_twice_is_fine_and_a_closed_stream_is_not_read(server):
 def test_at_least_one_connection_is_needed(server):
     with pytest.raises(ValueError, match="at least 1"):
         reading_ahead(HttpStream(server.whole("/a.tar", DATA)), 0)
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_reader_that_does_nothing_else_needs_no_thread(busy):
+    with ReadAhead(Source([10_000] * 20), 3, 10_000) as stream:
+        assert stream.read(10_000) == DATA[:10_000]
+        stream._receiving, stream._away = 1e9, 2e9 if busy else 0.0  # seconds
+        assert stream.read() == DATA[10_000:]
+        assert (stream._thread is not None) == busy
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    pieces=st.lists(st.integers(1, 30_000), max_size=30),
+    reads=st.lists(st.tuples(st.sampled_from(READS), st.integers(0, 120_000)), max_size=40),
+    ahead=st.integers(0, 40),
+    buffer_bytes=st.sampled_from([10_000, 100_000]),
+)
+def test_any_mixture_of_reads_gives_the_same_bytes(pieces, reads, ahead, buffer_bytes):
+    """Also when the thread starts in the middle."""
+    got = b""
+    with ReadAhead(Source(pieces), 3, buffer_bytes) as stream:
+        for number, (method, size) in enumerate(reads):
+            if number == ahead:
+                stream._away = 1e9
+            buffer = bytearray(size)
+            if method.startswith("readinto"):
+                got += buffer[: getattr(stream, method)(buffer)]
+            else:
+                got += getattr(stream, method)(size)
+            assert stream.tell() == len(got)
+        assert got + stream.read() == DATA
+
+
+def test_small_reads_do_not_ask_the_connection_for_each():
+    source = Source([])
+    asked = []
+    source.readinto1 = lambda buffer: asked.append(len(buffer)) or Source.readinto1(source, buffer)
+    with ReadAhead(source, 3, 100_000) as stream:
+        stream._receiving = 1e9  # nobody reads ahead
+        buffer = bytearray(10)
+        assert b"".join(stream.read(10) for _ in range(1000)) == DATA[:10_000]
+        assert stream.readinto(buffer) == 10
+    assert asked == [100_000]

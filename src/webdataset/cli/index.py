@@ -33,7 +33,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="PLACE",
         help="beside the shards, in the cache folder, or a folder of yours: beside, cache, PATH",
     )
-    parser.add_argument("-o", "--output", metavar="FILE", help="also write a list of all shards: wids' JSON")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="also write a list of all shards, to a file or a url: wids' JSON"
+    )
     parser.add_argument("--force", action="store_true", help="make all anew")
     parser.add_argument(
         "--check", action="store_true", help="compare the indices that are there; exit 1 if one differs"

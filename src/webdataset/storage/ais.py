@@ -25,7 +25,7 @@ from webdataset.errors import StorageError
 from webdataset.settings import settings
 
 from . import xxhash
-from .ais_client import AisConnector, Cluster, cluster_of, failure
+from .ais_client import NOT_FOUND, REFUSED, AisConnector, Cluster, cluster_of, failure, incomplete
 from .connect import Reply
 from .faults import BROKEN, described, status_error
 from .http import HttpStream, Version
@@ -74,6 +74,21 @@ class Named:
     def is_made(self) -> bool:
         """Whether the cluster makes these bytes when asked: they have no checksum, and no middle to begin at."""
         return any(name.startswith(("arch", "etl")) for name in self.query)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the bucket is the cluster's own: another store, or another cluster, has lists of its own."""
+        return self.uname.startswith("ais/@#")
+
+    @property
+    def uname(self) -> str:
+        """The full name of the object, as the nodes of a cluster call it among themselves.
+
+        >>> named("ais://@remote#space/b/x/a.tar").uname, named("ais://b/a.tar").uname
+        ('ais/@remote#space/b/x/a.tar', 'ais/@#/b/a.tar')
+        """
+        cluster, _, space = self.query.get("namespace", "").removeprefix("@").partition("#")
+        return f"{self.provider}/@{cluster}#{space}/{self.bucket}/{self.key}"
 
     def address(self, cluster: Cluster, api: str = "native") -> str:
         """The web address of the object."""
@@ -132,15 +147,25 @@ class AisStore(Store):
         return reading_ahead(stream, 1 if name.is_made else connections)
 
     def list(
-        self, prefix: str, *, pagesize: int = 0, cached: bool = False, **options: Any
+        self, prefix: str, *, pagesize: int = 0, cached: bool = False, partial: bool = False, **options: Any
     ) -> Iterator[tuple[str, int]]:
-        """Url and size of every object whose url begins with this one; `cached`: only what is in the cluster."""
+        """Url and size of every object whose url begins with this one; `cached`: only what is in the cluster.
+
+        A cluster that has lost a target leaves out what that held. This is an error, when the patience is used up,
+        unless `partial` says that such a list is welcome.
+        """
         name = named(prefix)
         start = prefix.split(":", 1)[0] + "://" + (f"{name.query['namespace']}/" if "namespace" in name.query else "")
         value = {"prefix": name.key, "props": "name,size", "pagesize": pagesize, "flags": "1" if cached else "0"}
-        for entry in _entries(cluster_of(prefix, **options), name, value, prefix):
+        cluster = cluster_of(prefix, **options)
+        checked = not partial and (cached or name.is_here)
+        if checked:
+            cluster.check_whole(prefix)
+        for entry in _entries(cluster, name, value, prefix):
             if not int(entry.get("flags") or 0) & IS_FOLDER:
                 yield f"{start}{name.bucket}/{entry['name']}", int(entry.get("size") or 0)
+        if checked and (missing := cluster.missing_targets()):
+            raise incomplete(missing, prefix)
 
     def size(self, url: str, **options: Any) -> int:
         """The size of an object in bytes."""
@@ -228,7 +253,7 @@ class AisStream(HttpStream):
         super()._open()
 
     def _accept(self, reply: Reply) -> None:
-        if reply.status in (401, 403):
+        if reply.status in REFUSED:
             error = failure(reply, self.url)
             reply.close()
             raise error
@@ -317,20 +342,55 @@ def _store(cluster: Cluster, address: str, url: str, file: Any, size: int) -> No
     The proxy is never sent the body: it answers before the end of it, and a client that streams loses the beginning.
     """
     headers = {"Content-Length": str(size), "Content-Type": "application/octet-stream"}
-    checksum = None
+    checksum = ""
     if xxhash.is_affordable(size):
         hasher = xxhash.new()
         for chunk in FileBody(file):
             hasher.update(chunk)
         checksum = hasher.hexdigest()
         headers |= {"Ais-Checksum-Type": "xxhash2", "Ais-Checksum-Value": checksum}
-    cluster.ask("PUT", address, url, body=FileBody(file), upload=headers, ok=(200, 201, 204))
-    stored = cluster.ask("HEAD", address, url).headers
-    kind, value = stored.get("ais-checksum-type"), stored.get("ais-checksum-value")
-    differs = kind == "xxhash2" and value and checksum and value.lower() != checksum
-    if _size(stored, url) != size or differs:
-        cluster.ask("DELETE", address, url, ok=(200, 204))
-        raise StorageError(f"the cluster stored something else than these {size} bytes; it was removed", url=url)
+    answer = cluster.ask("PUT", address, url, body=FileBody(file), upload=headers, ok=(200, 201, 204))
+    stored, sent = _marks(answer.headers), {"xxhash2": checksum} if checksum else {}
+    if not _agree(stored, sent):
+        raise _stored_otherwise(size, url)
+    _check_there(cluster, address, url, size, stored | sent)
+
+
+def _check_there(cluster: Cluster, address: str, url: str, size: int, marks: dict[str, str]) -> None:
+    """What is there now are the bytes that were stored, or an error says so.
+
+    Anything else is left alone, for it is another writer's: a target makes an object visible when its length and its
+    checksum are right, and the last one that does so wins.
+    """
+    there = cluster.ask("HEAD", address, url, ok=(200, NOT_FOUND, *REFUSED))
+    if there.status in REFUSED:
+        return  # a token may allow to write, and not to look
+    hint = "let one process alone write each object"
+    if there.status == NOT_FOUND:
+        raise StorageError(f"these {size} bytes were stored, then somebody removed the object", url=url, hint=hint)
+    found = _marks(there.headers)
+    if not _agree(found, marks):
+        raise StorageError(f"these {size} bytes were stored, then another writer replaced them", url=url, hint=hint)
+    if _size(there.headers, url) != size:
+        raise _stored_otherwise(size, url)
+
+
+def _stored_otherwise(size: int, url: str) -> StorageError:
+    return StorageError(f"the cluster stored something else than these {size} bytes", url=url)
+
+
+def _agree(some: dict[str, str], others: dict[str, str]) -> bool:
+    """Whether what both say is the same."""
+    return all(some[kind] == others[kind] for kind in some.keys() & others.keys())
+
+
+def _marks(headers: dict[str, str]) -> dict[str, str]:
+    """What the cluster says of an object's content: its checksum by kind, else its version."""
+    kind, value = headers.get("ais-checksum-type"), headers.get("ais-checksum-value")
+    if kind and value:
+        return {kind: value.lower()}
+    version = headers.get("ais-version")
+    return {"version": version} if version else {}
 
 
 def _api(name: str | None) -> str:
@@ -341,7 +401,8 @@ def _api(name: str | None) -> str:
 
 
 def _size(headers: dict[str, str], url: str) -> int:
-    text = headers.get("content-length") or ""
+    is_described = any(name.startswith("ais-") for name in headers)
+    text = headers.get("content-length") or ("0" if is_described else "")  # an empty object has no length
     if not text.isdecimal():
         raise StorageError("the cluster does not say how long the object is", url=url)
     return int(text)

@@ -1,19 +1,18 @@
 """Requests to an AIStore cluster: the proxy is asked, the target that it names has the data.
 
-Where an object lies changes when targets come and go, so every request and every repetition asks the proxy anew and
+Where an object lies changes when targets come and go, so every request and every repetition asks the proxy again and
 follows its redirect to the letter (it may be signed). The token goes to the proxy only. A target that died stays in the
-cluster's map for half a minute and more; so a cluster that has answered once is given `patience` seconds.
+cluster's map for half a minute and more; so the cluster is given `patience` seconds. That an object is not there is
+believed only of a cluster that has all its targets.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
-import random
+import re
 import ssl
-import threading
-import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urljoin, urlsplit
@@ -22,15 +21,21 @@ from webdataset.errors import StorageError
 from webdataset.redact import redacted
 from webdataset.settings import settings
 
-from . import addresses
+from . import addresses, ais_map
 from .connect import CONNECT_SECONDS, REDIRECTS, STALL_SECONDS, Connector, Reply
-from .faults import BROKEN, CONTACT_RETRIES, described, status_error
+from .faults import BROKEN, RETRIED_STATUS, beginning, printable, status_error, wait_after
+from .patience import FIRST_PAUSE, GaveUpError, Patience, Waiting
 
-FIRST_PAUSE = 0.1
-LONGEST_PAUSE = 5.0
-LONGEST_RETRY_AFTER = 60.0
-WAITED_STATUS = frozenset({408, 425, 429, 502, 503, 504})
+MAP_SECONDS = 10.0
 NOT_FOUND = 404
+WAITED_STATUS = RETRIED_STATUS | {409}
+WAITED_CODES = frozenset({(400, "ErrFailedTo")})
+"""What a node says while another one, that it needs for the answer, is down."""
+FINAL_CODES = frozenset({(500, "ErrBadCksum")})
+REFUSED = (401, 403)
+CHECK_TARGETS = "check its targets; if some left for good, start the program again"
+
+_CODE = re.compile(rb"\"tcode\"\s*:\s*\"(\w+)\"")
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,7 @@ class Cluster:
     endpoint: str
     token: str | None = field(default=None, repr=False)
     patience: float | None = None
+    retries: int | None = None
     connect_timeout: float = CONNECT_SECONDS
     read_timeout: float = STALL_SECONDS
     first_pause: float = FIRST_PAUSE
@@ -51,6 +57,54 @@ class Cluster:
     def seconds(self) -> float:
         """For how long a cluster in trouble is waited for."""
         return settings.ais_patience if self.patience is None else self.patience
+
+    def waiting(self, url: str) -> Waiting:
+        """The tries of one request."""
+        return Waiting(Patience(self.seconds, self.retries, self.first_pause), url, self.endpoint)
+
+    def with_token(self, _method: str, _url: str, headers: dict[str, str]) -> dict[str, str]:
+        """The headers for a request to the proxy."""
+        token = None if self.anonymous else self.token or _token()
+        return headers | ({"Authorization": f"Bearer {token}"} if token else {})
+
+    def missing_targets(self) -> list[str] | None:
+        """The targets that the cluster had and lacks now; None while it does not answer.
+
+        A cluster that keeps its map to itself is taken to be whole.
+        """
+        seconds = min(MAP_SECONDS, self.read_timeout)
+        connector = Connector(
+            self.address("v1", "daemon", what="smap"),
+            prepare=self.with_token,
+            connect_timeout=min(seconds, self.connect_timeout),
+            read_timeout=seconds,
+            proxy=self.proxy,
+            cafile=self.cafile,
+        )
+        try:
+            reply = connector.send("GET")
+            data = reply.response.read() if reply.status == 200 else b"null"
+        except BROKEN:
+            return None
+        reply.release()
+        cluster = ais_map.CLUSTERS[self.endpoint]
+        with contextlib.suppress(ValueError):
+            if (found := ais_map.ClusterMap.parsed(json.loads(data))) is not None:
+                return cluster.missing(found)
+        return []
+
+    def map_version(self) -> str | None:
+        """The number of the map as it was seen last; it is looked at before the first request of the process."""
+        if self.endpoint not in ais_map.CLUSTERS and self.missing_targets() is None:
+            return None
+        return ais_map.CLUSTERS[self.endpoint].version
+
+    def check_whole(self, url: str) -> None:
+        """Wait for targets that are missing; an error that names them when patience is at its end."""
+        with contextlib.closing(self.waiting(url)) as waiting:
+            while missing := self.missing_targets():
+                _pause(waiting, incomplete(missing, url))
+            waiting.renew()
 
     def address(self, *path: str, **query: str | None) -> str:
         """The web address of something in the cluster; names are taken as they are.
@@ -78,18 +132,18 @@ class Cluster:
         `upload` are the headers of a body to be stored.
         """
         connector = AisConnector(self, address, url, headers=headers, upload=upload)
-        waiting = _Waiting(self, threading.Event())
-        while True:
-            reply = connector.send(method, None, body)
-            try:
-                if reply.status not in ok:
-                    raise failure(reply, url)
-                heads = {name.lower(): value for name, value in reply.response.getheaders()}
-                return Said(reply.status, heads, reply.response.read())
-            except BROKEN as exn:
-                waiting.after(exn, url, reached=True)
-            finally:
-                reply.close()
+        with contextlib.closing(self.waiting(url)) as waiting:
+            while True:
+                reply = connector.send(method, None, body)
+                try:
+                    if reply.status not in ok:
+                        raise failure(reply, url)
+                    heads = {name.lower(): value for name, value in reply.response.getheaders()}
+                    return Said(reply.status, heads, reply.response.read())
+                except BROKEN as exn:
+                    _pause_after(waiting, exn, self)
+                finally:
+                    reply.close()
 
 
 @dataclass(frozen=True)
@@ -133,7 +187,7 @@ class AisConnector(Connector):
         super().__init__(
             address,
             headers=headers,
-            prepare=self._with_token,
+            prepare=cluster.with_token,
             connect_timeout=cluster.connect_timeout,
             read_timeout=cluster.read_timeout,
             proxy=cluster.proxy,
@@ -142,11 +196,10 @@ class AisConnector(Connector):
         self._cluster = cluster
         self._shown = shown
         self._upload = upload
-        self._stopped = threading.Event()
+        self._waiting = cluster.waiting(shown)  # here, since another thread may be the one that sends
         self._target: Connector | None = None
-        self._reached = False  # the proxy has answered
         self._known = False  # the object was there
-        self.waits = 0
+        self._doubt = ""  # why an object that was not found may be there
 
     def send(
         self,
@@ -158,24 +211,25 @@ class AisConnector(Connector):
         reuse: bool = True,
     ) -> Reply:
         """The answer of the target, or of the proxy where that says no; StorageError when patience is at its end."""
-        waiting = _Waiting(self._cluster, self._stopped)
         while True:
+            version = self._cluster.map_version()  # all targets must be known before one is lost
             try:
                 reply = self._ask_both(method, headers, body, follow=follow, reuse=reuse)
             except BROKEN as exn:
-                waiting.after(exn, self._shown, reached=self._reached)
-                self.waits += 1
+                self._check_open()
+                _pause_after(self._waiting, exn, self._cluster)
                 continue
-            if not self._is_trouble(reply, waiting.is_long):
+            if not self._is_trouble(reply, version):
                 self._known = self._known or reply.status < 300
+                self._waiting.answered()
+                self._waiting.renew()
                 return reply
-            error = failure(reply, self._shown)
+            error = self._explained(reply)
             reply.close()
-            waiting.pause(error, reply.retry_after)
-            self.waits += 1
+            _pause(self._waiting, error, reply.retry_after)
 
     def abort(self) -> None:
-        self._stopped.set()
+        self._waiting.stopped.set()
         super().abort()
         if self._target is not None:
             self._target.abort()
@@ -184,7 +238,6 @@ class AisConnector(Connector):
         upload = self._upload
         # The proxy never gets a body that is to be stored: it does not wait for its end.
         reply = super().send(method, headers, body if upload is None else b"", follow=False, reuse=reuse)
-        self._reached = True
         headers = {**(headers or {}), **(upload or {})}
         location = reply.header("Location")
         if follow and reply.status in REDIRECTS and location is not None:
@@ -214,11 +267,36 @@ class AisConnector(Connector):
             cafile=cluster.cafile,
         )
 
-    def _is_trouble(self, reply: Reply, long: bool) -> bool:
-        """Whether another answer may come later."""
-        if reply.status != NOT_FOUND:
-            return reply.status in WAITED_STATUS
-        return self._known or long or not self._is_ready()
+    def _check_open(self) -> None:
+        """Another thread may have closed the connection under this one."""
+        if self._waiting.stopped.is_set():
+            raise ValueError("I/O operation on closed file")
+
+    def _explained(self, reply: Reply) -> StorageError:
+        error = failure(reply, self._shown)
+        if reply.status == NOT_FOUND and self._doubt:
+            return StorageError(f"{error.message}, but {self._doubt}", url=self._shown, hint=CHECK_TARGETS)
+        return error
+
+    def _is_trouble(self, reply: Reply, version: str | None) -> bool:
+        """Whether another answer may come later; the version is that of the map when the question was asked."""
+        if reply.status == NOT_FOUND:
+            self._doubt = self._doubt_since(version)
+            return self._known or bool(self._doubt)
+        kind = (reply.status, code_of(reply) if reply.status >= 400 else "")
+        return kind in WAITED_CODES or (reply.status in WAITED_STATUS and kind not in FINAL_CODES)
+
+    def _doubt_since(self, version: str | None) -> str:
+        """Why the cluster may know later what it did not know, in words; nothing if it was whole."""
+        if not self._is_ready():
+            return "the cluster is not ready"
+        missing = self._cluster.missing_targets()
+        if missing is None:
+            return "the cluster does not tell which targets it has"
+        if missing:
+            return lacks(missing)
+        # a target may have come back since
+        return "" if self._cluster.map_version() == version else "the cluster has just changed"
 
     def _is_ready(self) -> bool:
         """Whether a cluster that knows no such object has started at all."""
@@ -226,56 +304,30 @@ class AisConnector(Connector):
             reply = self._plain(self._cluster.address("v1", "health", readiness="true")).send("GET")
         except BROKEN:
             return False
-        reply.close()
+        reply.drain()
         return reply.status not in WAITED_STATUS
 
-    def _with_token(self, _method: str, _url: str, headers: dict[str, str]) -> dict[str, str]:
-        token = None if self._cluster.anonymous else self._cluster.token or _token()
-        return headers | ({"Authorization": f"Bearer {token}"} if token else {})
+
+def _pause(waiting: Waiting, error: StorageError, retry_after: float = 0.0) -> None:
+    """Wait a little longer each time; the error itself when the patience is used up."""
+    try:
+        waiting.pause(error.message, retry_after, hint=error.hint)
+    except GaveUpError as exn:
+        error.message = str(exn)
+        raise error from None
 
 
-class _Waiting:
-    """Pauses that grow, until the patience is used up."""
-
-    def __init__(self, cluster: Cluster, stopped: threading.Event) -> None:
-        self._seconds = cluster.seconds
-        self._stall = cluster.read_timeout
-        self._pause = cluster.first_pause
-        self._stopped = stopped
-        self._since = time.monotonic()
-        self._failures = 0
-
-    @property
-    def is_long(self) -> bool:
-        """Whether there was trouble already: what is missing now may only be out of reach."""
-        return self._failures > 0
-
-    def after(self, error: BaseException, url: str, *, reached: bool) -> None:
-        """Wait after a connection that failed, if another one may not; not long for a proxy that never answered."""
-        if self._stopped.is_set():
-            raise ValueError("I/O operation on closed file")
-        if isinstance(error, StorageError):
-            raise error
+def _pause_after(waiting: Waiting, error: BaseException, cluster: Cluster) -> None:
+    """Wait after a connection that failed, if another one may not."""
+    try:
+        wait_after(waiting, error, cluster.read_timeout)
+    except GaveUpError as exn:
+        hint = exn.hint if cluster.endpoint in ais_map.CLUSTERS else "check AIS_ENDPOINT"
+        raise StorageError(f"cannot reach the cluster: {exn}", url=waiting.url, hint=hint) from None
+    except StorageError as exn:
         if isinstance(error, ssl.SSLCertVerificationError):
-            line = f"the server's certificate is not trusted: {error.verify_message}"
-            raise StorageError(line, url=url, hint="set AIS_CLIENT_CA to a file with your authority's certificate")
-        found = StorageError(f"cannot reach the cluster: {described(error, self._stall)}", url=url)
-        if not reached and self._failures >= CONTACT_RETRIES:
-            found.hint = "check AIS_ENDPOINT"
-            raise found
-        self.pause(found)
-
-    def pause(self, error: StorageError, retry_after: float = 0.0) -> None:
-        """Wait a little longer each time; the error itself when it was too long."""
-        self._failures += 1
-        waited = time.monotonic() - self._since
-        longest = min(LONGEST_PAUSE, self._pause * 2 ** min(self._failures - 1, 16))
-        seconds = max(min(retry_after, LONGEST_RETRY_AFTER), random.uniform(longest / 2, longest))
-        if waited >= self._seconds:
-            error.message += f" (waited {waited:.0f} s for the cluster)"
-            raise error
-        if self._stopped.wait(min(seconds, self._seconds - waited)):
-            raise ValueError("I/O operation on closed file")
+            exn.hint = "set AIS_CLIENT_CA to a file with your authority's certificate"
+        raise
 
 
 def failure(reply: Reply, url: str) -> StorageError:
@@ -284,14 +336,29 @@ def failure(reply: Reply, url: str) -> StorageError:
     told = reply.header("Hdr-Error")  # HEAD has no body
     if told:
         with contextlib.suppress(ValueError, AttributeError):
-            error.message += f" ({redacted(str(json.loads(told).get('message')))})"
-    if reply.status in (401, 403):
+            error.message += f" ({redacted(printable(str(json.loads(told).get('message'))))})"
+    if reply.status in REFUSED:
         error.hint = "check the token in AIS_AUTHN_TOKEN, when it ends, and what it allows"
     return error
 
 
+def code_of(reply: Reply) -> str:
+    """AIStore's name for the kind of an error."""
+    found = _CODE.search((reply.header("Hdr-Error") or "").encode() or beginning(reply))
+    return found[1].decode() if found else ""
+
+
+def lacks(targets: Sequence[str]) -> str:
+    return f"the cluster lacks targets that it had: {', '.join(targets)}"
+
+
+def incomplete(targets: Sequence[str], url: str) -> StorageError:
+    """Refuses a list without what these targets hold."""
+    return StorageError(f"this list is not complete: {lacks(targets)}", url=url, hint=CHECK_TARGETS)
+
+
 def _token() -> str | None:
-    """The token of the environment, or of a file, read anew each time: tokens end and are renewed."""
+    """The token of the environment, or of a file, read each time: tokens end and are renewed."""
     if settings.ais_token or not settings.ais_token_file:
         return settings.ais_token
     try:

@@ -71,7 +71,11 @@ def unique_cache_name(url: str, identity: str = "") -> str:
 
 
 def without_signature(url: str) -> str:
-    """The url without what changes from one signature to the next, and without user and password."""
+    """The url without what changes from one signature to the next, and without user and password.
+
+    >>> without_signature("https://me:pass@host/a.tar?X-Amz-Signature=abc"), without_signature("ais://@far#space/b/a.tar")
+    ('https://host/a.tar', 'ais://@far#space/b/a.tar')
+    """
     return _without(url, lambda name: SIGNATURES.fullmatch(name) is not None)
 
 
@@ -89,4 +93,5 @@ def _without(url: str, unwanted: Callable[[str], bool]) -> str:
         return url
     parts = urlsplit(url)
     kept = [(name, value) for name, value in parse_qsl(parts.query, True) if not unwanted(name)]
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query=urlencode(kept)).geturl()
+    user, _, host = parts.netloc.rpartition("@")
+    return parts._replace(netloc=host if user else parts.netloc, query=urlencode(kept)).geturl()

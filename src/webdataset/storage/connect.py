@@ -52,6 +52,8 @@ class Reply:
     """Seconds from the request to the first byte of the answer."""
     owner: int = field(default_factory=os.getpid)
     bare: bool = False
+    told: bytes | None = None
+    """The beginning of the body, where that was an error's."""
 
     @property
     def status(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import re
 import socket
 import ssl
@@ -30,7 +31,9 @@ UNKNOWN_NAME = frozenset(
 BROKEN = (OSError, http.client.HTTPException)
 """What breaks a connection and may be gone the next time."""
 
-_TOLD = re.compile(rb"<(?:Code|Message)>([^<]{1,200})<|\"message\"\s*:\s*\"([^\"]{1,200})\"", re.IGNORECASE)
+_TOLD = re.compile(
+    rb"<(?:Code|Message)>([^<]{1,200})<|\"message\"\s*:\s*\"((?:[^\"\\]|\\.){1,400})", re.IGNORECASE | re.DOTALL
+)
 _TLS_FOR_GOOD = re.compile(
     "WRONG_VERSION_NUMBER|HTTP_REQUEST|UNSUPPORTED_PROTOCOL|PROTOCOL_VERSION|NO_PROTOCOLS|HANDSHAKE_FAILURE|NO_SHARED_CIPHER"
     "|UNKNOWN_CA|BAD_CERTIFICATE|CERTIFICATE_REQUIRED|CERTIFICATE_UNKNOWN|UNRECOGNIZED_NAME|ACCESS_DENIED"
@@ -87,14 +90,38 @@ def status_error(reply: Reply, url: str) -> StorageError:
     return StorageError(line, url=url)
 
 
+def beginning(reply: Reply) -> bytes:
+    """The first bytes of an answer that is an error; read once, so that they can be looked at again."""
+    if reply.told is None:
+        try:
+            reply.told = reply.response.read(TOLD_BYTES)
+        except (*BROKEN, ValueError):
+            reply.told = b""
+    return reply.told
+
+
 def _told(reply: Reply) -> str:
     """The server's own words, where they stand in a known place."""
-    try:
-        body = reply.response.read(TOLD_BYTES)
-    except (*BROKEN, ValueError):
-        return ""
-    words = [(first or second).decode("utf-8", "replace").strip() for first, second in _TOLD.findall(body)]
+    words = [_unquoted(second) if second else _text(first) for first, second in _TOLD.findall(beginning(reply))]
     return f" ({redacted(': '.join(words[:2]))})" if words else ""
+
+
+def _unquoted(data: bytes) -> str:
+    """What stands between the quotes of a JSON string, as text."""
+    text = _text(data)
+    try:
+        return printable(json.loads(f'"{text}"', strict=False))
+    except ValueError:  # cut within an escape
+        return text
+
+
+def _text(data: bytes) -> str:
+    return printable(data.decode("utf-8", "replace").strip())
+
+
+def printable(text: str) -> str:
+    """A foreign text without what would garble a terminal."""
+    return "".join(character if character.isprintable() else " " for character in text)
 
 
 def _final(error: BaseException, waiting: Waiting) -> StorageError | None:

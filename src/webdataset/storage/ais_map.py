@@ -1,0 +1,79 @@
+"""The cluster map of AIStore: which targets a cluster has, and which it has lost.
+
+A target that died leaves the map half a minute later. What it held is then answered with 404 and left out of lists, as
+if it had never been. The map does not remember the target, so each process keeps the targets that it has seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+MAINTENANCE = 1 << 2
+DECOMMISSION = 1 << 3
+MOVED = 1 << 4  # in maintenance, and what it held lies elsewhere now
+
+
+@dataclass(frozen=True)
+class ClusterMap:
+    """The targets of a cluster with their flags, and the number of the map: each change counts it up."""
+
+    version: str
+    flags: Mapping[str, int]
+
+    @classmethod
+    def parsed(cls, smap: Any) -> ClusterMap | None:
+        """None if it is no map.
+
+        >>> ClusterMap.parsed({"version": "7", "tmap": {"t1": {"daemon_id": "t1", "flags": "4"}}})
+        ClusterMap(version='7', flags={'t1': 4})
+        """
+        try:
+            flags = {str(name): int(node.get("flags") or 0) for name, node in smap["tmap"].items()}
+            return cls(str(smap.get("version")), flags)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            return None
+
+
+@dataclass
+class Membership:
+    """The targets of one cluster as this process has seen them.
+
+    >>> seen = Membership()
+    >>> maps = [{"t1": 0, "t2": 0}, {"t1": 0}, {"t1": 0, "t2": MAINTENANCE | MOVED}]
+    >>> [seen.missing(ClusterMap("1", flags)) for flags in maps]
+    [[], ['t2'], []]
+    """
+
+    targets: set[str] = field(default_factory=set)
+    version: str | None = None
+
+    def missing(self, found: ClusterMap) -> list[str]:
+        """Take in a new map; the targets whose objects cannot be had now."""
+        flags = found.flags
+        leaving = {name for name, bits in flags.items() if bits & (MAINTENANCE | DECOMMISSION)}
+        moved = {name for name in leaving if flags[name] & MOVED}
+        gone = self.targets - flags.keys()
+        # one that is being decommissioned disappears from the map when it is empty
+        decommissioned = {name for name in leaving if flags[name] & DECOMMISSION}
+        self.targets = (self.targets | (flags.keys() - leaving)) - moved - decommissioned
+        self.version = found.version
+        return sorted(gone | (leaving - moved))
+
+
+class Clusters:
+    """The clusters that have answered this process, by endpoint."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, Membership] = {}
+
+    def __contains__(self, endpoint: str) -> bool:
+        return endpoint in self._known
+
+    def __getitem__(self, endpoint: str) -> Membership:
+        """What is known of a cluster; it is known from now on."""
+        return self._known.setdefault(endpoint, Membership())
+
+
+CLUSTERS = Clusters()
