@@ -126,6 +126,7 @@ def test_run_without_a_verb_shows_the_verbs() -> None:
         "test",
         "servers",
         "check",
+        "fuzz",
         "bench",
         "venv",
         "pythons",

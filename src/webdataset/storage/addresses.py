@@ -30,14 +30,25 @@ def parts_of(url: str, shown: str) -> SplitResult:
         raise StorageError(f"this is not a url: {exn}", url=shown) from None
     if parts.scheme not in ("http", "https"):
         raise SecurityError(f"a redirect to a {parts.scheme or 'relative'}: url is refused", url=shown)
-    if not parts.hostname or _CONTROL.search(parts.netloc) or port == 0:
+    if not parts.hostname or _CONTROL.search(parts.netloc) or port == 0 or not _is_host_name(parts.hostname):
         raise StorageError("this url names no host", url=shown, hint=f"write {parts.scheme}://host/path")
     return parts
 
 
+def _is_host_name(host: str) -> bool:
+    try:
+        return ":" in host or bool(host.encode("idna"))
+    except UnicodeError:
+        return False
+
+
 def redirected(source: SplitResult, location: str, shown: str) -> SplitResult:
     """Where a redirect leads, if it may be followed."""
-    target = parts_of(urljoin(address_of(source), location), shown)
+    try:
+        joined = urljoin(address_of(source), location)
+    except ValueError as exn:
+        raise StorageError(f"a redirect leads to something that is not a url: {exn}", url=shown) from None
+    target = parts_of(joined, shown)
     if source.scheme == "https" and target.scheme == "http" and not settings.allow_downgrade:
         raise SecurityError(
             f"a redirect from https to http (host {target.hostname}) is refused",

@@ -257,14 +257,15 @@ def pages(
     first: Any, turn: Callable[[Any], tuple[Iterable[tuple[str, int]], Any]], url: str
 ) -> Iterator[tuple[str, int]]:
     """The entries of all pages of a list; `turn(marker)` gives one page and the marker of the next."""
-    marker = first
+    marker, seen = first, {first}
     while True:
         entries, following = turn(marker)
         yield from entries
         if not following:
             return
-        if following == marker:
+        if following in seen:  # some come back to an earlier page, not to the same one
             raise StorageError("the list of the store does not advance", url=url)
+        seen.add(following)
         marker = following
 
 

@@ -22,6 +22,7 @@ from webdataset.settings import settings
 
 from . import addresses
 from .connections import Connection, Response, connection_to, shut
+from .headers import content_length
 from .pool import POOL
 
 USER_AGENT = "webdataset/2"
@@ -36,7 +37,7 @@ Prepare = Callable[[str, str, dict[str, str]], dict[str, str]]
 """`(method, url, headers) -> headers to send`: adds a signature or token, anew for every request."""
 
 _GOOGLE_MD5 = re.compile(r"\bmd5=([A-Za-z0-9+/=]+)")
-_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+_CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)")
 
 
 @dataclass
@@ -70,9 +71,8 @@ class Reply:
     @property
     def length(self) -> int | None:
         """The announced number of bytes; unknown for a chunked body."""
-        text = self.header("Content-Length")
         chunked = "chunked" in (self.header("Transfer-Encoding") or "").lower()
-        return int(text) if text is not None and text.isdecimal() and not chunked else None
+        return None if chunked else content_length(self.response.headers)
 
     @property
     def etag(self) -> str | None:

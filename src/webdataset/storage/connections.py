@@ -6,6 +6,7 @@ import contextlib
 import functools
 import http.client
 import io
+import re
 import socket
 import ssl
 from collections.abc import Callable, Iterable, Mapping
@@ -16,7 +17,7 @@ from webdataset.errors import StorageError
 from webdataset.settings import settings
 
 from . import addresses
-from .headers import Headers, read_head, request_head
+from .headers import MAX_LINE, MAX_LINES, Headers, content_length, read_head, request_head
 
 BODILESS = (204, 304)
 # what an answer of http.client has in Python 3.11, 3.12 and 3.13
@@ -24,6 +25,7 @@ FIELDS = frozenset(
     ["fp", "debuglevel", "headers", "msg", "version", "status", "reason", "chunked", "chunk_left", "length"]
     + ["will_close", "_method"]
 )
+_CHUNK = re.compile(rb"[ \t]*([0-9A-Fa-f]{1,15})[ \t]*[;\r\n]")
 Watch = Callable[[socket.socket], None]
 
 
@@ -85,7 +87,7 @@ class Response(http.client.HTTPResponse):
         self.chunked = (headers.get("Transfer-Encoding") or "").lower() == "chunked"
         if self.chunked:
             self.chunk_left: int | None = None
-        self.length = None if self.chunked else _count(headers.get("Content-Length"))
+        self.length = None if self.chunked else content_length(headers)
         if self.status in BODILESS or self.status < 200 or self._method == "HEAD":
             self.length = 0
         said = (headers.get("Connection") or "").lower()
@@ -94,9 +96,24 @@ class Response(http.client.HTTPResponse):
         kept = "keep-alive" in said or headers.get("Keep-Alive") if is_old else "close" not in said
         self.will_close = not kept or (self.length is None and not self.chunked)
 
+    def _read_next_chunk_size(self) -> int:
+        """http.client takes -5 and 0x1_0 for sizes as well."""
+        line = self.fp.readline(MAX_LINE + 1)
+        found = _CHUNK.match(line)
+        if found is None or len(line) > MAX_LINE:
+            self._close_conn()  # type: ignore[attr-defined]
+            raise http.client.HTTPException("a chunk has no size" if line else "the body was cut")
+        return int(found[1], 16)
 
-def _count(text: str | None) -> int | None:
-    return int(text) if text is not None and text.isdecimal() else None
+    def _read_and_discard_trailer(self) -> None:
+        """What may follow the last chunk, which http.client reads without end."""
+        for _ in range(MAX_LINES):
+            line = self.fp.readline(MAX_LINE + 1)
+            if line in (b"\r\n", b"\n", b""):
+                return
+            if len(line) > MAX_LINE:
+                break
+        raise http.client.HTTPException(f"more than {MAX_LINES} lines behind the body")
 
 
 class Connection(http.client.HTTPConnection):

@@ -25,6 +25,7 @@ WITH_BODY = ("POST", "PUT", "PATCH")
 _STATUS = re.compile(r"HTTP/(0\.9|1\.\d) +([1-9]\d\d)(?:[ \t]+(.*))?\r?\n")
 _FIELD = re.compile(r"(?m)^([^:\s]+):[ \t]*(.*)\n")
 _FOLDED = re.compile(rb"\s*\n[ \t]+")
+_LENGTH = re.compile(r"[0-9]{1,18}")
 _SWITCHING = "101"
 
 
@@ -76,6 +77,21 @@ class Headers:
         return {name: self.get(name) for name, _ in self._fields}.items()
 
 
+def content_length(headers: Headers) -> int | None:
+    """The bytes of the body as the header says; servers that say two things, or nonsense, are not believed.
+
+    >>> content_length(Headers([("Content-Length", "5"), ("content-length", "5")]))
+    5
+    """
+    text = headers.get("Content-Length")
+    if text is None:
+        return None
+    (length, *others) = {part.strip() for part in text.split(",")}
+    if others or not _LENGTH.fullmatch(length):
+        raise http.client.HTTPException(f"Content-Length is no length: {text[:40]!r}")
+    return int(length)
+
+
 def read_head(stream: Lines) -> tuple[int, str, bool, Headers]:
     """The status, the reason, whether it is of HTTP before 1.1, and the header fields; the stream is at the body."""
     for _ in range(MAX_INTERIM):
@@ -91,6 +107,8 @@ def read_head(stream: Lines) -> tuple[int, str, bool, Headers]:
     text = b"".join(lines[1:])
     if b"\n " in text or b"\n\t" in text:  # an old way to write long values
         text = _FOLDED.sub(b" ", text)
+    if b"\0" in text or text.count(b"\r") != text.count(b"\r\n"):
+        raise http.client.HTTPException("a header field has a control character")
     fields = [(name, value.rstrip()) for name, value in _FIELD.findall(text.decode("iso-8859-1"))]
     if len(fields) != text.count(b"\n"):
         raise http.client.HTTPException("a header field has no name")

@@ -17,7 +17,7 @@ import random
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from webdataset.errors import MissingPackageError, ObsoleteError, SampleError
+from webdataset.errors import MissingPackageError, ObsoleteError, SampleError, SecurityError
 from webdataset.iterables import TorchIterable
 from webdataset.settings import settings
 from webdataset.workers import make_seed
@@ -116,7 +116,12 @@ def shards_of_pattern(pattern: str, origin: str, options: StorageOptions | None 
     """The urls of a pattern; one that came from elsewhere names no command, no file and no variable of ours."""
     if not origin or is_local(origin):
         return expanded(shell_expanded(pattern), options)
-    return [check_url_from_data(url, origin) for url in braceexpand(pattern)]
+    try:
+        return [check_url_from_data(url, origin) for url in braceexpand(pattern)]
+    except SecurityError:
+        raise
+    except ValueError as exn:
+        raise SampleError(str(exn), url=origin) from None
 
 
 def _source(entry: Any, spec: dict[str, Any], origin: str, options: StorageOptions) -> MSSource:

@@ -1,0 +1,254 @@
+"""What is fuzzed: for each kind of foreign data honest examples, and what reads it.
+
+A reader gives a value or raises one of the errors that its users expect, on one line; anything else is a finding.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import functools
+import io
+import json
+import pickle
+import socket
+import tarfile
+import tempfile
+import threading
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import webdataset as wds
+from tests_support import numbered, tar_bytes
+from webdataset.autodecode import Decoder, morehandlers
+from webdataset.codecs import tenbin
+from webdataset.errors import WebDatasetError
+from webdataset.tar.index import ShardIndex
+from webdataset.tar.places import Place
+from webdataset.tools.creating import from_plan, from_recipe
+from webdataset.tools.mixtures import mixture_sources
+
+
+@dataclass(frozen=True)
+class Target:
+    """One kind of data: examples of it, and the function that reads it."""
+
+    examples: Callable[[], list[bytes]]
+    read: Callable[[bytes], Any]
+    errors: tuple[type[Exception], ...] = field(default=(WebDatasetError,))
+
+
+# -- fields ----------------------------------------------------------------------------------------
+
+
+def decoded(name: str) -> Callable[[bytes], Any]:
+    decoder = Decoder([morehandlers])
+    return lambda data: decoder({"__key__": "a", name: data})
+
+
+def pickled() -> list[bytes]:
+    values: list[Any] = [
+        {"a": [1, 2.5, None, True, "text", b"bytes", (1, 2)], "b": {1, 2}, "c": frozenset([3]), 2**70: -(2**70)},
+        [deque([1, 2]), defaultdict(int, a=1), OrderedDict(a=1), Counter("abc"), 1 + 2j, range(5), slice(1, 2)],
+        [datetime.datetime(2020, 1, 2, 3, 4, 5, 6, datetime.UTC), datetime.date(2020, 1, 1), datetime.timedelta(1)],
+        [np.arange(6.0).reshape(2, 3), np.array(["a", "bc"]), np.array([1, [2]], dtype=object), np.float32(1)],
+        [np.zeros(2, [("a", "f4", (2,)), ("b", "M8[ns]")]), np.array(["2020-01-01"], "M8[D]")],
+    ]
+    return [pickle.dumps(value, protocol) for value in values for protocol in (0, 2, 4, 5)]
+
+
+def saved_arrays() -> list[bytes]:
+    found = []
+    arrays: list[Any] = [np.arange(6.0).reshape(2, 3), np.array(["a", "bc"]), np.asfortranarray(np.ones((3, 2), "i2"))]
+    for array in [*arrays, np.zeros(2, [("a", "<f4", (2,)), ("b", "<M8[25s]")])]:
+        stream = io.BytesIO()
+        np.save(stream, array)
+        found.append(stream.getvalue())
+    return found
+
+
+def tenbins() -> list[bytes]:
+    return [bytes(tenbin.encode_buffer([np.arange(5, dtype="f4"), np.ones((2, 3), "u1")], ["a", "b"]))]
+
+
+def cbors() -> list[bytes]:
+    import cbor2
+
+    values: list[Any] = [{"a": [1, -2, 2.5, None, True, "text", b"bytes"], "b": {(1, 2): {3}}}, 2**70, -(2**70)]
+    return [cbor2.dumps(value) for value in [*values, datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)]]
+
+
+# -- archives and indices --------------------------------------------------------------------------
+
+
+def archives() -> list[bytes]:
+    found = [tar_bytes(numbered(3)), tar_bytes(numbered(3), end=False)]
+    for form in (tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
+        stream = io.BytesIO()
+        with tarfile.open(fileobj=stream, mode="w", format=form) as archive:
+            for name in ("a.txt", "ü" * 70 + ".cls", "d/" * 60 + "x.json"):
+                member = tarfile.TarInfo(name)
+                member.size, member.mtime = 5, 1.5 if form == tarfile.PAX_FORMAT else 1
+                archive.addfile(member, io.BytesIO(b"12345"))
+        found.append(stream.getvalue())
+    return found
+
+
+def read_archive(data: bytes) -> int:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.tar"
+        path.write_bytes(data)
+        return len(list(wds.WebDataset(str(path), shardshuffle=False, empty_check=False)))
+
+
+def indices() -> list[bytes]:
+    one = [("a", ["txt", "cls"], [Place("a.txt", 0, 512, 5, 1024), Place("a.cls", 1024, 1536, 1, 2048)])]
+    two = [*one, ("b", ["txt"], [Place("b.txt", 2048, 2560, 9, 3072)])]
+    return [ShardIndex.from_entries(samples, size=10240, version="1-2").to_bytes() for samples in (one, two)]
+
+
+def read_index(data: bytes) -> Any:
+    index = ShardIndex.from_bytes(data)
+    members = [index.members(i) for i in range(min(index.samples, 100))]
+    return index.starts.tolist(), list(index.keys()), members, index.field_names, index.field_bytes("txt")
+
+
+# -- servers ---------------------------------------------------------------------------------------
+
+
+def http_answers() -> list[bytes]:
+    body = b"0123456789"
+    chunked = b"5\r\n01234\r\n5;x=y\r\n56789\r\n0\r\nTrailer: x\r\n\r\n"
+    return [
+        b'HTTP/1.1 200 OK\r\nContent-Length: 10\r\nETag: "1"\r\nAccept-Ranges: bytes\r\n\r\n' + body,
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunked,
+        b"HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-9/10\r\nContent-Length: 10\r\n\r\n" + body,
+        b"HTTP/1.0 404 Not Found\r\n\r\nnothing",
+        b"HTTP/1.1 302 Found\r\nLocation: /b\r\nContent-Length: 0\r\n\r\n",
+        b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n" + body,
+    ]
+
+
+def read_answer(answer: bytes) -> bytes:
+    """Read a url from a server that says just this to whatever it is asked."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(5)
+        server = threading.Thread(target=_answer, args=(listener, answer), daemon=True)
+        server.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}/a"
+        try:
+            with wds.gopen(url, storage_options={"retries": 0, "patience": 0, "timeout": 5}) as stream:
+                return bytes(stream.read(1 << 20))
+        finally:
+            with contextlib.suppress(OSError):
+                listener.shutdown(socket.SHUT_RDWR)
+            server.join(10)
+
+
+def _answer(listener: socket.socket, answer: bytes) -> None:
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            return
+        with connection:
+            connection.settimeout(5)
+            try:
+                connection.recv(65536)
+                connection.sendall(answer)
+            except OSError:
+                continue
+
+
+# -- states and recipes ----------------------------------------------------------------------------
+
+
+@functools.cache
+def shards() -> list[str]:
+    folder = Path(tempfile.mkdtemp(prefix="fuzz-"))
+    paths = [folder / f"{number}.tar" for number in range(3)]
+    for number, path in enumerate(paths):
+        path.write_bytes(tar_bytes(numbered(7, number * 7)))
+    return [str(path) for path in paths]
+
+
+def exact() -> Any:
+    return wds.WebDataset(shards(), exact=True, seed=1, shardshuffle=False).batched(2)
+
+
+def streamed() -> Any:
+    return wds.WebDataset(shards(), shardshuffle=100, seed=1).shuffle(5, seed=1)
+
+
+def states() -> list[bytes]:
+    found = []
+    for make in (exact, streamed):
+        dataset = make()
+        items = iter(dataset)
+        for _ in range(4):
+            next(items)
+        found.append(json.dumps(dataset.state_dict()).encode())
+    return found
+
+
+def read_state(data: bytes) -> None:
+    try:
+        state = json.loads(data)
+    except (ValueError, RecursionError):
+        return  # JSON is read by the program
+    for make in (exact, streamed):
+        dataset = make()
+        try:
+            dataset.load_state_dict(state)
+            list(dataset)
+        except WebDatasetError:
+            continue
+
+
+def recipes() -> list[bytes]:
+    return [
+        b"a.txt text:hello\na.cls\ttext:7\nb.txt file.txt\n",
+        b"name,@file\na,b.jpg\nc,d.jpg\n",
+        b"{0..9}.txt text:x\n",
+    ]
+
+
+def read_recipe(data: bytes) -> None:
+    text = data.decode("utf-8", "replace").splitlines(keepends=True)
+    for read in (from_recipe, from_plan):
+        try:
+            for item in read(text, origin="http://elsewhere/recipe"):
+                item.name  # noqa: B018 - what it would fetch is not fetched
+        except WebDatasetError:
+            continue
+
+
+def mixtures() -> list[bytes]:
+    return [b'{"sources": [{"shards": "http://h/a-{0..9}.tar", "weight": 1.5, "shuffle": 10}]}']
+
+
+def read_mixture(data: bytes) -> None:
+    try:
+        spec = json.loads(data)
+    except (ValueError, RecursionError):
+        return
+    mixture_sources(spec, "http://elsewhere/mix.json")
+
+
+TARGETS: dict[str, Target] = {
+    "pickle": Target(pickled, decoded("pyd")),
+    "npy": Target(saved_arrays, decoded("npy")),
+    "tenbin": Target(tenbins, decoded("ten")),
+    "cbor": Target(cbors, decoded("cbor")),
+    "tar": Target(archives, read_archive),
+    "index": Target(indices, read_index),
+    "http": Target(http_answers, read_answer, (OSError,)),
+    "state": Target(states, read_state),
+    "recipe": Target(recipes, read_recipe),
+    "mixture": Target(mixtures, read_mixture),
+}
