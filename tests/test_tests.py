@@ -20,6 +20,7 @@ PROGRAM = re.compile(rf"\b(?:{'|'.join(STOPWATCHES)})\(|\btime\.time\(\)\s*[-<>]
 ALLOWED = {
     "waiting.py": "the limit that ends a wait",
     "test_tests.py": "says what is forbidden",
+    "fuzz/fuzzer.py": "how long to go on",
     "servers/aistore_nodes.py": "a token has expired, or not",
     "storage/test_azure.py": "the address that Azure's emulator has by default; nobody connects to it",
 }

@@ -140,7 +140,7 @@ def kept_index(
     """
     if local_path(url) is not None:
         local_copy = None
-    if local_copy is None:
+    if local_copy is None or compression_of_name(url) is not None:  # a copy is no better
         check_can_be_indexed(url)
     wanted = _Wanted(url, where, keys, options, concatenated)
     if not force and (found := _found(wanted, version)) is not None:

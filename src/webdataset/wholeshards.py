@@ -20,6 +20,7 @@ from .gopen import open_ranges, rewritten_url
 from .indexfiles import check_can_be_indexed, fits_version
 from .logs import Log
 from .redact import redacted
+from .reports import current_report
 from .settings import settings
 from .storage.cachenames import unique_cache_name
 from .storage.kept import CannotStoreError, read_facts
@@ -150,6 +151,7 @@ class ShardParts:
         self._is_whole = whole.is_whole(url)
         self._version: str | None = None
         """What the server called the version that is read, as far as it was asked."""
+        self._report = current_report()
 
     @property
     def size(self) -> int | None:
@@ -191,7 +193,8 @@ class ShardParts:
     def _opened(self) -> RangeReader:
         with self._lock:
             if self._remote is None:
-                self._remote = self._whole.remote(self.url)
+                with self._report.in_force():
+                    self._remote = self._whole.remote(self.url)
             return self._remote
 
     def _copied(self) -> RangeReader:

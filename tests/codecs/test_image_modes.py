@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from webdataset.autodecode import imagehandler, imagespecs
+from webdataset.autodecode import ALIASES, imagehandler, imagespecs
 from webdataset.codecs import stored, tiff
 from webdataset.errors import DecodingError
 
@@ -331,7 +331,7 @@ def luma(colours: np.ndarray) -> np.ndarray:
 
 def expected(case: Case, spec: str) -> np.ndarray:
     """What a spec gives, from the colours of a case."""
-    mode = imagespecs[spec][2]
+    mode = imagespecs[ALIASES.get(spec, spec)][2]
     colours = np.atleast_2d(np.array(case.colours))
     colours = colours[None] if case.pixels.shape[0] == 1 and np.ndim(case.colours) == 2 else colours
     is_gray = colours.ndim == 2
@@ -370,7 +370,7 @@ def test_every_spec_of_every_kind_of_image(name):
 
 
 def test_the_table_above_has_every_spec():
-    assert {*EIGHT, *FLOATS, "pixels", "torchpixels"} <= {*imagespecs}
+    assert {*EIGHT, *FLOATS, "pixels", "torchpixels"} <= {*imagespecs, *ALIASES}
     assert {mode for _, _, mode in imagespecs.values()} == {"l", "rgb", "rgba", "stored"}
 
 

@@ -43,13 +43,13 @@ def texts_of(samples):
 
 
 TAKERS = {
-    "WebDataset": lambda options: wds.WebDataset("http://127.0.0.1:1/a.tar", storage_options=options),
-    "exact": lambda options: wds.WebDataset("http://127.0.0.1:1/a.tar", exact=True, storage_options=options),
-    "TarWriter": lambda options: wds.TarWriter("http://127.0.0.1:1/a.tar", storage_options=options),
+    "WebDataset": lambda options: wds.WebDataset("http://host.invalid/a.tar", storage_options=options),
+    "exact": lambda options: wds.WebDataset("http://host.invalid/a.tar", exact=True, storage_options=options),
+    "TarWriter": lambda options: wds.TarWriter("http://host.invalid/a.tar", storage_options=options),
     "ShardWriter": lambda options: wds.ShardWriter("s3://bucket/a-%06d.tar", storage_options=options),
-    "index": lambda options: wds.index("http://127.0.0.1:1/a.tar", storage_options=options),
-    "gopen": lambda options: gopen("http://127.0.0.1:1/a.tar", storage_options=options),
-    "open_ranges": lambda options: open_ranges("http://127.0.0.1:1/a.tar", storage_options=options),
+    "index": lambda options: wds.index("http://host.invalid/a.tar", storage_options=options),
+    "gopen": lambda options: gopen("http://host.invalid/a.tar", storage_options=options),
+    "open_ranges": lambda options: open_ranges("http://host.invalid/a.tar", storage_options=options),
     "FileCache": lambda options: FileCache("unused", storage_options=options),
     "SimpleShardList": lambda options: wds.SimpleShardList("s3://bucket/*.tar", storage_options=options),
     "Catalogue": lambda options: Catalogue([Shard("a.tar", 1)], storage_options=options),
@@ -67,7 +67,7 @@ def test_an_unknown_option_is_refused_with_the_list(taker):
 
 def test_something_else_than_a_dict_is_refused():
     with pytest.raises(TypeError, match="must be a dict, got list; the options are endpoint"):
-        gopen("http://127.0.0.1:1/a.tar", storage_options=["endpoint"])
+        gopen("http://host.invalid/a.tar", storage_options=["endpoint"])
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_value_of_the_wrong_kind_is_refused(name, value, told):
 
 
 def test_secrets_are_in_no_message(server):
-    given = {"headers": {"Authorization": SECRET}, "token": SECRET, "proxy": f"http://me:{SECRET}@127.0.0.1:1"}
+    given = {"headers": {"Authorization": SECRET}, "token": SECRET, "proxy": f"http://me:{SECRET}@host.invalid"}
     options = StorageOptions(given | {"endpoint": f"http://me:{SECRET}@host"})
     shown = [repr(options), str(options), repr(wds.WebDataset("http://h/a.tar", storage_options=options))]
     for bad in ({"headers": [SECRET]}, {"headers": {"a\n": SECRET}}, {"token": f"\n{SECRET}"}):
@@ -142,7 +142,7 @@ def test_the_table_in_the_documentation_is_the_table():
 
 def test_an_opener_of_the_program_is_not_given_them(monkeypatch):
     monkeypatch.setitem(gopen_schemes, "s3", lambda url, mode, bufsize: io.BytesIO(SHARD))
-    data = wds.WebDataset("s3://bucket/a.tar", shardshuffle=False, storage_options={"endpoint": "http://127.0.0.1:1"})
+    data = wds.WebDataset("s3://bucket/a.tar", shardshuffle=False, storage_options={"endpoint": "http://host.invalid"})
     assert len(list(data)) == 50
 
 
@@ -290,7 +290,7 @@ def test_commands_take_them_too(two_stores, tmp_path, capsys):
      ("connections=0", "at least 1")],
 )  # fmt: skip
 def test_a_wrong_option_of_a_command_is_exit_2(given, told, capsys):
-    assert main(["ls", "--storage", given, "http://127.0.0.1:1/a.tar"]) == 2
+    assert main(["ls", "--storage", given, "http://host.invalid/a.tar"]) == 2
     error = capsys.readouterr().err
     assert told in error
     assert error.count("\n") == 1

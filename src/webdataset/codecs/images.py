@@ -54,7 +54,7 @@ MANY_PIXELS = 89_478_485
 
 def decode_image(data: bytes, spec: str) -> Any:
     """The pixels of an image, in the form that the spec names."""
-    container, values, mode = imagespecs[spec]
+    container, values, mode = imagespecs[ALIASES.get(spec, spec)]
     if container == "pil":
         return pillow_image(data, mode)
     pixels = _jpeg_pixels(data, mode)
