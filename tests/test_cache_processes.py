@@ -162,7 +162,7 @@ def ended(process):
 
 def visible(folder):
     """The complete files, and that there is nothing half done."""
-    assert [name for name in os.listdir(folder) if name.endswith((".temp", ".lock"))] == []
+    assert soon(lambda: not [name for name in os.listdir(folder) if name.endswith((".temp", ".lock"))])
     return sorted(name for name in os.listdir(folder) if not name.startswith("."))
 
 

@@ -216,7 +216,8 @@ def test_a_machine_without_a_shell_for_the_guard_runs_commands_all_the_same():
 
 def test_commands_of_wl_xargs_end_when_it_is_killed(holders, tmp_path):
     shards = numbered_shards(tmp_path, [3])
-    command = holders.command(PIPELINE)
+    # a command that wl has just started may not be known to the guard for a millisecond
+    command = "sleep 1; " + holders.command(PIPELINE)
     words = ["xargs", "-P", "2", "-c", command, *shards, "-o", str(tmp_path / "out.tar")]
     wl = started("import sys; from webdataset.cli import main; sys.exit(main())", *words)
     holders.wait_for(2)

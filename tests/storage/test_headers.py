@@ -70,6 +70,10 @@ def test_an_answer_means_what_it_means_to_http_client(
 ) -> None:
     lines = [f"{version} {status} {reason}", *(f"{name}: {value}" for name, value in fields), "", "body"]
     data = (before + end.join(lines)).encode("iso-8859-1")
+    if not all(value.isdecimal() and len(value) < 19 for name, value in fields if name.lower() == "content-length"):
+        with pytest.raises(http.client.HTTPException, match="no length"):  # http.client takes it for none
+            begun(Response, data, method)
+        return
     expected = begun(http.client.HTTPResponse, data, method)
     assert begun(Response, data, method) == expected
     assert begun(ResponseOfANewerPython, data, method) == expected | {"new_field": None}
