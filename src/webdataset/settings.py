@@ -36,8 +36,8 @@ class Settings:
 
     @property
     def secure_roots(self) -> list[str]:
-        """Folders that stay readable in secure mode (`WDS_SECURE_ROOTS=/a:/b`)."""
-        return [root for root in os.environ.get("WDS_SECURE_ROOTS", "").split(os.pathsep) if root]
+        """Folders that stay readable in secure mode: `WDS_SECURE_ROOTS=/a:/b`, and the library's own indices."""
+        return [*filter(None, os.environ.get("WDS_SECURE_ROOTS", "").split(os.pathsep)), self.indices_dir]
 
     @property
     def strict(self) -> bool:
@@ -73,6 +73,11 @@ class Settings:
     def allow_obsolete(self) -> bool:
         """`ALLOW_OBSOLETE=1`: calls kept for very old programs."""
         return _flag("ALLOW_OBSOLETE")
+
+    @property
+    def allow_bind(self) -> bool:
+        """`WDS_ALLOW_BIND=1`: ZeroMQ channels may be bound to addresses that other machines can reach."""
+        return _flag("WDS_ALLOW_BIND")
 
     @property
     def max_member_bytes(self) -> int:

@@ -172,3 +172,20 @@ def test_without_its_package_it_says_what_to_install(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "zmq", None)
     with pytest.raises(MissingPackageError, match=r"pip install 'webdataset\[net\]'"):
         Sender(["zpush+ipc:///nowhere"])
+
+
+@pytest.mark.parametrize("host", ["*", "0.0.0.0", "[::]", "10.1.2.3", "eth0", "127.0.0.1.example"])
+@pytest.mark.parametrize("scheme", ["zpull", "zrsub", "zpub", "zrpush"])
+def test_a_port_that_other_machines_reach_is_not_bound_unless_allowed(scheme, host, wl, make_shard):
+    url = f"{scheme}://{host}:0"
+    ended = wl("concat", url, "-o", "out.tar") if scheme in ("zpull", "zrsub") else wl("concat", make_shard(), "-o", url)
+    assert ended.code in (1, 2)
+    assert "WDS_ALLOW_BIND=1" in ended.err
+    assert ended.err.count("\n") == 1
+
+
+def test_it_is_bound_when_it_is_allowed(monkeypatch):
+    monkeypatch.setenv("WDS_ALLOW_BIND", "1")
+    told: list[str] = []
+    Sender(["zrpush://*:0"], bound=told.append).abort()
+    assert told[0].startswith("zrpush://*:")

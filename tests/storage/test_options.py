@@ -8,6 +8,8 @@ import multiprocessing
 import os
 import pickle
 import re
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -342,6 +344,76 @@ def test_a_list_from_elsewhere_does_not_get_our_headers_sent_to_others(server, o
     assert all(headers.get("x-api-key") == SECRET for _, headers in server.requests)
     assert other_server.requests
     assert SECRET not in str(other_server.requests)
+
+
+IN_SECURE_MODE = """
+import os, sys
+os.environ |= {"WDS_SECURE": "1", "NETRC": sys.argv[3]}
+import webdataset as wds, wids
+from webdataset.errors import SecurityError
+opened = {
+    "exact": lambda url: list(wds.WebDataset(url, exact=True)),
+    "catalogue": lambda url: list(wds.SampleReader(wds.Catalogue.load(url))),
+    "wids": lambda url: wids.ShardListDataset(url)[0],
+}
+try:
+    print(len(opened[sys.argv[1]](sys.argv[2])))
+except SecurityError as error:
+    print(error)
+"""
+LOOPBACKS = ("127.0.0.1", "localhost", "2130706433", "0x7f.1", "0.0.0.0")
+
+
+def run_in_secure_mode(reading, url, netrc):
+    command = [sys.executable, "-c", IN_SECURE_MODE, reading, url, str(netrc)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    return done.stdout + done.stderr
+
+
+@pytest.fixture
+def netrc(tmp_path):
+    path = tmp_path / "netrc"
+    path.write_text("".join(f"machine {host} login me password {SECRET}\n" for host in LOOPBACKS))
+    path.chmod(0o600)
+    return path
+
+
+def listing(url):
+    shards = [{"url": url, "nsamples": 50, "filesize": len(SHARD)}]
+    return json.dumps({"__kind__": "wids-shard-index-v1", "wids_version": 1, "shardlist": shards}).encode()
+
+
+@pytest.mark.parametrize("reading", ["exact", "catalogue", "wids"])
+def test_in_secure_mode_a_fetched_list_cannot_name_internal_addresses(server, other_server, own_cache, netrc, reading):
+    secret = other_server.parts("/latest/meta-data.tar", SHARD)
+    for number, host in enumerate(LOOPBACKS if reading == "exact" else LOOPBACKS[:2]):
+        listed = server.whole(f"/list-{number}.json", listing(secret.replace("127.0.0.1", host)))
+        told = run_in_secure_mode(reading, listed, netrc)
+        assert f"to the private address of {host} is refused in secure mode" in told
+        assert told.count("\n") == 1
+    assert other_server.requests == []
+
+
+def test_in_secure_mode_a_list_names_shards_of_its_own_server(server, own_cache, netrc):
+    server.parts("/a.tar", SHARD)
+    listed = server.whole("/list.json", listing("a.tar"))
+    assert run_in_secure_mode("exact", listed, netrc) == "50\n"
+
+
+def test_without_secure_mode_a_list_may_name_any_server(server, other_server, own_cache):
+    listed = server.whole("/list.json", listing(other_server.parts("/b.tar", SHARD)))
+    assert len(list(wds.WebDataset(listed, exact=True))) == 50
+
+
+def test_in_secure_mode_netrc_is_not_for_what_a_list_names(server, netrc, monkeypatch):
+    monkeypatch.setenv("NETRC", str(netrc))
+    url = server.whole("/a.tar", SHARD)
+    options = StorageOptions({}).for_list("https://elsewhere.example/list.json")
+    monkeypatch.setattr("webdataset.storage.addresses.check_public", lambda *_: None)
+    for secure in ("0", "1"):
+        monkeypatch.setenv("WDS_SECURE", secure)
+        gopen(url, storage_options=options).close()
+    assert ["authorization" in headers for _, headers in server.requests] == [True, False]
 
 
 def test_nobody_is_told_who_an_anonymous_user_is(server, nobody, monkeypatch, tmp_path):

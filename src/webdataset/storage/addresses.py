@@ -187,8 +187,8 @@ def proxy_headers(proxy: SplitResult) -> dict[str, str]:
 # -- secure mode -----------------------------------------------------------------------------------
 
 
-def check_public(connection: Any, parts: SplitResult, proxied: bool, shown: str) -> None:
-    """In secure mode a redirect must not lead to this machine or its private network.
+def check_public(connection: Any, parts: SplitResult, proxied: bool, shown: str, what: str) -> None:
+    """In secure mode what others say must not lead to this machine or its private network.
 
     The address of the open connection is what counts: a name may resolve to something else a moment later.
     """
@@ -202,5 +202,5 @@ def check_public(connection: Any, parts: SplitResult, proxied: bool, shown: str)
         address = getattr(address, "ipv4_mapped", None) or address
         if not address.is_global or address.is_multicast:
             raise SecurityError(
-                f"a redirect to the private address of {parts.hostname} is refused in secure mode", url=shown
+                f"{what} to the private address of {parts.hostname} is refused in secure mode", url=shown
             )

@@ -156,6 +156,7 @@ class Connector:
         read_timeout: float = STALL_SECONDS,
         proxy: str | None = None,
         cafile: str | None = None,
+        foreign: bool = False,
     ) -> None:
         self.url = url
         self.read_timeout = read_timeout
@@ -164,6 +165,7 @@ class Connector:
         self._connect_timeout = connect_timeout
         self._proxy = proxy
         self._cafile = cafile
+        self._foreign = foreign  # a list from elsewhere names this url
         self._socket: socket.socket | None = None
         self._process = 0
         self._aborted = False
@@ -217,6 +219,8 @@ class Connector:
         if any(name.lower() == "authorization" for name in headers):
             return headers
         own = addresses.parts_of(self.url, self.url)  # a redirect cannot name the user
+        if self._foreign and settings.secure and own.username is None:
+            return headers  # what .netrc has is not for urls that somebody else names
         return headers | addresses.password_header(own)
 
     def _exchange(
@@ -236,7 +240,7 @@ class Connector:
             target = f"http://{addresses.netloc_of(parts)}{target}"
             headers = headers | addresses.proxy_headers(proxy)
         message = (method, target, addresses.host_of(parts), headers, body)
-        checked = redirected and settings.secure
+        checked = (redirected or self._foreign) and settings.secure
         if reuse and not checked and (kept := POOL.take(server)) is not None:
             # the server may have closed it a moment ago, which says nothing about the next one
             with contextlib.suppress(ConnectionError, http.client.HTTPException):
@@ -245,7 +249,8 @@ class Connector:
         with _closed_on_error(connection, self.url):
             connection.connect()
             if checked:
-                addresses.check_public(connection, parts, proxy is not None, self.url)
+                what = "a redirect" if redirected else "a list's url that leads"
+                addresses.check_public(connection, parts, proxy is not None, self.url, what)
         return self._ask(connection, server, message)
 
     def _ask(self, connection: Connection, server: Any, message: tuple[Any, ...]) -> Reply:

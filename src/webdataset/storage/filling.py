@@ -7,7 +7,6 @@ name. When the folder does not take any more, the rest of the source is left to 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import threading
 import zlib
@@ -68,8 +67,6 @@ class Filling:
         self._room = room
         self._handle = -1
         self._crc32 = 0
-        self._md5: bytes | None = getattr(getattr(source, "version", None), "md5", None)
-        self._hasher = None if self._md5 is None else hashlib.md5(usedforsecurity=False)
         self._head = self._tail = b""
         self._stopping = False
         self._left = False  # its reader has gone, but others read along
@@ -160,13 +157,9 @@ class Filling:
         self.source.close()  # a command that failed says so here
         if self.length is not None and self.written != self.length:
             raise StorageError(f"ends early: got {self.written} of {self.length} bytes", url=self._url)
-        if self._hasher is not None and self._hasher.digest() != self._md5:
-            raise StorageError("the checksum of what came is not the server's", url=self._url)
 
     def _write(self, data: bytes) -> None:
         self._crc32 = zlib.crc32(data, self._crc32)
-        if self._hasher is not None:
-            self._hasher.update(data)
         self._tail = data[-TAIL_BYTES:] if len(data) >= TAIL_BYTES else (self._tail + data)[-TAIL_BYTES:]
         view = memoryview(data)
         try:

@@ -95,6 +95,7 @@ class HttpStream(QuietStream):
         first_pause: float = FIRST_PAUSE,
         proxy: str | None = None,
         cafile: str | None = None,
+        foreign: bool = False,
         identity: Callable[[Reply], str | None] | None = None,
         start: int = 0,
         stop: int | None = None,
@@ -123,6 +124,7 @@ class HttpStream(QuietStream):
             read_timeout=read_timeout,
             proxy=proxy,
             cafile=cafile,
+            foreign=foreign,
         )
         self._waiting = Waiting(Patience(patience, retries, first_pause), self.url, self._connector.server)
         self._options: dict[str, Any] = {
@@ -135,6 +137,7 @@ class HttpStream(QuietStream):
             "first_pause": first_pause,
             "proxy": proxy,
             "cafile": cafile,
+            "foreign": foreign,
             "identity": identity,
             "shown": shown,
         }

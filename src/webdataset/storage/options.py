@@ -148,9 +148,9 @@ OPTIONS = {
 class StorageOptions(Mapping[str, Any]):
     """The options that were given, checked; each says itself for which schemes it means something."""
 
-    def __init__(self, given: Mapping[str, Any], headers_for: tuple[str, str, int] | None = None) -> None:
+    def __init__(self, given: Mapping[str, Any], named_by: tuple[str, str, int] | None = None) -> None:
         self._values = {name: _checked(name, value) for name, value in given.items()}
-        self._headers_for = headers_for
+        self._named_by = named_by  # the server of the list that names the urls
 
     @classmethod
     def of(cls, given: Mapping[str, Any] | None) -> StorageOptions:
@@ -187,8 +187,9 @@ class StorageOptions(Mapping[str, Any]):
         found = {name: value for name, value in self._values.items() if family in OPTIONS[name].families}
         if mode != READ:
             found.pop("connections", None)
-        if not self._may_have_headers(url, family):
+        if self._is_foreign(url, family):
             found.pop("headers", None)
+            found["foreign"] = True
         if "timeout" in found:
             connect, stall = found.pop("timeout")
             found |= (
@@ -215,7 +216,7 @@ class StorageOptions(Mapping[str, Any]):
             for name in ("endpoint", "profile", "region")
             if name in self and family in OPTIONS[name].families
         ]
-        if family in OPTIONS["headers"].families and self._may_have_headers(url, family):
+        if family in OPTIONS["headers"].families and not self._is_foreign(url, family):
             fields = self.get("headers", {})
             told += sorted((name.lower(), text) for name, text in fields.items() if not _CREDENTIAL.search(name))
         if not told:
@@ -227,11 +228,15 @@ class StorageOptions(Mapping[str, Any]):
     def changed(self, **changes: Any) -> StorageOptions:
         """The same options with others; None leaves one as it is."""
         given = {name: value for name, value in changes.items() if value is not None}
-        return StorageOptions({**self._values, **given}, self._headers_for) if given else self
+        return StorageOptions({**self._values, **given}, self._named_by) if given else self
 
     def for_list(self, origin: Any) -> StorageOptions:
-        """For urls that stand in a list from there: a list from elsewhere cannot tell our headers where to go."""
-        if not isinstance(origin, str) or "headers" not in self or is_local(origin):
+        """For urls that stand in a list from there, which is somebody else's word unless it is a file here.
+
+        Headers go to no other server than the list's, and secure mode asks no server of a private network for what
+        a list from elsewhere names.
+        """
+        if not isinstance(origin, str) or is_local(origin):
             return self
         return StorageOptions(self._values, _place(origin) or ("", "", 0))
 
@@ -248,8 +253,8 @@ class StorageOptions(Mapping[str, Any]):
         shown = (f"{name}={_shown(name, value)}" for name, value in self._values.items())
         return f"StorageOptions({', '.join(shown)})"
 
-    def _may_have_headers(self, url: str, family: str | None) -> bool:
-        return self._headers_for is None or family != "http" or _place(url) == self._headers_for
+    def _is_foreign(self, url: str, family: str | None) -> bool:
+        return self._named_by is not None and family == "http" and _place(url) != self._named_by
 
 
 def without_credentials(_method: str, _url: str, headers: dict[str, str]) -> dict[str, str]:

@@ -21,6 +21,7 @@ from webdataset.errors import StorageError
 from .http import HttpStream
 from .pool import kept_alive
 from .streams import PiecewiseStream, count_received
+from .verified import VerifiedStream
 
 BUFFER_BYTES = 1 << 20
 BUFFERS = 8
@@ -46,6 +47,12 @@ def reading_ahead(stream: HttpStream, connections: int | None = None) -> Any:
     if connections is not None and connections < 1:
         stream.close()
         raise ValueError(f"connections must be at least 1, got {connections}")
+    version = stream.version
+    found = _reader(stream, connections)
+    return found if version is None or version.md5 is None else VerifiedStream(found, version.md5)
+
+
+def _reader(stream: HttpStream, connections: int | None) -> ReadAhead | ParallelReader:
     version, length = stream.version, stream.length or 0
     if connections == 1 or length <= PART_BYTES or version is None or not version.strong:
         return ReadAhead(stream)

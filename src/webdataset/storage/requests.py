@@ -41,6 +41,7 @@ def request(
     first_pause: float = FIRST_PAUSE,
     proxy: str | None = None,
     cafile: str | None = None,
+    foreign: bool = False,
     ok: Collection[int] = (200, 204, 206),
     idempotent: bool = True,
     follow: bool = True,
@@ -63,6 +64,7 @@ def request(
         read_timeout=read_timeout,
         proxy=proxy,
         cafile=cafile,
+        foreign=foreign,
     )
     waiting = Waiting(Patience(patience, retries, first_pause), shown or url, connector.server)
     try:

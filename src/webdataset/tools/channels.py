@@ -2,8 +2,9 @@
 
 A url is `zpush://host:port` or, over another transport, `zpush+ipc:///run/samples`. PUSH and SUB connect, PULL and PUB
 bind; zrpush, zrpull, zrpub and zrsub do it the other way round. Who binds port 0 gets a free one, and is told which
-(`bound`). Each sample is one message: a msgpack map of `__key__`
-and the fields' bytes. The record `{"__EOF__": true}` ends the stream.
+(`bound`). Whoever reaches a bound port can send samples or take them, so that it must be on loopback unless
+`WDS_ALLOW_BIND=1` is set. Each sample is one message: a msgpack map of `__key__` and the fields' bytes. The record
+`{"__EOF__": true}` ends the stream.
 
 >>> Address.of("zpush+ipc:///run/samples")
 Address(kind='PUSH', binds=False, endpoint='ipc:///run/samples')
@@ -16,7 +17,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from webdataset.errors import MissingPackageError, SampleError, StorageError
+from webdataset.errors import MissingPackageError, SampleError, SecurityError, StorageError
 from webdataset.handlers import Handler, ask, checked_handler, reraise_exception
 from webdataset.reports import current_report
 from webdataset.settings import settings
@@ -40,6 +41,7 @@ PATIENCE_MS = 60_000
 
 END = "__EOF__"
 
+_LOOPBACK = re.compile(r"tcp://(127(\.[0-9]{1,3}){3}|localhost|\[::1\]|::1|lo):[^:]*$")
 _URL = re.compile(r"(z[a-z]+)(?:\+([a-z]+))?://([^#]+)", re.DOTALL)
 
 
@@ -58,6 +60,15 @@ class Address(NamedTuple):
             raise ValueError(f"{url!r} is no channel; write zpush://host:port, or zpush+ipc:///path")
         scheme, transport, place = found.groups()
         return cls(*KINDS[scheme], f"{transport or 'tcp'}://{place}")
+
+    @property
+    def is_open_to_others(self) -> bool:
+        """Whether other machines can reach what is bound here.
+
+        >>> [Address.of(f"zpull://{host}:7880").is_open_to_others for host in ("127.0.0.1", "[::1]", "*", "10.0.0.1")]
+        [False, False, True, True]
+        """
+        return self.binds and self.endpoint.startswith("tcp:") and not _LOOPBACK.match(self.endpoint)
 
 
 def is_channel(url: str) -> bool:
@@ -140,6 +151,9 @@ class _Channel:
         if address.kind not in kinds:
             other = "reading: zpull, zsub, zrpull, zrsub" if "PULL" in kinds else "writing: zpush, zpub, zrpush, zrpub"
             raise StorageError(f"this channel goes the other way; for {other}", url=url)
+        if address.is_open_to_others and not settings.allow_bind:
+            hint = "bind 127.0.0.1, or set WDS_ALLOW_BIND=1 if the network can be trusted"
+            raise SecurityError("whoever reaches this port could send samples or take them", url=url, hint=hint)
         self._context = zmq.Context()
         self._socket = self._context.socket(getattr(zmq, address.kind))
         self._publishes = address.kind == "XPUB"
