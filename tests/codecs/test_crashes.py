@@ -141,8 +141,25 @@ def test_a_cbor_value_too_deep_is_refused(tmp_path: Path) -> None:
 # -- keys that collide -----------------------------------------------------------------------------
 
 PRIME = 2**61 - 1
+
+
+def colliding_tuples(count: int) -> list[tuple[int, int]]:
+    """Pairs of integers of one hash: the second one undoes what the first did (xxHash, as CPython has it)."""
+    size, first, second, start = 2**64, 11400714785074694791, 14029467366897019727, 2870177450012600261
+    undo, pairs = pow(second, -1, size), []
+    for number in range(8 * count):
+        state = (start + number * second) % size
+        state = (state << 31 | state >> 33) * first % size
+        lane = -state * undo % size
+        if lane < PRIME:
+            pairs.append((number, lane))
+    assert len({hash(pair) for pair in pairs}) == 1
+    return pairs[:count]
+
+
 COLLIDING: dict[str, list[Any]] = {
     "integers": [number * PRIME for number in range(50_000)],
+    "tuples": colliding_tuples(50_000),
     "complex numbers": [complex(-1000003.0 * number, float(number)) for number in range(50_000)],
 }
 
@@ -151,6 +168,37 @@ COLLIDING: dict[str, list[Any]] = {
 def test_a_pickle_of_keys_that_collide_is_refused(name: str, tmp_path: Path) -> None:
     pairs = b"".join(pickle.dumps(key, 2)[2:-1] + b"N" for key in COLLIDING[name])
     assert "collide" in read_in_a_process(tmp_path, "pyd", b"\x80\x02}(" + pairs + b"u.")
+
+
+def pth(pickle_bytes: bytes) -> bytes:
+    """A file as torch.save writes it, with this pickle in it."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr("archive/data.pkl", pickle_bytes)
+        archive.writestr("archive/version", b"3\n")
+    return stream.getvalue()
+
+
+def legacy_pth(pickle_bytes: bytes) -> bytes:
+    """A file as torch wrote it before version 1.6."""
+    facts = {"protocol_version": 1001, "little_endian": True, "type_sizes": {"short": 2, "int": 4, "long": 4}}
+    first = (0x1950A86A20F9469CFC6C, 1001, facts)
+    return b"".join(pickle.dumps(value, 2) for value in first) + pickle_bytes + pickle.dumps([], 2)
+
+
+@pytest.mark.parametrize("written", [pth, legacy_pth])
+@pytest.mark.parametrize("name", COLLIDING)
+def test_a_torch_file_of_keys_that_collide_is_refused(
+    name: str, written: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    pairs = b"".join(pickle.dumps(key, 2)[2:-1] + b"N" for key in COLLIDING[name])
+    assert "collide" in read_in_a_process(tmp_path, "pth", written(b"\x80\x02}(" + pairs + b"u."))
+
+
+@pytest.mark.parametrize("written", [pth, legacy_pth])
+def test_a_torch_file_of_many_ordinary_keys_is_read(written: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    value = {**{i: (i, str(i), 0.5) for i in range(2000)}, **{(i, -i): [i, {2**70 + i: None}] for i in range(2000)}}
+    assert "read: <class 'dict'>" in read_in_a_process(tmp_path, "pth", written(pickle.dumps(value, 2)))
 
 
 def test_a_cbor_map_of_keys_that_collide_is_refused(tmp_path: Path) -> None:

@@ -18,7 +18,10 @@ from webdataset.settings import settings
 
 from .arrays import check_expansion
 from .packages import torch_package
+from .pickle_keys import check_keys
 
+LEGACY_PICKLES = 4
+"""Before the tensors' bytes, torch 1.5 and older wrote a magic number, a version, facts on the machine, and the object."""
 SWITCHES = (
     "allow it with torch.serialization.add_safe_globals, or, if you trust the data to run code, "
     "decode(allow_pickle=True), WDS_ALLOW_PICKLE=1 or WDS_PYTORCH_WEIGHTS_ONLY=0"
@@ -49,6 +52,7 @@ def decode_pth_trusted(data: bytes) -> Any:
 def load_checked(data: bytes) -> Any:
     """Tensors and plain data; an error if a tensor is not what the file can hold."""
     size = _unpacked_size(data)
+    _check_keys(data)
     value = _loaded(data, weights_only=True)
     _check_tensors(tensors_in([value]), size)
     return value
@@ -87,6 +91,17 @@ def _unpacked_size(data: bytes) -> int:
         size = sum(record.file_size for record in archive.infolist())
     check_expansion(size, len(data))
     return size
+
+
+def _check_keys(data: bytes) -> None:
+    """torch builds dicts of whatever keys the file has."""
+    if not data.startswith(b"PK"):
+        check_keys(data, LEGACY_PICKLES)
+        return
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        for name in archive.namelist():
+            if name.endswith(".pkl"):
+                check_keys(archive.read(name))
 
 
 def _check_tensors(tensors: Iterable[Any], size: int) -> None:
