@@ -918,3 +918,16 @@ def test_a_stage_that_is_replaced_takes_effect(folder):
     for size in range(1, 8):  # the stage before is gone, and a new one may stand at its place in memory
         dataset.pipeline[2:] = [wds.batched(size)]
         assert len(dataset) == -(-total("uneven") // size)
+
+
+@pytest.mark.parametrize("known", [(), (1,), (0, 2)])
+def test_a_list_need_not_tell_the_sizes_of_its_shards(folder, tmp_path, known):
+    shards = [
+        {"url": url, "nsamples": count} | ({"filesize": os.path.getsize(url)} if number in known else {})
+        for number, (url, count) in enumerate(zip(urls(folder), SIZES["uneven"], strict=True))
+    ]
+    listed = tmp_path / "list.json"
+    listed.write_text(json.dumps({"__kind__": "wids-shard-index-v1", "wids_version": 1, "shardlist": shards}))
+    ranks = [wds.WebDataset(str(listed), exact=True, rank=rank, world_size=2, remainder="uneven") for rank in range(2)]
+    given = [sample["__key__"] for data in ranks for sample in data]
+    assert sorted(given) == sorted(sample["__key__"] for sample in exact(folder))

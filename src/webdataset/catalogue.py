@@ -33,6 +33,8 @@ KIND = "wids-shard-index-v1"
 INDICES_HELD = 8
 SAMPLES_HELD = 1 << 20
 """Indices of shards that are held in memory: so many, or more as long as they have no more samples than this."""
+ASSUMED_SAMPLE_BYTES = 100_000
+"""Of a sample in a list that tells no sizes at all: only the plan of an epoch goes by it."""
 MAX_HASHES_HELD = 64 << 20
 
 
@@ -118,6 +120,16 @@ class Catalogue:
     def ends(self) -> Array:
         """How many samples there are up to the end of each shard."""
         return self.counts.cumsum()
+
+    @cached_property
+    def planned_sizes(self) -> Array:
+        """The size of each shard in bytes; where a list does not tell it, as many per sample as in the other shards."""
+        import numpy as np
+
+        known = self.sizes >= 0
+        samples = int(self.counts[known].sum())
+        mean = int(self.sizes[known].sum()) // samples if samples else ASSUMED_SAMPLE_BYTES
+        return np.where(known, self.sizes, self.counts * mean)
 
     def locate(self, i: int) -> tuple[int, int]:
         """The shard of sample i, counted over all shards, and its number in that shard."""

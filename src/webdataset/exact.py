@@ -110,7 +110,8 @@ class ExactShards(PipelineStage):
 
     def _order(self, epoch: Any, lane_lengths: list[int] | None) -> Order:
         catalogue, settings = self.catalogue, self.settings
-        return Order(catalogue.counts, catalogue.sizes, epoch=epoch, settings=settings, lane_lengths=lane_lengths)
+        sizes = catalogue.planned_sizes
+        return Order(catalogue.counts, sizes, epoch=epoch, settings=settings, lane_lengths=lane_lengths)
 
     def __getstate__(self) -> dict[str, Any]:
         """For another process: with the rank of this one, which a process that is spawned could not tell."""

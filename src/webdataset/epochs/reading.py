@@ -127,7 +127,7 @@ class Samples:
 
     @property
     def _mean_bytes(self) -> int:
-        return int(self._catalogue.sizes.sum()) // max(1, int(self._catalogue.counts.sum())) + 1
+        return int(self._catalogue.planned_sizes.sum()) // max(1, int(self._catalogue.counts.sum())) + 1
 
     def expect_all(self) -> None:
         """Tell the system that all the files will be read: it can begin, one after the other."""
