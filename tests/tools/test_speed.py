@@ -12,13 +12,14 @@ import pytest
 
 from webdataset.tools.speed import Plan, Speed, StageSpeed, measure, measure_workers, verdict
 
-CHUNK = 64 << 10
-PAUSE = 0.02
+CHUNK = 256 << 10
+PAUSE = 1.0
+"""Far longer than a busy machine lets a process wait for a core."""
 
 
 @pytest.fixture
 def slow_server(tmp_path: Path) -> Iterator[str]:
-    """A web server that sends 64 kB fifty times a second, to each client."""
+    """A web server that sends 256 kB at a time, to each client, with pauses between."""
 
     class Slow(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -47,7 +48,7 @@ def slow_server(tmp_path: Path) -> Iterator[str]:
 
 
 def busy(sample: object) -> object:
-    sum(i * i for i in range(30_000))
+    sum(i * i for i in range(60_000))
     return sample
 
 

@@ -274,11 +274,11 @@ class _Watch:
                 return
 
     def timed(self, function: Callable[[Any], Any], argument: Any) -> tuple[Any, float]:
-        """The result and how long it took; the time in which the CPU had nothing to do was spent waiting."""
-        before, cpu = time.perf_counter(), time.thread_time()
+        """The result and how long it took; the time in which there was nothing to do for a core was spent waiting."""
+        before, busy = time.perf_counter(), _busy_seconds()
         result = function(argument)
         taken = time.perf_counter() - before
-        self.wait += max(taken - (time.thread_time() - cpu), 0.0)
+        self.wait += max(taken - (_busy_seconds() - busy), 0.0)
         return result, taken
 
     def read(self, function: Callable[[int], bytes], size: int) -> bytes:
@@ -286,6 +286,16 @@ class _Watch:
         if data and not self.first_byte:
             self.first_byte = time.perf_counter() - self.start
         return data
+
+
+def _busy_seconds() -> float:
+    """CPU time of this thread, and on Linux also the time for which it was ready to run while others had the cores."""
+    try:
+        with open("/proc/thread-self/schedstat", "rb") as file:
+            running, queued, _ = file.read().split()
+    except (OSError, ValueError):
+        return time.thread_time()
+    return (int(running) + int(queued)) / 1e9
 
 
 class _WatchedStream:
