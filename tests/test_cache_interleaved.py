@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
@@ -157,7 +157,7 @@ class Interleaved(RuleBasedStateMachine):
                     self.read(who, 100_000)
                     self.read(who, 1)
                     self.close(who)
-            complete = [entry for entry, problem in verify(self.folder) if problem is None]
+            complete = [entry for entry, problem in verify(self.folder) if problem is None and entry.complete]
             assert all(os.path.getsize(entry.path) == len(SHARDS[0]) for entry in complete)
             sizes = [entry.size for entry in entries(self.folder)]
             assert sum(sizes) <= self.limit + len(SHARDS[0])
@@ -168,4 +168,6 @@ class Interleaved(RuleBasedStateMachine):
 
 
 TestInterleaved = Interleaved.TestCase
-TestInterleaved.settings = settings(max_examples=12, stateful_step_count=25, deadline=None)
+TestInterleaved.settings = settings(
+    max_examples=12, stateful_step_count=25, deadline=None, phases=set(Phase) - {Phase.shrink}
+)  # to shrink a failure takes longer than a test may

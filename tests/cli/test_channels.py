@@ -178,7 +178,9 @@ def test_without_its_package_it_says_what_to_install(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("scheme", ["zpull", "zrsub", "zpub", "zrpush"])
 def test_a_port_that_other_machines_reach_is_not_bound_unless_allowed(scheme, host, wl, make_shard):
     url = f"{scheme}://{host}:0"
-    ended = wl("concat", url, "-o", "out.tar") if scheme in ("zpull", "zrsub") else wl("concat", make_shard(), "-o", url)
+    ended = (
+        wl("concat", url, "-o", "out.tar") if scheme in ("zpull", "zrsub") else wl("concat", make_shard(), "-o", url)
+    )
     assert ended.code in (1, 2)
     assert "WDS_ALLOW_BIND=1" in ended.err
     assert ended.err.count("\n") == 1
