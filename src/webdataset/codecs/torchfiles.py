@@ -21,7 +21,7 @@ from .packages import torch_package
 from .pickle_keys import check_keys
 
 LEGACY_PICKLES = 4
-"""Before the tensors' bytes, torch 1.5 and older wrote a magic number, a version, facts on the machine, and the object."""
+"""Before the tensors' bytes, torch 1.5 and older wrote a magic number, a version, facts on the machine, the object."""
 SWITCHES = (
     "allow it with torch.serialization.add_safe_globals, or, if you trust the data to run code, "
     "decode(allow_pickle=True), WDS_ALLOW_PICKLE=1 or WDS_PYTORCH_WEIGHTS_ONLY=0"
