@@ -38,8 +38,8 @@ json.dump({"count": count, "wall": time.perf_counter() - wall, "cpu": sum(os.tim
 RESTORE = """
 import json, resource, sys, time
 import webdataset as wds
-from webdataset.catalogue import Catalogue, Shard
-from webdataset.exact import Place
+from webdataset.indices.catalogue import Catalogue, Shard
+from webdataset.exact.program import Place
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 wall = time.perf_counter()
 large = Catalogue([Shard(f"{i:06d}.tar", 10_000, 10**9) for i in range(100_000)])
@@ -120,8 +120,8 @@ def judged(what: str, best: dict[str, dict[str, float]]) -> list[sections.Row]:
 
 
 def promises(paths: list[str]) -> list[sections.Row]:
-    from webdataset.catalogue import Catalogue, Shard
-    from webdataset.plans import plan
+    from webdataset.exact.plans import plan
+    from webdataset.indices.catalogue import Catalogue, Shard
 
     done = subprocess.run([sys.executable, "-c", RESTORE, *paths], check=True, stdout=subprocess.PIPE)
     told = json.loads(done.stdout)

@@ -23,7 +23,7 @@ SLOWER = 1.20
 
 BARE = """
 import http.client, json, os, sys, time, urllib.parse
-from webdataset.storage.s3 import S3Client
+from webdataset.storage.stores.s3 import S3Client
 clients = [S3Client(url) for url in sys.argv[1:]]
 asked = [(client.address(), client.prepare("GET", client.address(), {})) for client in clients]
 wall, cpu = time.perf_counter(), sum(os.times()[:4])

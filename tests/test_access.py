@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import webdataset as wds
 from servers.faults import Cut, fault_proxy
 from tests_support import numbered, tar_bytes
-from webdataset.access import SampleReader
+from webdataset.indices.access import SampleReader
 from webdataset.storage.ranges import RangeReader
 
 
@@ -142,7 +142,7 @@ def test_a_reader_can_be_pickled_and_forked(make_shards):
 
 
 def test_threads_share_a_reader(make_shards, monkeypatch):
-    monkeypatch.setattr("webdataset.openshards.OPEN_SHARDS", 2)
+    monkeypatch.setattr("webdataset.indices.openshards.OPEN_SHARDS", 2)
     shards = make_shards(8, samples=10)
     wrong = []
     with SampleReader(wds.index(shards)) as samples:
@@ -164,7 +164,7 @@ def test_threads_share_a_reader(make_shards, monkeypatch):
 
 
 def test_open_files_are_bounded_and_closed(make_shards, monkeypatch):
-    monkeypatch.setattr("webdataset.openshards.OPEN_SHARDS", 3)
+    monkeypatch.setattr("webdataset.indices.openshards.OPEN_SHARDS", 3)
     shards = make_shards(10, samples=2)
     before = len(os.listdir("/proc/self/fd"))
     with SampleReader(wds.index(shards)) as samples:
@@ -184,7 +184,7 @@ def test_a_local_copy_can_be_read_instead(make_shard, nginx, tmp_path):
 
 
 def test_without_numpy_at_import_time():
-    code = "import sys, webdataset.access, webdataset.indexing; assert 'numpy' not in sys.modules"
+    code = "import sys, webdataset.indices.access, webdataset.indices.making; assert 'numpy' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -12,10 +12,10 @@ import pytest
 from servers.aistore_nodes import Answer, token
 from tests_support import tar_bytes
 from webdataset import ais
+from webdataset.base.reports import Report
 from webdataset.errors import MissingShardError, StorageError
-from webdataset.reports import Report
-from webdataset.storage.ais import STORE
-from webdataset.storage.ais_batch import item_of, open_batch
+from webdataset.storage.ais.batch import item_of, open_batch
+from webdataset.storage.ais.objects import STORE
 
 QUICK = {"first_pause": 0.001}
 

@@ -17,13 +17,13 @@ from typing import Any
 import pytest
 
 import webdataset as wds
-from webdataset.catalogue import Catalogue, Shard
+from webdataset.base.printing import printable, short_repr
 from webdataset.errors import SampleError, ShardError, StorageError
-from webdataset.printing import printable, short_repr
-from webdataset.storage import kept
+from webdataset.indices.catalogue import Catalogue, Shard
+from webdataset.shardlists.mixture import read_yaml
 from webdataset.storage.braces import braceexpand
-from webdataset.storage.mixture import read_yaml
-from webdataset.tools.tables import write_table
+from webdataset.storage.cache import contents
+from webdataset.tools.inspect.tables import write_table
 
 SECRET = "hunter2"
 
@@ -176,8 +176,8 @@ def test_yaml_deeper_than_the_stack_is_one_error(tmp_path: Path) -> None:
 
 def test_a_fifo_in_place_of_a_caches_facts_holds_nobody_up(tmp_path: Path) -> None:
     path = str(tmp_path / "a.tar")
-    os.mkfifo(kept.beside(path, "facts"))
-    assert kept.read_facts(path) is kept.UNREADABLE
+    os.mkfifo(contents.beside(path, "facts"))
+    assert contents.read_facts(path) is contents.UNREADABLE
 
 
 def test_a_fifo_in_place_of_a_samples_cache_is_an_error(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ import pytest
 
 from tests_support import numbered, tar_bytes
 from webdataset import cache
+from webdataset.base.reports import Report
+from webdataset.base.settings import settings
 from webdataset.cache import (
     FileCache,
     LRUCleanup,
@@ -34,9 +36,7 @@ from webdataset.cache import (
 )
 from webdataset.errors import SecurityError, ShardError, StorageError
 from webdataset.handlers import ignore_and_continue
-from webdataset.reports import Report
-from webdataset.settings import settings
-from webdataset.storage.folder import open_in_use
+from webdataset.storage.cache.folder import open_in_use
 
 TAR = tar_bytes(numbered(3))
 

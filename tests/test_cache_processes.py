@@ -20,8 +20,8 @@ from tests_support import tar_bytes
 from waiting import soon
 from webdataset.cache import FileCache, clear, entries, unique_cache_name, verify
 from webdataset.errors import StorageError
-from webdataset.storage.folder import Folder, Wanted
-from webdataset.storage.kept import beside
+from webdataset.storage.cache.contents import beside
+from webdataset.storage.cache.folder import Folder, Wanted
 
 HELD = 28 * (512 + 3072)  # whole members
 

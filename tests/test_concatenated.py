@@ -15,9 +15,10 @@ import pytest
 import webdataset as wds
 import wids
 from tests_support import concatenated_tar, tar_bytes
-from webdataset import indexfiles, indexing, tariterators
+from webdataset import tariterators
 from webdataset.errors import ShardError, ShardWarning
-from webdataset.indexfiles import find_index, index_place, kept_index
+from webdataset.indices import files, making
+from webdataset.indices.files import find_index, index_place, kept_index
 from webdataset.tar.index import ShardIndex
 from wids.commands import main as wids_main
 
@@ -187,7 +188,7 @@ def test_an_index_beside_the_shard_serves_whom_it_fits(joined: str, quiet: None)
 def test_the_index_of_a_usual_shard_serves_both(make_shard: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     shard = make_shard("a.tar")
     kept_index(shard)
-    monkeypatch.setattr(indexfiles, "make_index", None)
+    monkeypatch.setattr(files, "make_index", None)
     assert kept_index(shard, concatenated=True).samples == 10
 
 
@@ -214,14 +215,14 @@ def _with_head(index: ShardIndex) -> bytes:
 
 
 def test_lists_of_shards_from_before_are_not_believed(joined: str, quiet: None) -> None:
-    catalogue = indexing.catalogue_of([joined])
-    [path] = (Path(indexfiles.settings.indices_dir) / "lists").iterdir()
+    catalogue = making.catalogue_of([joined])
+    [path] = (Path(files.settings.indices_dir) / "lists").iterdir()
     kept = json.loads(path.read_text())
     path.write_text(json.dumps(kept | {"samples": [5]}))
-    assert indexing.catalogue_of([joined]).total == 5  # such a list is what is believed
+    assert making.catalogue_of([joined]).total == 5  # such a list is what is believed
     del kept["format"]
     path.write_text(json.dumps(kept | {"samples": [5]}))
-    assert indexing.catalogue_of([joined]).total == catalogue.total == 3
+    assert making.catalogue_of([joined]).total == catalogue.total == 3
 
 
 def test_a_catalogue_remembers_how_its_shards_are_read(joined: str, tmp_path: Path) -> None:
@@ -250,8 +251,8 @@ def test_wids_reads_several_archives_if_told_to(joined: str) -> None:
 def test_indices_are_made_the_same_way_by_other_processes(
     joined: str, monkeypatch: pytest.MonkeyPatch, quiet: None
 ) -> None:
-    monkeypatch.setattr(indexing, "TRIAL_SECONDS", -1.0)
-    monkeypatch.setattr(indexing, "WORTH_SECONDS", -1.0)
+    monkeypatch.setattr(making, "TRIAL_SECONDS", -1.0)
+    monkeypatch.setattr(making, "WORTH_SECONDS", -1.0)
     urls = [joined]
     for number in range(2):
         urls.append(f"{joined}-{number}.tar")

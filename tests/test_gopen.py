@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from webdataset.base.settings import settings
 from webdataset.errors import CommandError, SecurityError
-from webdataset.settings import settings
 
 module = importlib.import_module("webdataset.gopen")
 gopen = module.gopen

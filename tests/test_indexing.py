@@ -21,12 +21,12 @@ import pytest
 import webdataset as wds
 from servers.faults import Together, fault_proxy
 from tests_support import WITHOUT_PRIVILEGES, numbered, tar_bytes
-from webdataset import indexing
-from webdataset.catalogue import Catalogue, Shard
+from webdataset.base.settings import settings
 from webdataset.errors import MissingShardError, ShardError, ShardWarning
-from webdataset.indexfiles import StaleIndexError, check_fits, find_index, index_place, kept_index, load_index
-from webdataset.indexing import catalogue_of
-from webdataset.settings import settings
+from webdataset.indices import making
+from webdataset.indices.catalogue import Catalogue, Shard
+from webdataset.indices.files import StaleIndexError, check_fits, find_index, index_place, kept_index, load_index
+from webdataset.indices.making import catalogue_of
 
 
 @pytest.fixture(autouse=True)
@@ -253,8 +253,8 @@ def test_progress_is_told_after_each_shard(make_shards):
 
 
 def test_other_processes_help_where_it_is_worth_it(make_shard, make_shards, monkeypatch):
-    monkeypatch.setattr(indexing, "TRIAL_SECONDS", 0.0)
-    monkeypatch.setattr(indexing, "WORTH_SECONDS", 0.0)
+    monkeypatch.setattr(making, "TRIAL_SECONDS", 0.0)
+    monkeypatch.setattr(making, "WORTH_SECONDS", 0.0)
     shards = make_shards(12, samples=3)
     make_shard(os.path.basename(shards[6]), samples=3, end=False)
     Path(shards[5]).write_bytes(b"\x1f\x8b" + b"x" * 2048)
@@ -271,9 +271,9 @@ def test_other_processes_help_where_it_is_worth_it(make_shard, make_shards, monk
 
 
 def test_a_killed_helper_is_an_error_that_names_the_shard(make_shards, monkeypatch):
-    monkeypatch.setattr("webdataset.indexjobs.CODE", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
-    monkeypatch.setattr(indexing, "TRIAL_SECONDS", 0.0)
-    monkeypatch.setattr(indexing, "WORTH_SECONDS", 0.0)
+    monkeypatch.setattr("webdataset.indices.jobs.CODE", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    monkeypatch.setattr(making, "TRIAL_SECONDS", 0.0)
+    monkeypatch.setattr(making, "WORTH_SECONDS", 0.0)
     with pytest.raises(wds.StorageError, match=r"the process that made its index has ended.*shard-0000"):
         wds.index(make_shards(6, samples=2), jobs=2)
 
@@ -311,11 +311,11 @@ def test_many_shards_are_known_from_one_file(tmp_path, make_shard):
     index = kept_index(sources[0])
     versions = [kept_index(source).version for source in sources]
     reading = {"keys": wds.base_plus_ext, "concatenated": False}
-    work = indexing._Work(urls, where=None, force=False, check=False, **reading)
+    work = making._Work(urls, where=None, force=False, check=False, **reading)
     work._remember([(2, index.size, versions[n % 4]) for n in range(count)])
     code = f"""
 import json, resource, sys
-from webdataset.indexing import catalogue_of
+from webdataset.indices.making import catalogue_of
 before, opened = resource.getrusage(resource.RUSAGE_SELF), []
 sys.addaudithook(lambda event, arguments: opened.append(arguments[0]) if event == "open" else None)
 catalogue = catalogue_of("{folder}/shard-{{000000..{count - 1:06d}}}.tar")
@@ -488,7 +488,7 @@ def test_saved_catalogues_hold_no_secrets(tmp_path):
 
 
 def test_only_some_indices_are_held_in_memory(make_shards, monkeypatch):
-    monkeypatch.setattr("webdataset.catalogue.SAMPLES_HELD", 10)
+    monkeypatch.setattr("webdataset.indices.catalogue.SAMPLES_HELD", 10)
     catalogue = wds.index(make_shards(12, samples=2))
     for n in range(12):
         assert catalogue.index(n).key(0) == f"{2 * n:06d}"

@@ -11,7 +11,8 @@ import pytest
 
 import webdataset as wds
 from tests_support import tar_bytes
-from webdataset import indexfiles, indexlists
+from webdataset.indices import files as indexfiles
+from webdataset.indices import lists as indexlists
 
 
 @pytest.fixture(autouse=True)

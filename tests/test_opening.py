@@ -11,8 +11,8 @@ import pytest
 
 import webdataset as wds
 from tests_support import numbered, tar_bytes
-from webdataset.opening import OpenedShards
-from webdataset.reports import Report
+from webdataset.base.reports import Report
+from webdataset.storage.opening import OpenedShards
 
 SHARD = tar_bytes(numbered(20))
 

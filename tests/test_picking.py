@@ -12,7 +12,8 @@ import pytest
 
 import webdataset as wds
 from tests_support import tar_bytes
-from webdataset import picking, tariterators
+from webdataset import tariterators
+from webdataset.resume import picking
 
 SAMPLES, BYTES = 40, 50_000
 

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 import webdataset as wds
-from webdataset.passes import PassCounter
+from webdataset.base.passes import PassCounter
 
 
 def count_to(n):

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from webdataset.base.reports import Report
 from webdataset.errors import EmptyDatasetError, ObsoleteError, SecurityError
-from webdataset.reports import Report
 from webdataset.shardlists import (
     DirectoryShardList,
     MultiShardSample,

@@ -16,7 +16,7 @@ import webdataset as wds
 from servers.doubles import Double, Question, Reply
 from servers.nginx import Nginx
 from webdataset.errors import ExistingShardsError, ShardWarning, StorageError
-from webdataset.shardsets import EarlierShards, shard_name, shard_number
+from webdataset.writing.shardsets import EarlierShards, shard_name, shard_number
 
 PATTERNS = ["a-%03d.tar", "a-%d.tar", "d%%/a-%05d.tar", "{shard}.tar", "a{shard:06d}-{shard}.tar", "a-{shard:04x}.tar"]
 

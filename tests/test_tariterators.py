@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 import webdataset as wds
 from tests_support import numbered, tar_bytes
 from webdataset import tariterators
+from webdataset.base.reports import Report
 from webdataset.errors import SampleError, ShardError, ShardWarning
-from webdataset.reports import Report
 from webdataset.tariterators import (
     base_plus_ext,
     group_by_keys,

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import webdataset as wds
+from webdataset.base.pool import ordered_map
+from webdataset.base.stages import pipelinefilter
+from webdataset.loading.pools import Pooled, pooled
 from webdataset.pipeline import DataPipeline
-from webdataset.pool import ordered_map
-from webdataset.stages import pipelinefilter
-from webdataset.threads import Pooled, pooled
 
 pytestmark = pytest.mark.usefixtures("no_thread_is_left")
 
@@ -197,7 +197,7 @@ def test_a_pool_needs_a_thread_and_a_place(options):
 
 def test_a_program_may_end_with_threads_at_work():
     program = """
-import time, webdataset.threads as threads
+import time, webdataset.loading.pools as threads
 results = threads.ordered_map(iter(int, 1), lambda n: time.sleep(0.01), threads=4, ahead=8)
 next(results)
 print("end")

@@ -19,7 +19,7 @@ import pytest
 
 import webdataset as wds
 from tests_support import numbered_shards, tar_bytes
-from webdataset import wholeshards
+from webdataset.indices import wholeshards
 
 SIZES = (7, 11, 2)
 TOTAL = sum(SIZES)

@@ -14,7 +14,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 import webdataset as wds
 from tests_support import numbered, numbered_shards, tar_bytes
-from webdataset.workermarks import Placed, WorkerMarks
+from webdataset.loading.workermarks import Placed, WorkerMarks
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than processors
 

@@ -7,9 +7,9 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+from .base.logs import Log
 from .errors import MissingShardError, ShardError, StorageError
-from .logs import Log
-from .storage.ais_batch import BatchStream, Item, item_of, open_batch, read_singly
+from .storage.ais.batch import BatchStream, Item, item_of, open_batch, read_singly
 from .tar.reader import read_members
 
 __all__ = ["get_batch"]

@@ -13,12 +13,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial as bound
 from typing import Any
 
-from .codecs import arrays, basic, cbor, decoders, images, media, more_decoders, pickles, torchfiles, trusting
+from .base.printing import printable
+from .base.settings import settings
+from .codecs import arrays, basic, cbor, decoders, images, media, more_decoders, pickles, trusting
 from .codecs.compression import gunzip_bounded
 from .codecs.images import ALIASES, IMAGE_EXTENSIONS, imagespecs
+from .codecs.pickle import torchfiles
 from .errors import DecodingError, UnsafePickleError, WebDatasetError
-from .printing import printable
-from .settings import settings
 
 __all__ = [
     "IMAGE_EXTENSIONS",

@@ -19,25 +19,25 @@ from functools import partial
 from typing import Any
 
 from . import tariterators
+from .base.logs import Log
+from .base.redact import redacted
+from .base.reports import current_report
+from .base.settings import settings
+from .base.stages import pipelinefilter
 from .codecs.cbor import read_cbor
 from .errors import DecodingError, ShardError, StorageError
 from .gopen import gopen, open_ranges, rewritten_url
 from .handlers import Handler, checked_handler, handled, reraise_exception
-from .logs import Log
-from .opening import OpenedShards
-from .redact import redacted
-from .reports import current_report
-from .settings import settings
-from .stages import pipelinefilter
-from .storage import kept
-from .storage.cachenames import pipe_cleaner, unique_cache_name, url_to_cache_name, without_signature
-from .storage.folder import Folder, Wanted, open_in_use, write_whole
-from .storage.kept import CannotStoreError, Entry
-from .storage.kinds import check_tar_format, get_filetype, magic_filetype
+from .storage.cache import contents
+from .storage.cache.checks import NotATarError, TarChecks
+from .storage.cache.contents import CannotStoreError, Entry
+from .storage.cache.eviction import make_room
+from .storage.cache.folder import Folder, Wanted, open_in_use, write_whole
+from .storage.cache.kinds import check_tar_format, get_filetype, magic_filetype
+from .storage.cache.names import pipe_cleaner, unique_cache_name, url_to_cache_name, without_signature
 from .storage.local import allowed_path
+from .storage.opening import OpenedShards
 from .storage.options import StorageOptions
-from .storage.room import make_room
-from .storage.shardchecks import NotATarError, TarChecks
 from .storage.urls import as_url, is_local, local_path
 
 __all__ = [
@@ -284,7 +284,7 @@ class FileCache:
     def _gopen(self, url: str) -> Any:
         return gopen(url, storage_options=self.options)
 
-    def _is_current(self, url: str, facts: kept.Facts) -> bool:
+    def _is_current(self, url: str, facts: contents.Facts) -> bool:
         """Whether the server has still what was fetched, or does not say; it is not waited for long."""
         patience = min(CHECK_SECONDS, self.options.get("patience", settings.patience))
         try:
@@ -330,12 +330,12 @@ def entries(cache_dir: str | None = None) -> Iterator[Entry]:
     ...     [(entry.url, entry.size, entry.complete) for entry in entries(folder)]
     [('pipe:echo hello', 6, True)]
     """
-    return kept.entries(os.fspath(cache_dir or settings.cache_dir or DEFAULT_FOLDER))
+    return contents.entries(os.fspath(cache_dir or settings.cache_dir or DEFAULT_FOLDER))
 
 
 def verify(cache_dir: str | None = None) -> Iterator[tuple[Entry, str | None]]:
     """Each shard of a cache folder and what is wrong with it, its content compared with what was fetched."""
-    return ((entry, kept.problem_with(entry)) for entry in entries(cache_dir))
+    return ((entry, contents.problem_with(entry)) for entry in entries(cache_dir))
 
 
 def clear(cache_dir: str | None = None, *, unused_for: float = 0, foreign: bool = False) -> list[str]:
@@ -345,12 +345,12 @@ def clear(cache_dir: str | None = None, *, unused_for: float = 0, foreign: bool 
     there stay, unless `foreign=True`.
     """
     folder = os.fspath(cache_dir or settings.cache_dir or DEFAULT_FOLDER)
-    removed = kept.remove_leftovers(folder)
+    removed = contents.remove_leftovers(folder)
     oldest = time.time() - unused_for
-    for entry in kept.entries(folder):
-        ours = foreign or kept.read_facts(entry.path) is not None
-        if ours and (entry.used <= oldest or not unused_for) and not kept.is_ours(entry.path):
-            removed += [entry.path] if kept.remove_unused(entry.path) else []
+    for entry in contents.entries(folder):
+        ours = foreign or contents.read_facts(entry.path) is not None
+        if ours and (entry.used <= oldest or not unused_for) and not contents.is_ours(entry.path):
+            removed += [entry.path] if contents.remove_unused(entry.path) else []
     return removed
 
 

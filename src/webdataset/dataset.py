@@ -15,6 +15,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from . import shardlists, tariterators
+from .base.settings import settings
+from .base.stages import PipelineStage
+from .base.workers import pytorch_worker_info
 from .cache import FileCache
 from .errors import EmptyDatasetError
 from .filters import reraise_exception
@@ -22,16 +25,13 @@ from .fluid import FluidInterface, FluidWrapper, Processor
 from .handlers import Handler, checked_handler, ignore_and_continue, ignore_and_stop, warn_and_continue, warn_and_stop
 from .loader import WebLoader
 from .pipeline import DataPipeline, add_length_method
-from .settings import settings
-from .stages import PipelineStage
 from .storage.options import StorageOptions
 from .tar.large import LargeMembers
 from .tariterators import SplitName, base_plus_ext, group_by_keys, tar_file_expander, tarfile_samples
 from .version1 import Version1
-from .workers import pytorch_worker_info
 
 if TYPE_CHECKING:
-    from .catalogue import Catalogue
+    from .indices.catalogue import Catalogue
 
 __all__ = [
     "Composable",
@@ -173,7 +173,7 @@ class WebDataset(DataPipeline, FluidInterface):
 
     def plan(self, **options: Any) -> Any:
         """What an epoch of this exact dataset will be, without reading data: see `webdataset.plan`."""
-        from .plans import plan_of
+        from .exact.plans import plan_of
 
         return plan_of(self, **options)
 
@@ -364,7 +364,7 @@ def _exact_seed(seed: int | None, *, large: Any, resampled: bool) -> int:
 
 def _exact_source(urls: Any, order: Any, copies: list[FileCache], **options: Any) -> Any:
     """The source of exact epochs, which only datasets that have them import."""
-    from .exact import exact_shards
+    from .exact.program import exact_shards
 
     return exact_shards(_listed(urls), order=order, local_copy=copies[0].get_file if copies else None, **options)
 

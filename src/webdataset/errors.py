@@ -31,8 +31,8 @@ import tarfile
 from collections.abc import Callable
 from typing import Any
 
-from .printing import printable
-from .redact import redacted
+from .base.printing import printable
+from .base.redact import redacted
 
 PLACES = ("url", "shard", "offset", "member", "key", "field")
 

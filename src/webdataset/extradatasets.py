@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from itertools import count, islice, repeat
 from typing import Any
 
+from .base.iterables import TorchIterable
+from .base.stages import PipelineStage
 from .filters.closing import closing
 from .handlers import close
-from .iterables import TorchIterable
-from .stages import PipelineStage
 
 
 class MockDataset(TorchIterable):

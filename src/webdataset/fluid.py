@@ -7,9 +7,9 @@ from functools import partial
 from typing import Any, Self
 
 from . import filters
+from .base.stages import Filter, fluent
+from .base.workers import pytorch_worker_info
 from .pipeline import DataPipeline
-from .stages import Filter, fluent
-from .workers import pytorch_worker_info
 
 
 class FluidInterface:

@@ -11,17 +11,17 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, BinaryIO
 
+from .base.logs import Log
+from .base.redact import redacted
+from .base.settings import settings
 from .errors import SecurityError, StorageError
 from .handlers import checked_handler
-from .logs import Log
-from .redact import redacted
-from .settings import settings
-from .storage.commands import DEFAULT_TIMEOUT, CommandStream
 from .storage.local import open_local, standard_stream
 from .storage.options import StorageOptions
 from .storage.ranges import RangeReader
 from .storage.registry import OPENERS, check_mode, unknown_scheme
-from .storage.stores import WHOLE_ONLY
+from .storage.shell.commands import DEFAULT_TIMEOUT, CommandStream
+from .storage.streams import WHOLE_ONLY
 from .storage.urls import as_url, is_local, scheme_of
 
 log = Log("webdataset.gopen")

@@ -13,9 +13,9 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
+from .base.redact import redacted
+from .base.reports import Report, current_report
 from .errors import DecodingError, WebDatasetError
-from .redact import redacted
-from .reports import Report, current_report
 
 Handler = Callable[[Exception], Any]
 T = TypeVar("T")

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Self
 
+from .base.mailbox import Mailbox
+from .base.reports import Report
 from .errors import StateError
 from .fluid import FluidInterface
-from .frameworks import LoaderFace
-from .mailbox import Mailbox
+from .loading.frameworks import LoaderFace
+from .loading.processes import process_loader
+from .loading.threads import ThreadLoader
 from .pipeline import DataPipeline, add_length_method
-from .processloader import process_loader
-from .reports import Report
-from .threadloader import ThreadLoader
 
 if TYPE_CHECKING:
-    from .rounds import StreamRounds
-    from .steps import Taken
-    from .workermarks import ThreadMarks, WorkerMarks
+    from .exact.rounds import StreamRounds
+    from .loading.steps import Taken
+    from .loading.workermarks import ThreadMarks, WorkerMarks
 
 
 class WebLoader(LoaderFace, DataPipeline, FluidInterface):
@@ -44,13 +44,13 @@ class WebLoader(LoaderFace, DataPipeline, FluidInterface):
         in_processes = workers == "process"
         pipeline = dataset
         if getattr(dataset, "exact", False):
-            from .steps import exact_steps, repeated_in_batches
+            from .loading.steps import exact_steps, repeated_in_batches
 
             repeated = repeated_in_batches(dataset, args, kw)
             self._taken, dataset, args, kw = exact_steps(dataset, args, kw, threads=not in_processes)
             pipeline = dataset.dataset
         elif in_processes and isinstance(dataset, DataPipeline):
-            from .workermarks import Placed, marked
+            from .loading.workermarks import Placed, marked
 
             self._marks = marked(dataset, args, kw)
             dataset = dataset if self._marks is None else Placed(dataset)
@@ -67,7 +67,7 @@ class WebLoader(LoaderFace, DataPipeline, FluidInterface):
             self.repetitions, self.nsamples = repeated
             add_length_method(self)
         elif self._marks is not None:
-            from .rounds import StreamRounds
+            from .exact.rounds import StreamRounds
 
             self._stream_rounds = StreamRounds()
             self.append(self._marks.items)
@@ -75,7 +75,7 @@ class WebLoader(LoaderFace, DataPipeline, FluidInterface):
     def _thread_marks(self, loader: ThreadLoader) -> ThreadMarks | None:
         if loader.indexed or not isinstance(loader.dataset, DataPipeline):
             return None
-        from .workermarks import ThreadMarks
+        from .loading.workermarks import ThreadMarks
 
         return ThreadMarks(loader)
 
@@ -93,8 +93,8 @@ class WebLoader(LoaderFace, DataPipeline, FluidInterface):
     def rounds(self) -> Any:
         if self._taken is None or (self.repetitions == 1 and self.nsamples <= 0):
             return None
-        from .rounds import Rounds
-        from .steps import may_hold
+        from .exact.rounds import Rounds
+        from .loading.steps import may_hold
 
         # where a stage after the loader holds samples, every round begins with an epoch: they would be lost
         return None if may_hold(self.pipeline[2:]) is not None else Rounds(self._taken, self.limits())
@@ -108,7 +108,7 @@ class WebLoader(LoaderFace, DataPipeline, FluidInterface):
                 "the state of this loader cannot be saved",
                 hint='WebLoader(dataset.batched(n), batch_size=None), workers="thread", or exact=True make it possible',
             )
-        from .steps import check_can_be_saved
+        from .loading.steps import check_can_be_saved
 
         check_can_be_saved(self.pipeline[2:])
         limits = self.limits()
@@ -124,7 +124,7 @@ class WebLoader(LoaderFace, DataPipeline, FluidInterface):
         if self._taken is not None:
             self._taken.load_state_dict(state, self.limits())
         elif self._marks is not None:
-            from .workermarks import end_workers
+            from .loading.workermarks import end_workers
 
             self._stream_rounds.load(state, self.limits(), self._marks.load_state_dict)
             end_workers(self.pipeline[0])

@@ -9,41 +9,22 @@ from itertools import accumulate
 from math import inf
 from typing import Any
 
+from .base.mixing import Mixture, Turns
+from .base.passes import PassCounter
+from .base.reports import Report, current_report
+from .base.workers import make_seed, pytorch_worker_info
 from .handlers import close
-from .iterables import TorchIterable
-from .passes import PassCounter
-from .reports import Report, current_report
-from .workers import make_seed, pytorch_worker_info
 
 END = object()
 
 
-class Turns:
-    """Where a mixture is: how many turns were taken, and which datasets have ended."""
+class _Mixture(Mixture):
+    """Mixtures as users make them."""
 
-    def __init__(self, taken: int = 0, ended: Iterable[int] = ()) -> None:
-        self.taken = taken
-        self.ended = list(ended)
-
-
-class _Mixture(TorchIterable):
-    """Several datasets whose samples come mixed."""
-
-    datasets: Sequence[Iterable[Any]]
-
-    @property
-    def exact(self) -> bool:
-        """Whether all datasets have exact epochs; their samples are then mixed by a plan."""
-        return _are_exact(self.datasets)
+    _passes: PassCounter
 
     def __iter__(self) -> Iterator[Any]:
-        if self.exact:
-            return _planned(self)
-        return self.started(self.datasets, Turns())
-
-    def started(self, sources: Sequence[Iterable[Any]], turns: Turns) -> Iterator[Any]:
-        """Items of these sources from a place on; `turns` is where it is at any time."""
-        raise NotImplementedError
+        return _planned(self) if self.exact else self.started(self.datasets, Turns())
 
 
 class RoundRobin(_Mixture):
@@ -94,6 +75,10 @@ class RandomMix(_Mixture):
         if samples is not None and not self.exact:
             raise ValueError("samples= needs datasets with exact epochs: WebDataset(..., exact=True)")
 
+    @property
+    def weights(self) -> tuple[float, ...]:
+        return (1.0,) * len(self.datasets) if self.probs is None else tuple(map(float, self.probs))
+
     def started(self, sources: Sequence[Iterable[Any]], turns: Turns) -> Iterator[Any]:
         rng = self._rng()
         for _ in range(turns.taken):
@@ -108,16 +93,9 @@ class RandomMix(_Mixture):
         return random.Random(make_seed(self.seed, rank, worker))
 
 
-def _are_exact(datasets: Sequence[Any]) -> bool:
-    exact = [bool(getattr(dataset, "exact", False)) for dataset in datasets]
-    if any(exact) and not all(exact):
-        raise ValueError("a mixture is exact if all its datasets are WebDataset(..., exact=True), or none is")
-    return any(exact)
-
-
-def _planned(mix: Any) -> Iterator[Any]:
+def _planned(mix: _Mixture) -> Iterator[Any]:
     """A pass over a mixture of exact datasets that is read by itself, rather than as the source of a pipeline."""
-    from .exact import Place, program_of
+    from .exact.program import Place, program_of
 
     program = program_of([mix])
     assert program is not None

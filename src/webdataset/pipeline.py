@@ -17,16 +17,17 @@ from contextlib import ExitStack
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
-from .iterables import TorchIterable, real_class
-from .mailbox import leave
-from .marks import Marked, drawn_chance
-from .passes import PassCounter
-from .reports import Report
-from .stages import PipelineStage, start
-from .workers import is_loader_worker, pytorch_worker_info
+from .base.iterables import TorchIterable, real_class
+from .base.mailbox import leave
+from .base.passes import PassCounter
+from .base.reports import Report
+from .base.stages import PipelineStage, start
+from .base.workers import is_loader_worker, pytorch_worker_info
+from .resume.marks import Marked, drawn_chance
+from .resume.states import stream_mark, stream_state
 
 if TYPE_CHECKING:
-    from .exactitems import ExactSamples
+    from .exact.items import ExactSamples
 
 ENDLESS = sys.maxsize
 _NOTHING: Any = object()
@@ -159,19 +160,19 @@ class DataPipeline(Marked, TorchIterable, PipelineStage):
         if not self.exact:
             name = type(self).__name__
             raise TypeError(f"a streamed {name!r} object is not subscriptable: WebDataset(..., exact=True) is")
-        from .exactitems import items
+        from .exact.items import items
 
         return items(self.pipeline, self._stored, which, self.invoke)
 
     @cached_property
     def _stored(self) -> ExactSamples:
-        from .exactitems import ExactSamples, parts_of
+        from .exact.items import ExactSamples, parts_of
 
         return ExactSamples([part.shards for part in parts_of(self.pipeline)], strict=self.strict)
 
     def program(self) -> Any:
-        """What an exact pipeline does, as `webdataset.exact.Program`."""
-        from .exact import GROUP, program_of
+        """What an exact pipeline does, as `webdataset.exact.program.Program`."""
+        from .exact.program import GROUP, program_of
 
         # torch takes items from its workers in turn, one each; our loader takes whole steps
         in_turn = pytorch_worker_info()[3] > 1 and not self._in_steps
@@ -193,16 +194,16 @@ class DataPipeline(Marked, TorchIterable, PipelineStage):
         self._place = place
 
     def rounds(self) -> Any:
-        """How epochs are repeated or cut, as `webdataset.rounds.Rounds`; None if they are not, or are not exact."""
+        """How epochs are repeated or cut (`exact.rounds.Rounds`); None if they are not, or are not exact."""
         if not self.exact or (self.repetitions == 1 and self.nsamples <= 0):
             return None
-        from .rounds import Rounds
+        from .exact.rounds import Rounds
 
         return Rounds(self, self.limits())
 
     def limits(self) -> Any:
-        """How long its rounds are, as `webdataset.rounds.Limits`."""
-        from .rounds import Limits
+        """How long its rounds are, as `webdataset.exact.rounds.Limits`."""
+        from .exact.rounds import Limits
 
         return Limits(None if self.repetitions == ENDLESS else self.repetitions, max(self.nsamples, 0))
 
@@ -233,21 +234,21 @@ class DataPipeline(Marked, TorchIterable, PipelineStage):
 
     def state_from_mark(self, mark: Any) -> dict[str, Any]:
         """The state after the item that `placed()` gave with a mark."""
-        from .states import exact_state, stream_state
-
         if not self.exact:
             return stream_state(self, mark)
+        from .exact.states import exact_state
+
         _, _, worker, workers = pytorch_worker_info()
         place = type(self.next_place())(*mark)
         return exact_state(self.program(), place, self.limits(), worker=worker, workers=workers)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next pass go on where the state was saved."""
-        from .states import exact_place, stream_mark
-
         if not self.exact:
             self.load_mark(stream_mark(self, state))
             return
+        from .exact.states import exact_place
+
         _, _, _, workers = pytorch_worker_info()
         self.resume_at(exact_place(self.program(), state, self.limits(), workers=workers))
 
@@ -271,7 +272,7 @@ class DataPipeline(Marked, TorchIterable, PipelineStage):
 
     def read_steps(self, epoch: int) -> Iterator[Any]:
         """One pass over an exact pipeline by steps, all of this rank, with the samples as they are read."""
-        from .exactruns import Run
+        from .exact.run import Run
 
         self._report = report = Report(strict=self.strict, epoch=epoch)
         place = self._begin_at(epoch)
@@ -293,7 +294,7 @@ class DataPipeline(Marked, TorchIterable, PipelineStage):
 
     def next_place(self) -> Any:
         """Where the next pass over an exact pipeline begins."""
-        from .exact import Place
+        from .exact.program import Place
 
         return self.resume_place() or Place(self.next_epoch())
 
@@ -310,7 +311,7 @@ class DataPipeline(Marked, TorchIterable, PipelineStage):
         self._resume = self._of_workers = None
 
     def _begin_at(self, epoch: int) -> Any:
-        from .exact import Place
+        from .exact.program import Place
 
         place, self._resume = self._resume, None
         return place if place is not None and place.epoch == epoch else Place(epoch)

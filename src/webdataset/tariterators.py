@@ -14,13 +14,13 @@ from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from .base.reports import Report, current_report
+from .base.stages import pipelinefilter
 from .codecs.compression import decompressed, is_expanded
 from .errors import SampleError, WebDatasetError
 from .gopen import gopen
 from .handlers import Handler, ask, checked_handler, close, reraise_exception
-from .opening import OpenedShards
-from .reports import Report, current_report
-from .stages import pipelinefilter
+from .storage.opening import OpenedShards
 from .storage.options import StorageOptions
 from .storage.streams import arriving
 from .tar.large import LargeMembers, select_limits

@@ -14,11 +14,11 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from typing import Any, TypeVar
 
+from .base.settings import settings
+from .base.stages import PipelineStage
+from .base.workers import make_seed, pytorch_worker_info, pytorch_worker_seed
 from .errors import ObsoleteError
-from .settings import settings
-from .stages import PipelineStage
 from .storage.urls import braceexpand
-from .workers import make_seed, pytorch_worker_info, pytorch_worker_seed
 
 __all__ = [
     "ObsoleteException",

@@ -12,8 +12,8 @@ from functools import partial
 from typing import Any, Self
 
 from . import autodecode, filters
+from .base.stages import PipelineStage
 from .handlers import Handler, ignore_and_continue, reraise_exception, warn_and_continue
-from .stages import PipelineStage
 from .tariterators import url_opener
 
 _UNSET: Any = object()

@@ -23,6 +23,9 @@ from itertools import count as count_from
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from .base.logs import Log
+from .base.redact import redacted
+from .base.transactions import Transaction
 from .codecs import encoders as default_handlers
 from .codecs.arrays import encode_npy as numpy_dumps
 from .codecs.arrays import encode_npz as numpy_npz_dumps
@@ -30,8 +33,13 @@ from .codecs.arrays import encode_ten as tenbin_dumps
 from .codecs.basic import encode_msgpack as mp_dumps
 from .codecs.cbor import encode_cbor as cbor_dumps
 from .codecs.imagefiles import imageencoder
-from .codecs.torchfiles import encode_pth as torch_dumps
-from .encoding import (
+from .codecs.pickle.torchfiles import encode_pth as torch_dumps
+from .errors import StorageError
+from .gopen import gopen, rewritten_url
+from .storage.options import StorageOptions
+from .storage.publish import checked_target
+from .tar.writer import Headers, Members
+from .writing.encoding import (
     Encoder,
     Sample,
     SampleEncoder,
@@ -42,17 +50,9 @@ from .encoding import (
     make_encoder,
     make_handlers,
 )
-from .errors import StorageError
-from .gopen import gopen, rewritten_url
-from .logs import Log
-from .outputs import Output, abandoned, local_target
-from .overwriting import Overwriting
-from .redact import redacted
-from .shardsets import is_numbered, shard_name
-from .storage.options import StorageOptions
-from .storage.publish import checked_target
-from .tar.writer import Headers, Members
-from .transactions import Transaction
+from .writing.outputs import Output, abandoned, local_target
+from .writing.overwriting import Overwriting
+from .writing.shardsets import is_numbered, shard_name
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor

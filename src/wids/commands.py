@@ -12,12 +12,12 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from webdataset.base.redact import redacted
 from webdataset.errors import WebDatasetError
 from webdataset.gopen import gopen
-from webdataset.indexfiles import write_whole
-from webdataset.indexing import index
-from webdataset.redact import redacted
-from webdataset.storage.cachenames import without_signature
+from webdataset.indices.files import write_whole
+from webdataset.indices.making import index
+from webdataset.storage.cache.names import without_signature
 from webdataset.storage.urls import is_local
 
 from .dataset import ShardListDataset

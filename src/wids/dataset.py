@@ -16,14 +16,14 @@ import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from webdataset.access import SampleReader
 from webdataset.autodecode import Decoder, imagehandler
+from webdataset.base.logs import Log
+from webdataset.base.settings import settings
 from webdataset.cache import FileCache
-from webdataset.catalogue import Catalogue
 from webdataset.gopen import open_ranges
-from webdataset.logs import Log
-from webdataset.settings import settings
-from webdataset.storage.cachenames import unique_cache_name
+from webdataset.indices.access import SampleReader
+from webdataset.indices.catalogue import Catalogue
+from webdataset.storage.cache.names import unique_cache_name
 from webdataset.storage.options import StorageOptions
 from webdataset.storage.ranges import RangeReader
 from webdataset.storage.urls import is_local

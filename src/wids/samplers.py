@@ -9,7 +9,7 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from webdataset.workers import make_seed, pytorch_worker_info
+from webdataset.base.workers import make_seed, pytorch_worker_info
 
 
 class ShardListSampler:

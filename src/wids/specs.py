@@ -7,9 +7,9 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from webdataset.catalogue import KIND, Shard, shard_of_row
 from webdataset.errors import ShardError
 from webdataset.gopen import gopen
+from webdataset.indices.catalogue import KIND, Shard, shard_of_row
 from webdataset.storage.options import StorageOptions
 from webdataset.storage.urls import as_url
 

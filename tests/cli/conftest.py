@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from webdataset.cli import main
-from webdataset.cli.old import main as old_main
+from webdataset.cli.old.programs import main as old_main
 
 Run = Callable[..., "Ended"]
 

@@ -188,7 +188,7 @@ def test_a_terminal_gets_no_bytes(make_shard: Callable[..., str]) -> None:
 @pytest.mark.parametrize("program", ["tarscat", "tarcat", "tarcats"])
 def test_ten_samples_from_stdin_as_the_seed_shows(program: str, make_shard: Any, tmp_path: Path, names: Any) -> None:
     shard = make_shard(samples=50)
-    code = "import sys; from webdataset.cli.old import main; sys.exit(main())"
+    code = "import sys; from webdataset.cli.old.programs import main; sys.exit(main())"
     (tmp_path / program).write_text(f"#!{sys.executable}\n{code}\n")
     (tmp_path / program).chmod(0o755)
     line = f"cat {shard} | {tmp_path}/{program} -c 10 > {tmp_path}/small.tar"

@@ -13,7 +13,7 @@ from PIL import Image
 
 from servers.programs import needs_programs_of
 from tests_support import tar_bytes
-from webdataset.cli.old import PROGRAMS, examples
+from webdataset.cli.old.programs import PROGRAMS, examples
 
 LINES = [line for program in PROGRAMS for line, _ in examples(program)]
 
@@ -41,7 +41,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("mix.yaml").write_text("sources:\n- shards: in-{0..1}.tar\n  weight: 3\n- shards: [in.tar]\n")
     for program in {name.split()[0] for name in PROGRAMS}:
         path = Path("bin", program)
-        path.write_text(f"#!{sys.executable}\nimport sys\nfrom webdataset.cli.old import main\nsys.exit(main())\n")
+        path.write_text(
+            f"#!{sys.executable}\nimport sys\nfrom webdataset.cli.old.programs import main\nsys.exit(main())\n"
+        )
         path.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
 

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from webdataset.cli.completion import bash, fish, zsh
 
 from webdataset.cli import COMMANDS
-from webdataset.cli.completion import bash, fish, zsh
-from webdataset.cli.old import PROGRAMS
+from webdataset.cli.old.programs import PROGRAMS
 from webdataset.cli.pages import page
 
 ROOT = Path(__file__).resolve().parents[2]

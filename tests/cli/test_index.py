@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from webdataset import TarWriter
-from webdataset.catalogue import Catalogue
 from webdataset.cli import main
 from webdataset.gopen import gopen
-from webdataset.indexfiles import load_index
+from webdataset.indices.catalogue import Catalogue
+from webdataset.indices.files import load_index
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ import pytest
 
 from servers.nginx import Nginx
 from webdataset.cli import main
-from webdataset.cli.old import main as old
+from webdataset.cli.old.programs import main as old
 
 Capture = pytest.CaptureFixture[bytes]
 
@@ -366,7 +366,7 @@ def test_tarp_create_takes_a_recipe(tmp_path: Path, capsysbinary: Capture) -> No
 
 
 def test_lines2tar_makes_a_sample_a_line(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", "from webdataset.cli.old import main; raise SystemExit(main())"]
+    command = [sys.executable, "-c", "from webdataset.cli.old.programs import main; raise SystemExit(main())"]
     words = ["lines2tar", "-k", "txt cls"]
     done = subprocess.run(
         [*command[:2], f"import sys; sys.argv = {words!r}; {command[2]}"],

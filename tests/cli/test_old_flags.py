@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from webdataset.cli.old import PROGRAMS
+from webdataset.cli.old.programs import PROGRAMS
 
 FLAGS = {
     "tarcat": "-v -T --filelist -b --braceexpand -s --skip -c --count -o --output --output-mode --shuffle --eof "

@@ -101,9 +101,9 @@ def test_numbers_that_are_no_numbers_come_last(wl: Any, make_shard: Any, names: 
 
 
 def test_many_runs_are_merged_in_steps(wl: Any, make_shard: Any, members: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    import webdataset.tools.sorting
+    import webdataset.tools.transform.sorting
 
-    monkeypatch.setattr(webdataset.tools.sorting, "MAX_RUNS", 3)
+    monkeypatch.setattr(webdataset.tools.transform.sorting, "MAX_RUNS", 3)
     shard = make_shard(samples=100)
     ended = wl("sort", "-r", "--memory", "2k", shard)
     assert members(ended.out) == members(shard)
@@ -188,7 +188,7 @@ def test_shuffled_shards_are_the_same_for_any_number_of_processes(
 
 
 def test_every_place_is_as_likely(wl: Any) -> None:
-    from webdataset.tools.shuffling import shuffle_samples
+    from webdataset.tools.transform.shuffling import shuffle_samples
 
     places: Counter[int] = Counter()
     samples = [{"__key__": str(n)} for n in range(5)]
@@ -245,7 +245,7 @@ def test_a_folder_into_shards_as_the_seed_shows(
     for i in range(50):
         (tmp_path / f"raw/train/{i:03d}.jpg").write_bytes(bytes(1000))
         (tmp_path / f"raw/train/{i:03d}.cls").write_bytes(b"1")
-    script = "import sys; from webdataset.cli.old import main; sys.exit(main(['tarsplit', *sys.argv[1:]]))"
+    script = "import sys; from webdataset.cli.old.programs import main; sys.exit(main(['tarsplit', *sys.argv[1:]]))"
     tarsplit = f'{sys.executable} -c "{script}"'
     line = f"tar -cf - --sort=name -C {tmp_path}/raw train | {tarsplit} -s 1e4 -o imagenet_train --maxshards 2"
     ended = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)

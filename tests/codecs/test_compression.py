@@ -19,13 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webdataset.codecs import methods
-from webdataset.codecs.compression import (
-    compression_of_name,
-    compressor,
-    decompressed,
-    gunzip_bounded,
-    kind_of_content,
-)
+from webdataset.codecs.compression import compression_of_name, compressor, decompressed, gunzip_bounded, kind_of_content
 from webdataset.errors import DecodingError, LimitError, ShardError
 from webdataset.tar.writer import END, member_bytes
 

@@ -297,7 +297,7 @@ def test_a_torch_file_that_expands_too_far_is_refused(tmp_path: Path, monkeypatc
 def test_honest_tensors_are_read() -> None:
     import torch
 
-    from webdataset.codecs.torchfiles import decode_pth
+    from webdataset.codecs.pickle.torchfiles import decode_pth
 
     shared = torch.arange(10.0)
     value = {

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from webdataset.codecs import pickles
-from webdataset.codecs.pickle_objects import registered
+from webdataset.codecs.pickle.objects import registered
 from webdataset.errors import UnsafePickleError
 
 UTC = datetime.UTC
@@ -196,7 +196,7 @@ def test_any_array_comes_back(array, protocol):
     assert (back.dtype, back.shape, back.tobytes()) == (array.dtype, array.shape, array.tobytes())
 
 
-HARMLESS = {"builtins", "collections", "datetime", "numpy", "numpy.dtypes", "webdataset.codecs.pickle_objects"}
+HARMLESS = {"builtins", "collections", "datetime", "numpy", "numpy.dtypes", "webdataset.codecs.pickle.objects"}
 
 
 def modules_of(value):

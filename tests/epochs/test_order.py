@@ -83,8 +83,8 @@ print(*(100 * shards + numbers))
 
 
 def test_a_hundred_sorted_shards_are_shuffled_as_well_as_by_a_permutation():
-    from webdataset.catalogue import Catalogue, Shard
-    from webdataset.plans import plan
+    from webdataset.exact.plans import plan
+    from webdataset.indices.catalogue import Catalogue, Shard
 
     shards = Catalogue([Shard(f"{number}.tar", 1000, 1_500_000) for number in range(100)])
     large = Catalogue([Shard(f"{number}.tar", 10_000, 1_500_000_000) for number in range(100)])

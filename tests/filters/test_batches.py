@@ -4,6 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from webdataset.base.reports import Report
 from webdataset.filters import (
     batched,
     combine_values,
@@ -15,7 +16,6 @@ from webdataset.filters import (
     unlisted,
 )
 from webdataset.handlers import ignore_and_continue
-from webdataset.reports import Report
 
 
 def plain(value):

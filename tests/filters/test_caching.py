@@ -6,9 +6,9 @@ import numpy
 import pytest
 import torch
 
+from webdataset.base.reports import Report
 from webdataset.errors import UnsafePickleError
 from webdataset.filters import Cached, LMDBCached
-from webdataset.reports import Report
 
 SAMPLES = [{"__key__": f"k{i}", "txt": b"x" * i, "n": i} for i in range(7)]
 

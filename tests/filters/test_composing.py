@@ -1,7 +1,7 @@
 import pickle
 
 from webdataset import filters
-from webdataset.stages import Filter
+from webdataset.base.stages import Filter
 
 
 def test_compose_applies_the_first_first():

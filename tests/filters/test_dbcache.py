@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from webdataset.base.reports import Report
 from webdataset.errors import StorageError, UnsafePickleError
 from webdataset.filters import DBCache
-from webdataset.reports import Report
 
 SAMPLES = [{"__key__": f"k{i}", "txt": b"x" * i} for i in range(7)]
 

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webdataset import filters
+from webdataset.base.reports import Report
+from webdataset.base.stages import Filter
 from webdataset.errors import WebDatasetError
 from webdataset.filters import Cached, DBCache, LMDBCached, detshuffle
 from webdataset.handlers import ignore_and_continue, ignore_and_stop, reraise_exception, warn_and_continue
-from webdataset.reports import Report
-from webdataset.stages import Filter
 
 
 def dicts(n=6):

@@ -30,8 +30,8 @@ from webdataset.codecs import tenbin
 from webdataset.errors import WebDatasetError
 from webdataset.tar.index import ShardIndex
 from webdataset.tar.places import Place
-from webdataset.tools.creating import from_plan, from_recipe
-from webdataset.tools.mixtures import mixture_sources
+from webdataset.tools.make.creating import from_plan, from_recipe
+from webdataset.tools.transform.mixtures import mixture_sources
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ import tarfile
 import pytest
 
 from webdataset import errors
+from webdataset.base.redact import redacted
 from webdataset.errors import DecodingError, ShardError, StorageError, WebDatasetError
-from webdataset.redact import redacted
 
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, WebDatasetError)]
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import webdataset as wds
+from webdataset.base.stages import Filter, pipelinefilter
 from webdataset.handlers import checked_handler, reraise_exception
-from webdataset.stages import Filter, pipelinefilter
 
 NONE_OF_THEM = ["b.tar", Path("b.tar"), ["b.tar"], 3, None]
 

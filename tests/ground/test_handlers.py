@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import webdataset as wds
+from webdataset.base.reports import MAX_REASONS, Report, current_report
 from webdataset.handlers import CountingHandler, handled
-from webdataset.reports import MAX_REASONS, Report, current_report
 
 ITEMS = ["1", "x", "3", "y", "5"]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import webdataset as wds
-from webdataset.settings import settings
-from webdataset.workers import make_seed, pytorch_worker_info, pytorch_worker_seed
+from webdataset.base.settings import settings
+from webdataset.base.workers import make_seed, pytorch_worker_info, pytorch_worker_seed
 
 
 @pytest.mark.parametrize(("value", "expected"), [("1", True), ("true", True), ("0", False), ("", False), ("no", False)])

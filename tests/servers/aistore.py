@@ -25,7 +25,7 @@ from urllib.parse import quote
 import pytest
 
 from servers.aistore_nodes import Answer, Node, Proxy, Stored, Target
-from webdataset.storage import ais_map
+from webdataset.storage.ais import smap
 
 REAL_ENDPOINT = os.environ.get("AIS_ENDPOINT")
 REAL_TOKEN = os.environ.get("AIS_AUTHN_TOKEN")
@@ -198,7 +198,7 @@ def ais_double(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
     """A bucket in a double of its own, to be broken at will."""
     double = DoubleCluster()
     double.buckets.add("b")
-    monkeypatch.setattr(ais_map, "CLUSTERS", ais_map.Clusters())  # ports are used again
+    monkeypatch.setattr(smap, "CLUSTERS", smap.Clusters())  # ports are used again
     monkeypatch.setenv("AIS_ENDPOINT", double.endpoint)
     monkeypatch.delenv("WDS_RETRIES", raising=False)
     monkeypatch.delenv("AIS_AUTHN_TOKEN", raising=False)

@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
 
 from servers.aistore_objects import archive_of, in_namespace, member_of
-from webdataset.storage import xxhash
+from webdataset.storage.ais import xxhash
 
 PAGE_LIMIT = 10_000
 

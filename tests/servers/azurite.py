@@ -8,8 +8,8 @@ import pytest
 
 from servers.object_stores import ObjectServer, asked
 from servers.programs import program, running, served
-from webdataset.storage.azure import AzureClient
-from webdataset.storage.azure_account import EMULATOR_ACCOUNT, EMULATOR_KEY
+from webdataset.storage.stores.azure import AzureClient
+from webdataset.storage.stores.azure_account import EMULATOR_ACCOUNT, EMULATOR_KEY
 
 
 class AzureServer(ObjectServer):

@@ -8,8 +8,8 @@ import pytest
 
 from servers.object_stores import ObjectServer, asked
 from servers.programs import program, running, served
-from webdataset.storage.markup import parsed
-from webdataset.storage.s3 import S3Client
+from webdataset.storage.stores.markup import parsed
+from webdataset.storage.stores.s3 import S3Client
 
 ACCESS, SECRET = "TESTACCESSKEY", "TESTSECRETKEY"
 

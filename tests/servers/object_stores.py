@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from webdataset.gopen import gopen
-from webdataset.storage import aws, google, s3
-from webdataset.storage.client import Client
+from webdataset.storage.stores import aws, google, s3
+from webdataset.storage.stores.client import Client
 
 _NUMBERS = itertools.count()
 

@@ -9,9 +9,9 @@ import pytest
 import webdataset as wds
 from tests_support import numbered, tar_bytes
 from webdataset.errors import MissingShardError, StorageError
-from webdataset.storage.ais import STORE, named, open_ais
-from webdataset.storage.stores import matching
-from webdataset.storage.urls import expanded
+from webdataset.storage.ais.objects import STORE, named, open_ais
+from webdataset.storage.patterns import expanded
+from webdataset.storage.stores.lookup import matching
 
 DATA = os.urandom(300_000)
 NAMES = [

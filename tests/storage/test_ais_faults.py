@@ -18,10 +18,10 @@ from servers.aistore import Bucket, DoubleCluster, request
 from servers.aistore_nodes import Answer, token
 from tests_support import tar_bytes
 from webdataset import ais
+from webdataset.base.reports import Report
 from webdataset.errors import MissingShardError, SecurityError, StorageError
-from webdataset.reports import Report
-from webdataset.storage import ais_map, xxhash
-from webdataset.storage.ais import STORE, open_ais
+from webdataset.storage.ais import smap, xxhash
+from webdataset.storage.ais.objects import STORE, open_ais
 
 DATA = os.urandom(300_000)
 QUICK = {"first_pause": 0.001}
@@ -130,7 +130,7 @@ def test_other_schemes_are_read_through_the_cluster(bucket, double, monkeypatch)
 
 
 def test_a_redirect_from_https_to_http_is_refused():
-    from webdataset.storage.ais_client import AisConnector, Cluster
+    from webdataset.storage.ais.client import AisConnector, Cluster
 
     connector = AisConnector(Cluster("https://host"), "https://host/v1/objects/b/a", "ais://b/a")
     with pytest.raises(SecurityError, match="https to http"):
@@ -325,7 +325,7 @@ def test_an_object_that_is_gone_with_its_target_is_there_again_when_the_target_i
 
 
 @pytest.mark.parametrize(
-    ("flags", "known"), [(ais_map.MAINTENANCE, False), (ais_map.DECOMMISSION, False), (ais_map.MAINTENANCE, True)]
+    ("flags", "known"), [(smap.MAINTENANCE, False), (smap.DECOMMISSION, False), (smap.MAINTENANCE, True)]
 )
 def test_a_target_in_maintenance_is_waited_for_unless_its_objects_were_moved(bucket, double, flags, known):
     if known:
@@ -334,14 +334,14 @@ def test_a_target_in_maintenance_is_waited_for_unless_its_objects_were_moved(buc
     with pytest.raises(StorageError, match="lacks targets that it had: t1") as caught:
         STORE.size(bucket.url("none"), patience=0, **QUICK)
     assert not isinstance(caught.value, MissingShardError)
-    double.flags["t1"] = flags | ais_map.MOVED
+    double.flags["t1"] = flags | smap.MOVED
     with pytest.raises(MissingShardError):
         STORE.size(bucket.url("none"), patience=0, **QUICK)
 
 
 def test_a_target_that_was_decommissioned_is_not_missed(bucket, double):
     list(STORE.list(bucket.url("")))
-    double.flags["t1"] = ais_map.DECOMMISSION
+    double.flags["t1"] = smap.DECOMMISSION
     list(STORE.list(bucket.url(""), partial=True))
     with pytest.raises(StorageError, match="t1"):
         list(STORE.list(bucket.url(""), patience=0))
@@ -375,7 +375,7 @@ def test_patience_ends(bucket, double):
 
 
 def test_patience_is_90_seconds_and_can_be_set(monkeypatch):
-    from webdataset.storage.ais_client import Cluster
+    from webdataset.storage.ais.client import Cluster
 
     assert Cluster("http://h").seconds == 90
     monkeypatch.setenv("WDS_AIS_PATIENCE", "7.5")

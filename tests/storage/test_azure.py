@@ -15,9 +15,9 @@ import pytest
 from servers.doubles import Double, Reply, ranged
 from webdataset.errors import StorageError
 from webdataset.gopen import gopen
-from webdataset.storage import azure_account
-from webdataset.storage.azure import AzureClient
-from webdataset.storage.azure_account import EMULATOR_ACCOUNT, EMULATOR_KEY, Account, account_for
+from webdataset.storage.stores import azure_account
+from webdataset.storage.stores.azure import AzureClient
+from webdataset.storage.stores.azure_account import EMULATOR_ACCOUNT, EMULATOR_KEY, Account, account_for
 
 pytestmark = pytest.mark.usefixtures("nobody")
 

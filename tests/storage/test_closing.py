@@ -18,7 +18,7 @@ from servers.faults import Stall, fault_proxy
 from tests_support import numbered, tar_bytes
 from waiting import soon
 from webdataset.gopen import gopen
-from webdataset.storage.reader import PART_BYTES
+from webdataset.storage.http.reader import PART_BYTES
 
 pytestmark = pytest.mark.timeout(25, func_only=True)
 

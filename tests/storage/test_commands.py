@@ -8,10 +8,10 @@ import threading
 import pytest
 
 from waiting import soon
+from webdataset.base.settings import settings
 from webdataset.errors import CommandError, SecurityError
-from webdataset.settings import settings
-from webdataset.storage import tools
-from webdataset.storage.commands import CommandStream, open_pipe, run_argv
+from webdataset.storage.shell.commands import CommandStream, open_pipe, run_argv
+from webdataset.storage.shell.programs import open_ais, open_curl
 
 STUBBORN = "trap '' TERM PIPE INT HUP; echo $$; while :; do sleep 1000; done"
 
@@ -242,7 +242,7 @@ def programs(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("opener", "url"),
-    [(tools.open_ais, "ais://b/$(touch ran);`touch ran` a.tar"), (tools.open_ais, "ais://b/a|touch ran")],
+    [(open_ais, "ais://b/$(touch ran);`touch ran` a.tar"), (open_ais, "ais://b/a|touch ran")],
 )
 def test_a_url_is_one_word_of_its_command_and_never_seen_by_a_shell(programs, opener, url):
     with opener(url) as stream:
@@ -252,7 +252,7 @@ def test_a_url_is_one_word_of_its_command_and_never_seen_by_a_shell(programs, op
 
 def test_a_password_is_on_no_command_line(programs):
     (programs / "curl").write_text('#!/bin/sh\necho "$@"\nfor word; do last=$word; done\ncat "$last"\n')
-    with tools.open_curl('sftp://me:hid"den@host/a.tar') as stream:
+    with open_curl('sftp://me:hid"den@host/a.tar') as stream:
         line, config = stream.read().decode().split("\n", 1)
     assert "hid" not in line
     assert config == 'url = "sftp://me:hid\\"den@host/a.tar"\n'
@@ -260,7 +260,7 @@ def test_a_password_is_on_no_command_line(programs):
 
 @pytest.mark.parametrize("url", ["-oProxyCommand=touch ran", "ais://b/a\n--endpoint-url=evil", "ais://b/\0"])
 def test_a_url_cannot_become_an_option(programs, url):
-    for opener in (tools.open_ais, tools.open_curl):
+    for opener in (open_ais, open_curl):
         with pytest.raises(SecurityError, match="must not start"):
             opener(url)
 
@@ -268,7 +268,7 @@ def test_a_url_cannot_become_an_option(programs, url):
 def test_no_program_runs_in_secure_mode(programs):
     settings.secure = True
     try:
-        for opener, url in ((tools.open_ais, "ais://b/a"), (tools.open_curl, "sftp://h/a")):
+        for opener, url in ((open_ais, "ais://b/a"), (open_curl, "sftp://h/a")):
             with pytest.raises(SecurityError, match="secure mode"):
                 opener(url)
     finally:

@@ -14,7 +14,7 @@ import pytest
 
 import webdataset as wds
 from webdataset.shardlists import DirectoryShardList
-from webdataset.storage.claims import Claim
+from webdataset.shardlists.claims import Claim
 
 CONSUMER = """
 import sys, webdataset as wds

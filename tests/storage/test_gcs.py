@@ -13,10 +13,10 @@ from servers.doubles import Double, Reply
 from servers.gcs import TOKEN
 from webdataset.errors import MissingPackageError, MissingShardError, StorageError
 from webdataset.gopen import gopen
-from webdataset.storage import google, uploads
-from webdataset.storage.gcs import GcsClient
-from webdataset.storage.stores import store_for
-from webdataset.storage.urls import expanded
+from webdataset.storage.patterns import expanded
+from webdataset.storage.stores import google, uploads
+from webdataset.storage.stores.gcs import GcsClient
+from webdataset.storage.stores.lookup import store_for
 
 pytestmark = pytest.mark.usefixtures("nobody")
 
@@ -186,7 +186,7 @@ def test_tokens_are_renewed_before_they_end(private, monkeypatch, tmp_path):
     credentials(monkeypatch, tmp_path, private, **user())
     assert google.google_token() == TOKEN
     now = time.time()
-    monkeypatch.setattr("webdataset.storage.credentials.time.time", lambda: now + 3400)
+    monkeypatch.setattr("webdataset.storage.stores.credentials.time.time", lambda: now + 3400)
     assert google.google_token() == TOKEN
     assert len(private.double.questions) == 2
 

@@ -30,8 +30,8 @@ COMMANDS = [SILENT, STUBBORN, PIPELINE, BACKGROUND, LEFT_ALONE]
 
 PROLOGUE = """
 import os, signal, sys, threading
-from webdataset.storage.commands import CommandStream
-from webdataset.storage.guards import guard
+from webdataset.storage.shell.commands import CommandStream
+from webdataset.storage.shell.guards import guard
 streams = [CommandStream(command, sys.argv[1]) for command in sys.argv[2:]]
 """
 WAIT = "sys.stdin.readline()\n"
@@ -204,7 +204,7 @@ def test_commands_have_the_standard_input_of_their_reader():
 
 
 def test_a_machine_without_a_shell_for_the_guard_runs_commands_all_the_same():
-    code = "import webdataset.storage.guards as guards\nguards.SHELL = '/nowhere/sh'\n" + PROLOGUE
+    code = "import webdataset.storage.shell.guards as guards\nguards.SHELL = '/nowhere/sh'\n" + PROLOGUE
     code += "print(streams[0].read(), flush=True)\n"
     reader = started(code, "rb", "echo hello", stderr=subprocess.PIPE)
     out, said = reader.communicate(timeout=HANGS)

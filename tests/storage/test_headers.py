@@ -11,8 +11,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from webdataset.storage.connections import FIELDS, Response
-from webdataset.storage.headers import read_head, request_head
+from webdataset.storage.http.connections import FIELDS, Response
+from webdataset.storage.http.headers import read_head, request_head
 
 NAMES = st.text(string.ascii_letters + string.digits + "-_", min_size=1, max_size=12)
 VALUES = st.text(string.ascii_letters + string.digits + ' ,;:/="-\u00e9', max_size=20).map(str.strip)

@@ -9,7 +9,7 @@ import pytest
 from servers.hub import TOKEN
 from webdataset.errors import MissingPackageError, MissingShardError, StorageError
 from webdataset.gopen import gopen
-from webdataset.storage.hf import HubClient, hub_token, place_of
+from webdataset.storage.stores.hf import HubClient, hub_token, place_of
 
 pytestmark = pytest.mark.usefixtures("nobody")
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from waiting import soon
+from webdataset.base.reports import Report
+from webdataset.base.settings import settings
 from webdataset.errors import MissingShardError, SecurityError, StorageError
-from webdataset.reports import Report
-from webdataset.settings import settings
-from webdataset.storage import connections
-from webdataset.storage.http import HttpStream, open_http
+from webdataset.storage.http import connections
+from webdataset.storage.http.stream import HttpStream, open_http
 
 DATA = os.urandom(300_000)
 QUICK = {"first_pause": 0.001}

@@ -11,8 +11,8 @@ import pytest
 
 from webdataset.errors import StorageError
 from webdataset.gopen import gopen
-from webdataset.storage import addresses
-from webdataset.storage.client import pages
+from webdataset.storage.http import addresses
+from webdataset.storage.stores.client import pages
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"

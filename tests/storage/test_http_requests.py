@@ -7,9 +7,9 @@ import os
 import pytest
 
 from webdataset.errors import MissingShardError, SecurityError, StorageError
-from webdataset.storage.http import HttpStream
-from webdataset.storage.pool import POOL, kept_alive
-from webdataset.storage.requests import request
+from webdataset.storage.http.pool import POOL, kept_alive
+from webdataset.storage.http.requests import request
+from webdataset.storage.http.stream import HttpStream
 
 QUICK = {"first_pause": 0.001}
 

@@ -20,11 +20,11 @@ import webdataset as wds
 from servers.faults import Cut, Fine, Reset, Stall, Together, fault_proxy
 from tests_support import numbered, tar_bytes
 from waiting import soon
+from webdataset.base.reports import Report
 from webdataset.errors import StorageError
-from webdataset.reports import Report
-from webdataset.storage import reader
-from webdataset.storage.http import HttpStream, open_http
-from webdataset.storage.reader import PART_BYTES, ParallelReader, ReadAhead
+from webdataset.storage.http import reader
+from webdataset.storage.http.reader import PART_BYTES, ParallelReader, ReadAhead
+from webdataset.storage.http.stream import HttpStream, open_http
 
 DATA = random.Random(1).randbytes(3_000_000)
 BIG = random.Random(2).randbytes(5 * PART_BYTES + 12_345)
@@ -397,7 +397,7 @@ def test_a_stream_opened_before_a_fork_is_read_after_it(address):
     program = f"""
 import hashlib, os, sys
 from webdataset.storage import reader
-from webdataset.storage.http import open_http
+from webdataset.storage.http.stream import open_http
 with open_http({address!r}) as early: early.read()
 stream = open_http({address!r})
 child = os.fork()
@@ -414,7 +414,7 @@ def test_a_stream_begun_before_a_fork_says_that_it_cannot_go_on(big):
     program = f"""
 import os
 from webdataset.storage import reader
-from webdataset.storage.http import open_http
+from webdataset.storage.http.stream import open_http
 stream = open_http({big!r})
 stream.read(2_500_000)
 child = os.fork()

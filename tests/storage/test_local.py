@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
+from webdataset.base.settings import settings
 from webdataset.errors import MissingShardError, SecurityError, StorageError
-from webdataset.settings import settings
 from webdataset.storage.local import allowed_path, open_local
 
 

@@ -19,13 +19,13 @@ import webdataset as wds
 import wids
 from tests_support import numbered, tar_bytes
 from webdataset.cache import FileCache
-from webdataset.catalogue import Catalogue, Shard
 from webdataset.cli import main
 from webdataset.errors import StorageError, UnavailableError
 from webdataset.gopen import gopen, gopen_schemes, open_ranges
+from webdataset.indices.catalogue import Catalogue, Shard
+from webdataset.storage.http.reader import PART_BYTES
 from webdataset.storage.options import OPTIONS, StorageOptions
-from webdataset.storage.reader import PART_BYTES
-from webdataset.storage.stores import store_for
+from webdataset.storage.stores.lookup import store_for
 
 SHARD = tar_bytes(numbered(50))
 SECRET = "hush-hush"
@@ -409,7 +409,7 @@ def test_in_secure_mode_netrc_is_not_for_what_a_list_names(server, netrc, monkey
     monkeypatch.setenv("NETRC", str(netrc))
     url = server.whole("/a.tar", SHARD)
     options = StorageOptions({}).for_list("https://elsewhere.example/list.json")
-    monkeypatch.setattr("webdataset.storage.addresses.check_public", lambda *_: None)
+    monkeypatch.setattr("webdataset.storage.http.addresses.check_public", lambda *_: None)
     for secure in ("0", "1"):
         monkeypatch.setenv("WDS_SECURE", secure)
         gopen(url, storage_options=options).close()

@@ -14,16 +14,16 @@ import pytest
 
 import webdataset as wds
 from tests_support import numbered, tar_bytes
+from webdataset.base.reports import Report
+from webdataset.base.settings import Settings
+from webdataset.base.stops import Stop
 from webdataset.errors import MissingShardError, StorageError, UnavailableError
 from webdataset.gopen import gopen
-from webdataset.reports import Report
-from webdataset.settings import Settings
-from webdataset.stops import Stop
 from webdataset.storage import patience
-from webdataset.storage.http import HttpStream
+from webdataset.storage.http.requests import request
+from webdataset.storage.http.stream import HttpStream
 from webdataset.storage.patience import GaveUpError, Patience, Waiting
 from webdataset.storage.ranges import RangeReader
-from webdataset.storage.requests import request
 
 SHARD = tar_bytes(numbered(500))
 KEYS = [f"{i:06d}" for i in range(500)]
@@ -358,7 +358,7 @@ def test_a_server_that_is_killed_in_the_middle_of_a_shard_and_comes_back_loses_n
 
 
 def test_a_server_that_is_killed_under_several_connections_has_one_outage(patient, make_fault_proxy, server):
-    from webdataset.storage.reader import ParallelReader
+    from webdataset.storage.http.reader import ParallelReader
 
     data = os.urandom(1 << 20)
     server.parts("/a.tar", data)

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from servers.faults import Cut, Fine, Reset, Stall, fault_proxy
 from waiting import soon
+from webdataset.base.reports import Report
 from webdataset.errors import MissingShardError, SecurityError, StorageError
 from webdataset.gopen import gopen_schemes, open_ranges
-from webdataset.reports import Report
 from webdataset.storage.ranges import RangeReader, object_size_and_version
 
 DATA = random.Random(1).randbytes(3_000_000)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from waiting import soon
 from webdataset.errors import StorageError
-from webdataset.storage.http import HttpStream
-from webdataset.storage.reader import ReadAhead, reading_ahead
+from webdataset.storage.http.reader import ReadAhead, reading_ahead
+from webdataset.storage.http.stream import HttpStream
 
 DATA = random.Random(3).randbytes(200_000)
 READS = ["read", "read1", "readinto", "readinto1"]

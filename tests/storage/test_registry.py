@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from webdataset.storage.commands import CommandStream
 from webdataset.storage.registry import OPENERS, open_url
+from webdataset.storage.shell.commands import CommandStream
 from webdataset.storage.streams import arriving
 
 

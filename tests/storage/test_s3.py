@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from servers.doubles import Double, Reply, ranged
 from webdataset.errors import MissingPackageError, MissingShardError, SecurityError, StorageError, UnavailableError
 from webdataset.gopen import gopen
-from webdataset.storage import aws, uploads
-from webdataset.storage.markup import parsed
-from webdataset.storage.s3 import S3Client
-from webdataset.storage.sigv4 import Keys, signed
-from webdataset.storage.stores import store_for
+from webdataset.storage.stores import aws, uploads
+from webdataset.storage.stores.lookup import store_for
+from webdataset.storage.stores.markup import parsed
+from webdataset.storage.stores.s3 import S3Client
+from webdataset.storage.stores.sigv4 import Keys, signed
 
 pytestmark = pytest.mark.usefixtures("nobody")
 

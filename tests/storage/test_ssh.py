@@ -9,10 +9,10 @@ import pytest
 import webdataset as wds
 from servers.sshd import CuttingProxy
 from tests_support import numbered, tar_bytes
+from webdataset.base.reports import Report
+from webdataset.base.settings import settings
 from webdataset.errors import CommandError, MissingShardError, SecurityError, StorageError
-from webdataset.reports import Report
-from webdataset.settings import settings
-from webdataset.storage.ssh import SshStream, SshUpload, address_of, open_ssh
+from webdataset.storage.shell.ssh import SshStream, SshUpload, address_of, open_ssh
 
 DATA = os.urandom(3_000_000)
 QUICK = {"first_pause": 0.001}

@@ -17,9 +17,10 @@ from servers.faults import Cut, Fine, Reset, Stall
 from tests_support import numbered, tar_bytes
 from webdataset.errors import ExistingShardsError, MissingShardError, ShardWarning, StorageError
 from webdataset.gopen import gopen
-from webdataset.storage import removing, stores, uploads
-from webdataset.storage.stores import is_pattern, matching, store_for
-from webdataset.storage.urls import expanded
+from webdataset.storage import removing
+from webdataset.storage.patterns import expanded
+from webdataset.storage.stores import lookup, uploads
+from webdataset.storage.stores.lookup import is_pattern, matching, store_for
 
 # one process of the tests has the cluster, which takes long to start
 CEPH = pytest.param("ceph", marks=[pytest.mark.slow, pytest.mark.xdist_group("ceph")])
@@ -506,4 +507,4 @@ def test_a_scheme_without_a_store_is_an_error():
      ("**/x", "x", True), ("a/**/x", "a/b/c/x", True), ("[^a]", "^", True), ("*", "", True)],
 )  # fmt: skip
 def test_patterns_match_as_in_a_shell(pattern, name, matches):
-    assert bool(stores._regex(f"s3://b/{pattern}", 7).fullmatch(f"s3://b/{name}")) == matches
+    assert bool(lookup._regex(f"s3://b/{pattern}", 7).fullmatch(f"s3://b/{name}")) == matches

@@ -12,7 +12,7 @@ import webdataset as wds
 from servers.doubles import Double, Reply
 from webdataset.errors import StorageError
 from webdataset.gopen import gopen
-from webdataset.storage.uploads import IN_FLIGHT_BYTES, FileUpload, Parts, PartsUpload, part_size
+from webdataset.storage.stores.uploads import IN_FLIGHT_BYTES, FileUpload, Parts, PartsUpload, part_size
 
 PART = 1000
 

@@ -11,7 +11,7 @@ import webdataset as wds
 from tests_support import numbered, tar_bytes
 from webdataset.errors import StorageError
 from webdataset.gopen import gopen
-from webdataset.storage.reader import PART_BYTES
+from webdataset.storage.http.reader import PART_BYTES
 
 SHARD = tar_bytes(numbered(50))
 LARGE = bytes(2 * PART_BYTES + 5)

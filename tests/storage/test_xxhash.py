@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webdataset.storage.xxhash import XXH64, is_affordable, new
+from webdataset.storage.ais.xxhash import XXH64, is_affordable, new
 
 # Published test vectors of XXH64 with seed 0.
 VECTORS = {

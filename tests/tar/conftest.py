@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from webdataset.base.reports import Report
 from webdataset.errors import ShardWarning
-from webdataset.reports import Report
 from webdataset.tar import Limits, read_members, scan_members
 
 POSIX = b"ustar\x0000"

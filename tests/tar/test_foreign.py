@@ -9,7 +9,7 @@ import pytest
 
 from webdataset import ShardWriter, TarWriter, WebDataset
 from webdataset.errors import EncodingError, ShardError, ShardWarning
-from webdataset.indexfiles import StaleIndexError, find_index, index_from_dali, load_index, make_index
+from webdataset.indices.files import StaleIndexError, find_index, index_from_dali, load_index, make_index
 from webdataset.tar.foreign import dali_text, energon_bytes, parse_dali, parse_energon
 from webdataset.tar.index import IndexedMember
 

@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from webdataset.base.reports import Report
 from webdataset.errors import ShardError, ShardWarning
 from webdataset.handlers import reraise_exception
-from webdataset.reports import Report
 from webdataset.tar import read_members
 from webdataset.tar.index import IndexBuilder, ShardIndex
 from webdataset.tar.places import Place

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webdataset.indexfiles import make_index
-from webdataset.reports import Report
+from webdataset.base.reports import Report
+from webdataset.indices.files import make_index
 from webdataset.tar.indexed import BIG, IndexedSamples, members_around
 from webdataset.tar.limits import Limits
 from webdataset.tar.plain import PlainMembers

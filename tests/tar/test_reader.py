@@ -9,8 +9,8 @@ import tarfile
 
 import pytest
 
+from webdataset.base.reports import Report
 from webdataset.errors import LimitError, ShardError, ShardWarning
-from webdataset.reports import Report
 from webdataset.tar.scan import PlaceScan
 
 FORMATS = {"ustar": tarfile.USTAR_FORMAT, "gnu": tarfile.GNU_FORMAT, "pax": tarfile.PAX_FORMAT}

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from webdataset.base.reports import Report
 from webdataset.errors import LimitError, ShardError
-from webdataset.reports import Report
 from webdataset.tar import read_members
 
 HEADERS = [0, 1024, 2048, 3584, 4608, 5120]

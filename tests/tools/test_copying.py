@@ -18,8 +18,8 @@ from servers.nginx import Nginx
 from tests_support import tar_bytes
 from webdataset.errors import ShardWarning, StorageError
 from webdataset.handlers import ignore_and_continue
-from webdataset.tools.copying import copy_shards, target_of
-from webdataset.tools.partfiles import PartFile
+from webdataset.tools.make.copying import copy_shards, target_of
+from webdataset.tools.make.partfiles import PartFile
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -216,7 +216,7 @@ def test_a_part_with_a_damaged_end_is_fetched_anew(make_shard: Callable[..., str
 
 
 def part_of(shard: str, target: str) -> PartFile:
-    from webdataset.tools.copying import _part_file
+    from webdataset.tools.make.copying import _part_file
 
     found = os.stat(shard)
     part = _part_file(shard, target, found.st_size, f"{found.st_size}-{found.st_mtime_ns}")

@@ -10,7 +10,7 @@ import pytest
 
 from webdataset.errors import LimitError, SampleError, SecurityError
 from webdataset.handlers import ignore_and_continue
-from webdataset.tools.creating import from_folder, from_lines, from_plan, from_recipe, write_items
+from webdataset.tools.make.creating import from_folder, from_lines, from_plan, from_recipe, write_items
 
 
 def contents(path: Path) -> dict[str, bytes]:

@@ -10,8 +10,8 @@ import pytest
 from PIL import Image
 
 from webdataset.errors import MissingPackageError
-from webdataset.tools.describing import Description, describe
-from webdataset.tools.histograms import lines, plot
+from webdataset.tools.inspect.describing import Description, describe
+from webdataset.tools.inspect.histograms import lines, plot
 
 
 def picture(width: int, height: int, mode: str = "RGB", kind: str = "PNG") -> bytes:

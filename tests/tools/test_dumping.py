@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from webdataset.errors import SecurityError, StorageError
 from webdataset.handlers import ignore_and_continue
-from webdataset.tools.dumping import dump, safe_parts
+from webdataset.tools.inspect.dumping import dump, safe_parts
 
 
 def test_fields_become_files_named_by_key(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from tests_support import numbered, tar_bytes
-from webdataset.tools.linting import PROBLEMS, lint
+from webdataset.tools.inspect.linting import PROBLEMS, lint
 
 
 def problems(*urls: str, **options: bool) -> list[str]:

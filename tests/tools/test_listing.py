@@ -13,9 +13,9 @@ import webdataset as wds
 from servers.moto import S3Server
 from servers.nginx import Nginx
 from tests_support import sparse_tar, tar_bytes
-from webdataset.reports import Report
+from webdataset.base.reports import Report
 from webdataset.tariterators import group_by_keys, tar_file_expander
-from webdataset.tools.listing import grouped, members, samples
+from webdataset.tools.inspect.listing import grouped, members, samples
 
 NAMES = st.lists(
     st.tuples(
@@ -94,7 +94,7 @@ def test_a_server_without_ranges_is_read_in_one_stream(nginx: Nginx) -> None:
 
 
 def test_a_compressed_remote_shard_is_read_in_one_stream(nginx: Nginx, monkeypatch) -> None:
-    monkeypatch.setattr("webdataset.indexfiles.LARGE_SHARD", 1000)
+    monkeypatch.setattr("webdataset.indices.files.LARGE_SHARD", 1000)
     url = nginx.put("packed", gzip.compress(tar_bytes([(f"{i}.txt", b"text") for i in range(2000)])))
     assert len(listed(url)) == 2000
 

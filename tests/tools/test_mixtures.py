@@ -11,7 +11,7 @@ import pytest
 
 from webdataset.errors import MissingShardError, SampleError
 from webdataset.handlers import ignore_and_continue
-from webdataset.tools.mixtures import MixtureSource, mixed, mixture_sources, read_mixture
+from webdataset.tools.transform.mixtures import MixtureSource, mixed, mixture_sources, read_mixture
 
 Make = Callable[..., str]
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from webdataset.tools.pages import page
+from webdataset.tools.inspect.pages import page
 
 TAGS = {
     "html", "head", "meta", "title", "style", "body", "h1", "h2", "section", "dl", "dt", "dd", "small", "pre", "p",

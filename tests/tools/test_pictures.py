@@ -9,7 +9,7 @@ import re
 import numpy as np
 from PIL import Image
 
-from webdataset.tools.pictures import drawn, half_blocks, sixel
+from webdataset.tools.inspect.pictures import drawn, half_blocks, sixel
 
 
 def picture(width: int = 40, height: int = 30) -> bytes:

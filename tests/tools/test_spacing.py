@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webdataset.cli.flow import Packed, Packer
-from webdataset.tools.spacing import TAIL, kept_apart
+from webdataset.tools.make.spacing import TAIL, kept_apart
 
 KEYS = st.lists(st.sampled_from("aaabcd"), max_size=40)
 

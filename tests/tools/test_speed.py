@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from webdataset.tools.speed import Plan, Speed, StageSpeed, measure, measure_workers, verdict
+from webdataset.tools.inspect.speed import Plan, Speed, StageSpeed, measure, measure_workers, verdict
 
 CHUNK = 256 << 10
 PAUSE = 1.0

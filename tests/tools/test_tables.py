@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from webdataset.errors import EncodingError, MissingPackageError
 from webdataset.handlers import ignore_and_continue
-from webdataset.tools.tables import write_table
+from webdataset.tools.inspect.tables import write_table
 
 
 def table(samples: list[dict[str, object]], **options: object) -> str:

@@ -20,7 +20,7 @@ from types import CodeType, SimpleNamespace
 from typing import Any
 
 from webdataset.errors import WebDatasetError
-from webdataset.tools.lazy import DecodeField, LazySample, field_decoder, missing_field
+from webdataset.tools.transform.lazy import DecodeField, LazySample, field_decoder, missing_field
 
 from .grammar import UsageError
 

@@ -23,24 +23,24 @@ from operator import eq
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from webdataset.base.reports import Report
 from webdataset.dataset import WebDataset, shards_in
-from webdataset.encoding import SampleEncoder
 from webdataset.errors import SampleError
 from webdataset.filters import select, shuffle
 from webdataset.filters import slice as sliced
 from webdataset.handlers import Handler, close, ignore_and_continue, ignore_and_stop, reraise_exception
 from webdataset.pipeline import DataPipeline
-from webdataset.reports import Report
 from webdataset.shardlists import SimpleShardList, expand_urls
-from webdataset.shardsets import is_numbered
 from webdataset.tar.reader import read_members
 from webdataset.tar.writer import END, Headers, packed
 from webdataset.tariterators import base_plus_ext
-from webdataset.tools.choosing import rekey
-from webdataset.tools.mixtures import in_turn
-from webdataset.tools.numbering import set_writer
-from webdataset.tools.spacing import kept_apart
+from webdataset.tools.make.numbering import set_writer
+from webdataset.tools.make.spacing import kept_apart
+from webdataset.tools.transform.choosing import rekey
+from webdataset.tools.transform.mixtures import in_turn
 from webdataset.writer import ShardWriter, TarWriter
+from webdataset.writing.encoding import SampleEncoder
+from webdataset.writing.shardsets import is_numbered
 
 from .expressions import predicate
 from .grammar import UsageError

@@ -16,7 +16,7 @@ import os
 from collections.abc import Collection, Iterable
 from typing import Any, NoReturn
 
-from webdataset.units import number_of_bytes
+from webdataset.base.units import number_of_bytes
 
 
 class UsageError(Exception):
@@ -137,6 +137,18 @@ def add_processes(parser: argparse.ArgumentParser, *, unordered: bool = True) ->
     )
     if unordered:
         parser.add_argument("--unordered", action="store_true", help="give samples as they come, with -P")
+
+
+def add_memory(parser: argparse.ArgumentParser, default: str) -> None:
+    """What commands that go through the disk need."""
+    parser.add_argument(
+        "--memory",
+        metavar="BYTES",
+        type=size,
+        default=size(default),
+        help=f"samples held at once ({default})",
+    )
+    parser.add_argument("--tmpdir", metavar="DIR", help="folder for temporary files")
 
 
 def add_errors(parser: argparse.ArgumentParser) -> None:

@@ -14,8 +14,8 @@ from functools import partial
 from itertools import groupby, islice
 from typing import Any
 
+from webdataset.base.reports import current_report
 from webdataset.handlers import Handler, close
-from webdataset.reports import current_report
 from webdataset.tariterators import tarfile_samples
 
 from .grammar import UsageError

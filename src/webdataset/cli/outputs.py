@@ -11,8 +11,8 @@ from typing import Any
 def writing(url: str) -> Iterator[Any]:
     """A stream to write to; an error leaves nothing under the name of a local file."""
     from webdataset.gopen import gopen, rewritten_url
-    from webdataset.outputs import local_target
     from webdataset.storage.publish import AtomicFile
+    from webdataset.writing.outputs import local_target
 
     if url == "-":
         stream = gopen("-", "wb")

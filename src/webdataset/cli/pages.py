@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 
-from . import COMMANDS
 from .grammar import Parser
-from .old import PROGRAMS
+from .old.programs import PROGRAMS
 from .running import about, command_module, parser_of
+from .table import COMMANDS
 
 SETS = """## Numbered shards
 

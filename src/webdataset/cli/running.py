@@ -14,8 +14,9 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from . import COMMANDS, streams
+from . import streams
 from .grammar import Parser, UsageError, add_storage, command_parser
+from .table import COMMANDS
 
 FOR_PROGRAMMERS = (DeprecationWarning, ImportWarning, PendingDeprecationWarning, ResourceWarning)
 DATA_ERROR, USAGE_ERROR, INTERRUPTED, TERMINATED = 1, 2, 130, 143
@@ -34,7 +35,7 @@ def run_command(name: str, argv: Sequence[str]) -> int:
 
 def command_module(name: str) -> Any:
     """The module that is a command."""
-    return importlib.import_module(f"{__package__}.{COMMANDS[name].module}")
+    return importlib.import_module(f"{__package__}.commands.{COMMANDS[name].module}")
 
 
 def parser_of(name: str, module: Any = None) -> Parser:
@@ -104,9 +105,9 @@ def _print_any_name() -> None:
 
 def say_error(program: str, error: BaseException, *, verbose: bool = False) -> int:
     """One line on stderr, with a traceback before it if wanted; the result is the exit code."""
+    from webdataset.base.printing import printable
+    from webdataset.base.redact import redacted
     from webdataset.errors import ExistingShardsError, WebDatasetError
-    from webdataset.printing import printable
-    from webdataset.redact import redacted
 
     if not isinstance(error, Exception):
         raise error

@@ -12,8 +12,8 @@ def protocol() -> str:
     """kitty, iterm, sixel, blocks or, where stdout is no terminal, text."""
     if not sys.stdout.isatty():
         return "text"
-    from webdataset.settings import settings
-    from webdataset.tools.pictures import protocol_of
+    from webdataset.base.settings import settings
+    from webdataset.tools.inspect.pictures import protocol_of
 
     found = protocol_of(*settings.terminal)
     return "sixel" if found == "blocks" and _says_sixel() else found

@@ -9,8 +9,8 @@ import math
 import re
 from typing import TYPE_CHECKING, Any
 
+from webdataset.base.settings import settings
 from webdataset.errors import DecodingError, EncodingError, SecurityError
-from webdataset.settings import settings
 
 from .basic import kind_of
 from .dtypes import dtype_from, fits, is_shape

@@ -15,8 +15,8 @@ from __future__ import annotations
 import io
 from typing import Any, Protocol
 
+from webdataset.base.settings import settings
 from webdataset.errors import DecodingError, LimitError, ShardError
-from webdataset.settings import settings
 
 from .methods import KINDS
 

@@ -6,8 +6,8 @@ import io
 from functools import cache
 from typing import Any
 
+from webdataset.base.settings import settings
 from webdataset.errors import DecodingError
-from webdataset.settings import settings
 
 from .packages import package, torch_package
 

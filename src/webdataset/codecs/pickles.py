@@ -12,8 +12,8 @@ from __future__ import annotations
 import pickle
 from typing import Any, TypeVar
 
+from webdataset.base.settings import settings
 from webdataset.errors import UnsafePickleError
-from webdataset.settings import settings
 
 T = TypeVar("T")
 
@@ -32,7 +32,7 @@ def loads(data: bytes, *, allow_pickle: bool | None = None) -> Any:
         raise UnsafePickleError("pickles are refused in secure mode (WDS_SECURE, enforce_security)")
     if settings.allow_pickle if allow_pickle is None else allow_pickle:
         return pickle.loads(data)  # noqa: S301 the user's word
-    from .pickle_machine import Machine
+    from .pickle.machine import Machine
 
     return Machine(data).run()
 
@@ -54,7 +54,7 @@ def register_safe_global(cls: T, name: str | None = None) -> T:
     >>> loads(dumps(fractions.Fraction(1, 3)))
     Fraction(1, 3)
     """
-    from .pickle_objects import registered
+    from .pickle.objects import registered
 
     named: Any = cls
     registered[name or f"{named.__module__}.{named.__qualname__}"] = cls

@@ -10,8 +10,9 @@ from typing import Any, NamedTuple
 
 from webdataset.errors import EncodingError, MissingPackageError
 
-from . import arrays, basic, cbor, imagefiles, pickles, torchfiles
+from . import arrays, basic, cbor, imagefiles, pickles
 from .basic import kind_of
+from .pickle import torchfiles
 
 
 class Codec(NamedTuple):

@@ -4,8 +4,8 @@ Every filter exists as `name(options)`, a picklable stage that takes the source,
 the plain function behind it.
 """
 
+from webdataset.base.stages import PipelineStage, pipelinefilter
 from webdataset.handlers import reraise_exception
-from webdataset.stages import PipelineStage, pipelinefilter
 
 from .batches import (
     BatchError,

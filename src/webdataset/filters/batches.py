@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from webdataset.base.reports import Report, current_report
+from webdataset.base.stages import pipelinefilter
 from webdataset.errors import SampleError
 from webdataset.handlers import Handler, close, handled, reraise_exception
-from webdataset.reports import Report, current_report
-from webdataset.stages import pipelinefilter
 
 from .closing import plain
 

@@ -6,8 +6,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from webdataset.base.stages import pipelinefilter
 from webdataset.handlers import Handler, close, handled, reraise_exception
-from webdataset.stages import pipelinefilter
 
 from .batches import Collation, default_collation_fn
 from .closing import plain

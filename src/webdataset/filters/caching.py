@@ -16,16 +16,16 @@ from itertools import islice
 from types import ModuleType
 from typing import Any
 
+from webdataset.base.locks import locked
+from webdataset.base.logs import Log
+from webdataset.base.reports import current_report
+from webdataset.base.stages import PipelineStage
+from webdataset.base.workers import pytorch_worker_info
 from webdataset.errors import MissingPackageError, StorageError
 from webdataset.handlers import close
-from webdataset.logs import Log
-from webdataset.reports import current_report
-from webdataset.stages import PipelineStage
-from webdataset.storage.cachenames import without_secrets
-from webdataset.workers import pytorch_worker_info
+from webdataset.storage.cache.names import without_secrets
 
 from .lmdbfiles import check_database
-from .locks import locked
 
 log = Log(__name__)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+from webdataset.base.stages import Filter
 from webdataset.handlers import close
-from webdataset.stages import Filter
 
 R = TypeVar("R")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from webdataset.stages import Filter, Stage
+from webdataset.base.stages import Filter, Stage
 
 T = TypeVar("T")
 

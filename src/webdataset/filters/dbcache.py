@@ -9,11 +9,11 @@ from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from webdataset.base.iterables import TorchIterable
+from webdataset.base.logs import Log
+from webdataset.base.stages import PipelineStage
 from webdataset.errors import StorageError
 from webdataset.handlers import close
-from webdataset.iterables import TorchIterable
-from webdataset.logs import Log
-from webdataset.stages import PipelineStage
 
 from .caching import SampleBytes, Skips, part_name
 

@@ -7,9 +7,9 @@ from fnmatch import fnmatchcase
 from operator import itemgetter
 from typing import Any
 
+from webdataset.base.stages import pipelinefilter
 from webdataset.errors import SampleError
 from webdataset.handlers import Handler, handled, reraise_exception
-from webdataset.stages import pipelinefilter
 
 from .closing import plain
 from .mistakes import OptionError

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from typing import Any
 
+from webdataset.base.reports import current_report
+from webdataset.base.stages import pipelinefilter
 from webdataset.errors import DecodingError
 from webdataset.handlers import Handler, handled, reraise_exception
-from webdataset.reports import current_report
-from webdataset.stages import pipelinefilter
 
 from .closing import closing, plain
 from .mistakes import OptionError

@@ -6,12 +6,12 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TextIO
 
+from webdataset.base.locks import locked
+from webdataset.base.printing import short_repr
+from webdataset.base.stages import pipelinefilter
 from webdataset.handlers import close
-from webdataset.printing import short_repr
-from webdataset.stages import pipelinefilter
 
 from .closing import closing, plain
-from .locks import locked
 
 
 @pipelinefilter

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
+from webdataset.base.reports import current_report
+from webdataset.base.stages import PipelineStage, pipelinefilter
 from webdataset.handlers import Handler, close
-from webdataset.reports import current_report
-from webdataset.stages import PipelineStage, pipelinefilter
 
 from .closing import closing, plain
 from .mistakes import OptionError

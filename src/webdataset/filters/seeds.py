@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from webdataset.base.reports import Report, current_report
+from webdataset.base.stages import pipelinefilter
+from webdataset.base.workers import make_seed
 from webdataset.errors import SampleError
 from webdataset.handlers import handled
-from webdataset.reports import Report, current_report
-from webdataset.stages import pipelinefilter
-from webdataset.workers import make_seed
 
 from .closing import plain
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from webdataset.redact import redacted
+from webdataset.base.redact import redacted
 
 MAX_URLS = 10_000_000
 MAX_CHARACTERS = 1_000_000_000

@@ -9,9 +9,9 @@ import os
 import re
 from typing import BinaryIO, cast
 
+from webdataset.base.reports import current_report
+from webdataset.base.settings import settings
 from webdataset.errors import MissingShardError, SecurityError, StorageError
-from webdataset.reports import current_report
-from webdataset.settings import settings
 
 from .streams import count_received
 from .urls import local_path

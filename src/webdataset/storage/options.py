@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from webdataset.redact import redacted
-from webdataset.settings import settings
+from webdataset.base.redact import redacted
+from webdataset.base.settings import settings
 
 from .urls import is_local, scheme_of
 

@@ -11,8 +11,8 @@ import weakref
 from collections.abc import Hashable
 from typing import Protocol
 
-from webdataset.logs import Log
-from webdataset.redact import redacted
+from webdataset.base.logs import Log
+from webdataset.base.redact import redacted
 
 log = Log("webdataset.storage")
 

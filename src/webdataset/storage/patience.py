@@ -23,9 +23,9 @@ import time
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
-from webdataset.reports import current_report
-from webdataset.settings import settings
-from webdataset.stops import Stop
+from webdataset.base.reports import current_report
+from webdataset.base.settings import settings
+from webdataset.base.stops import Stop
 
 from .outages import OUTAGES
 

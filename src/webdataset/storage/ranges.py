@@ -15,16 +15,16 @@ import threading
 from contextlib import ExitStack, nullcontext
 from typing import TYPE_CHECKING, Any, Protocol
 
+from webdataset.base.reports import current_report
+from webdataset.base.stops import Stop
 from webdataset.errors import StorageError
-from webdataset.reports import current_report
-from webdataset.stops import Stop
 
-from .stores import STORES, WHOLE_ONLY, RangedObject, store_for
-from .streams import count_received
+from .stores.lookup import STORES, RangedObject, store_for
+from .streams import WHOLE_ONLY, count_received
 from .urls import as_url, is_local, scheme_of
 
 if TYPE_CHECKING:
-    from .http import HttpStream, Version
+    from .http.stream import HttpStream, Version
 
 
 class PartStream(Protocol):
@@ -112,7 +112,7 @@ def _source(url: str, options: dict[str, Any]) -> _File | _Remote:
     connections: int | None = options.pop("connections", None)
     scheme = scheme_of(url)
     if scheme in ("http", "https"):
-        from .http import HttpObject  # http.client and ssl take 40 ms to import
+        from .http.stream import HttpObject  # http.client and ssl take 40 ms to import
 
         return _Remote(HttpObject(url, **options), url, connections)
     if url == "-" or scheme not in STORES:
@@ -198,7 +198,7 @@ class _Remote:
     """An object of a server; the first answer says which version all others must be of."""
 
     def __init__(self, found: RangedObject, url: str, connections: int | None = None) -> None:
-        from .pool import kept_alive
+        from .http.pool import kept_alive
 
         self._places = nullcontext() if connections is None else threading.BoundedSemaphore(connections)
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from . import tools
-from .commands import open_pipe
 from .local import open_local, standard_stream
-from .stores import open_store
+from .shell import programs
+from .shell.commands import open_pipe
+from .stores.lookup import open_store
 from .urls import as_url, scheme_of
 
 Opener = Callable[..., Any]
@@ -19,22 +19,22 @@ Opener = Callable[..., Any]
 
 def _http(url: str, mode: str = "rb", **options: Any) -> Any:
     if mode == "wb":
-        from .put import open_put
+        from .stores.webdav import open_put
 
         return open_put(url, **options)
-    from .http import open_http  # http.client and ssl take 40 ms to import
+    from .http.reader import open_http  # http.client and ssl take 40 ms to import
 
     return open_http(url, mode, **options)
 
 
 def _ais(url: str, mode: str = "rb", **options: Any) -> Any:
-    from .ais import open_ais
+    from .ais.objects import open_ais
 
     return open_ais(url, mode, **options)
 
 
 def _ssh(url: str, mode: str = "rb", **options: Any) -> Any:
-    from .ssh import open_ssh
+    from .shell.ssh import open_ssh
 
     return open_ssh(url, mode, **options)
 
@@ -57,7 +57,7 @@ OPENERS: dict[str, Opener] = {
     "ssh": _ssh,
     "sftp": _ssh,
     "scp": _ssh,
-    "ftps": tools.open_curl,
+    "ftps": programs.open_curl,
 }
 
 
@@ -92,7 +92,7 @@ def unknown_scheme(url: str, known: Any) -> ValueError:
     """What to say about a url nobody can open."""
     import difflib
 
-    from webdataset.redact import redacted
+    from webdataset.base.redact import redacted
 
     scheme = scheme_of(url)
     names = sorted(name for name in known if name and not name.startswith("_"))

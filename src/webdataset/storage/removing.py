@@ -9,7 +9,7 @@ from webdataset.errors import StorageError
 
 from .local import allowed_path
 from .publish import translated
-from .stores import STORES, store_for
+from .stores.lookup import STORES, store_for
 from .urls import local_path, scheme_of
 
 REMOVED = (200, 202, 204, 404, 410)
@@ -46,8 +46,8 @@ def _remove_file(path: str) -> None:
 
 
 def _remove_from_server(url: str) -> None:
-    from .client import FINAL
-    from .requests import request
+    from .http.requests import request
+    from .stores.client import FINAL
 
     answer = request("DELETE", url, ok=FINAL)
     if answer.status not in REMOVED:

@@ -7,7 +7,10 @@ import io
 from collections.abc import Callable
 from typing import Any
 
-from webdataset.reports import Report
+from webdataset.base.reports import Report
+
+WHOLE_ONLY = "give cache_dir=... so that a local copy is read"
+"""The cure where parts cannot be read."""
 
 
 class Arriving:

@@ -6,19 +6,15 @@
 
 from __future__ import annotations
 
-import glob
 import os
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import unquote
 
-from webdataset.errors import MissingShardError, SecurityError, StorageError
-from webdataset.settings import settings
+from webdataset.base.settings import settings
+from webdataset.errors import SecurityError, StorageError
 
 from .braces import MAX_URLS, UnbalancedBracesError, braceexpand
-
-if TYPE_CHECKING:
-    from .options import StorageOptions
 
 __all__ = [
     "MAX_URLS",
@@ -27,8 +23,6 @@ __all__ = [
     "as_url",
     "braceexpand",
     "check_url_from_data",
-    "expanded",
-    "expanded_element",
     "is_local",
     "local_path",
     "scheme_of",
@@ -43,13 +37,7 @@ MAX_ROUNDS = 10
 
 # Two letters at least: `C:\data\a.tar` is a path.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
-_DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
-# `::` separates urls, but not inside the brackets of an IPv6 host such as http://[::1]:8000/.
-_SEPARATOR = re.compile(r"::(?![0-9A-Fa-f:.%]*\])")
-# Without one of these a url stands for itself alone.
-_MEANING = re.compile(r"[{*?[@]|::|\$\{")
-_COUNT = re.compile(r"@(0\d{2,})(?=\.|$)")
 
 
 class UnsetVariableError(ValueError, AssertionError):
@@ -106,49 +94,6 @@ def local_path(url: str) -> str | None:
     return decoded if decoded != path and not os.path.lexists(path) and os.path.lexists(decoded) else path
 
 
-def expanded(spec: str | os.PathLike[str], options: StorageOptions | None = None) -> list[str]:
-    """All urls that a specification stands for: split at `::`, then `${NAME}`, `@000123`, braces and globs.
-
-    Stores are asked for lists with these options.
-
-    >>> expanded("x-{a,b}.tar"), expanded("x-@002.tar")
-    (['x-a.tar', 'x-b.tar'], ['x-000.tar', 'x-001.tar'])
-    """
-    text = as_url(spec)
-    urls: list[str] = []
-    for part in _SEPARATOR.split(text):
-        part = _counted(substituted(part))  # noqa: PLW2901 - the same part, further on
-        # A Windows path needs its backslashes.
-        found = braceexpand(part, escape=_DRIVE.match(part) is None, limit=MAX_URLS - len(urls))
-        urls += [name for url in found for name in _globbed(url, options)] if glob.has_magic(part) else found
-    return urls
-
-
-def expanded_element(url: str, options: StorageOptions | None = None) -> list[str]:
-    """What one element of a list of urls stands for: the same as alone, but commands and existing files are themselves.
-
-    >>> expanded_element("x-{a,b}.tar"), expanded_element("pipe:awk '{print $1,$2}' x")
-    (['x-a.tar', 'x-b.tar'], ["pipe:awk '{print $1,$2}' x"])
-    """
-    if _MEANING.search(url) is None or scheme_of(url) == "pipe" or os.path.lexists(local_path(url) or ""):
-        return [url]
-    try:
-        return expanded(url, options)
-    except UnbalancedBracesError:  # older versions took every element as it is
-        return [url]
-
-
-def _counted(text: str) -> str:
-    """`name-@000123.tar`, 123 shards numbered with six digits, as braces; only in the name after the last slash."""
-    found = _COUNT.search(text, text.rfind("/") + 1)
-    if found is None or scheme_of(text) == "pipe" or os.path.exists(text):
-        return text
-    digits = found.group(1)
-    if int(digits) == 0:
-        raise ValueError(f"{text!r} stands for no shard at all: the number after @ says how many there are")
-    return f"{text[: found.start()]}{{{0:0{len(digits)}d}..{int(digits) - 1:0{len(digits)}d}}}{text[found.end() :]}"
-
-
 def substituted(text: str) -> str:
     """Replace every `${NAME}` by the variable `WDS_NAME`, also inside the values."""
     for _ in range(MAX_ROUNDS):
@@ -196,25 +141,3 @@ def check_url_from_data(url: str, origin: str) -> str:
         url=url,
         hint="save the list as a local file if you trust it",
     )
-
-
-def _globbed(url: str, options: StorageOptions | None) -> list[str]:
-    """What a pattern stands for, sorted; a file whose name only looks like a pattern stands for itself."""
-    if not glob.has_magic(url):
-        return [url]
-    path = local_path(url)
-    if path is None:
-        return _listed(url, options)
-    if os.path.lexists(path):
-        return [url]
-    found = sorted(glob.glob(path, recursive=True))
-    if not found:
-        raise MissingShardError("no file matches this pattern", url=url)
-    return found
-
-
-def _listed(url: str, options: StorageOptions | None) -> list[str]:
-    """The same for a store, which is asked for a list."""
-    from . import stores
-
-    return stores.matching(url, options) if stores.is_pattern(url) else [url]

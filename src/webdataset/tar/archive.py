@@ -20,8 +20,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import TypeVar
 
+from webdataset.base.reports import Report
 from webdataset.errors import LimitError, ShardError
-from webdataset.reports import Report
 
 from .cursor import Cursor
 from .header import BLOCK, Header, decoded, is_header, padding, parse_header, until_nul

@@ -13,8 +13,8 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
+from webdataset.base.settings import settings
 from webdataset.errors import LimitError, ShardError, StorageError
-from webdataset.settings import settings
 
 from .archive import Member, ends_early
 from .cursor import Cursor

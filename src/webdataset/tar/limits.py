@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from webdataset.settings import settings
+from webdataset.base.settings import settings
 
 MIB = 1 << 20
 

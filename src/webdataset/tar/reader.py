@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from types import ModuleType
 
+from webdataset.base.reports import Report, current_report
 from webdataset.errors import WebDatasetError
-from webdataset.reports import Report, current_report
 
 from .archive import Archive, Member, ends_early
 from .cursor import Cursor, Readable

@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from webdataset.base.reports import Report, current_report
 from webdataset.errors import ShardError
-from webdataset.reports import Report, current_report
 
 from .archive import Archive, Member, ends_early
 from .cursor import Cursor, Readable

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .lazy import missing_field
+from .transform.lazy import missing_field
 
 
 def field_named(sample: Mapping[str, Any], alternatives: Sequence[str]) -> str:

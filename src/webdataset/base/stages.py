@@ -1,0 +1,207 @@
+"""One declaration gives a curried function, a pipeline stage and a fluent method.
+
+@pipelinefilter
+def every(data, n):              # a stage: data first, then options
+    return islice(data, 0, None, n)
+
+every(2)                         # a picklable callable that takes the source
+every.function(source, 2)        # the plain function
+every_method = fluent(every)     # in a class body: dataset.every(2) -> a new dataset
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial, update_wrapper
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+
+from webdataset.handlers import checked_handler, reraise_exception
+
+P = ParamSpec("P")
+Pipeline = TypeVar("Pipeline")
+
+
+class PipelineStage:
+    """Base class for stages that are objects: subclass it and define `run(self, src)`."""
+
+    def invoke(self, *args: Any, **kw: Any) -> Any:
+        """Run the stage, under its old name."""
+        return self.run(*args, **kw)
+
+    def run(self, src: Any) -> Any:
+        raise NotImplementedError(f"{type(self).__name__} must define run(self, src)")
+
+
+def start(stage: Any, *args: Any, **kw: Any) -> Any:
+    """Start a stage on its source; the first stage of a pipeline has none.
+
+    >>> list(start(lambda data: data, [1, 2]))
+    [1, 2]
+    """
+    if isinstance(stage, PipelineStage) and not (not args and hasattr(stage, "__iter__")):
+        return stage.run(*args, **kw)
+    if isinstance(stage, list) or (not args and hasattr(stage, "__iter__") and not isinstance(stage, (str, bytes))):
+        return iter(stage)
+    if callable(stage):
+        return stage(*args, **kw)
+    raise ValueError(f"{stage!r} is no pipeline stage: a stage is a function from iterator to iterator")
+
+
+class Stage:
+    """A filter with its options: call it with the source.
+
+    >>> from webdataset.filters import batched
+    >>> batched(2)
+    <_batched (2,) {}>
+    """
+
+    def __init__(self, filter: Filter[Any], args: tuple[Any, ...], kw: dict[str, Any]) -> None:
+        self.filter = filter
+        self.args = args
+        self.kw = kw
+
+    @property
+    def f(self) -> Callable[..., Any]:
+        """The function behind the stage."""
+        return self.filter.function
+
+    def given(self) -> dict[str, Any]:
+        """The options by name, with those that were not given.
+
+        >>> from webdataset.filters import listed
+        >>> listed(2).given()
+        {'batchsize': 2, 'partial': True}
+        """
+        import inspect  # takes as long to import as all of this package's ground
+
+        bound = inspect.signature(self.filter.function).bind(None, *self.args, **self.kw)
+        bound.apply_defaults()
+        return dict(list(bound.arguments.items())[1:])
+
+    def __call__(self, data: Iterable[Any]) -> Iterator[Any]:
+        result: Iterator[Any] = self.filter.function(data, *self.args, **self.kw)
+        return result
+
+    def __repr__(self) -> str:
+        return f"<{self.f.__name__} {self.args} {self.kw}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Stage, (self.filter, self.args, self.kw)
+
+
+class Filter(Generic[P]):
+    """A stage function, curried: its call takes the options, the result takes the source."""
+
+    __name__: str
+    __qualname__: str
+
+    def __init__(
+        self, function: Callable[Concatenate[Any, P], Any], per_sample: bool = False, eager: bool = False
+    ) -> None:
+        self.function = function
+        self.per_sample = per_sample
+        self.eager = eager
+        self._handler = _handler_of(function)
+        update_wrapper(self, function)
+
+    @property
+    def f(self) -> Callable[..., Any]:
+        """The function, under its old name."""
+        return self.function
+
+    def __call__(self, *args: P.args, **kw: P.kwargs) -> Stage:
+        if self._handler is not None:
+            self._handler.check(args, kw)
+        if self.eager:  # a stage checks its options before it asks for data
+            self.function((), *args, **kw)
+        return Stage(self, args, kw)
+
+    def __repr__(self) -> str:
+        return f"<filter {self.__name__}>"
+
+    def __reduce__(self) -> str | tuple[Any, ...]:
+        """By name where the name leads back here, as a decorated function's does; else by its function."""
+        found: Any = sys.modules.get(self.__module__)
+        for part in self.__qualname__.split("."):
+            found = getattr(found, part, None)
+        return self.__qualname__ if found is self else (Filter, (self.function, self.per_sample, self.eager))
+
+
+class _HandlerOption:
+    """The option of a filter that is a handler: where it stands among the options, and its default."""
+
+    def __init__(self, place: int, default: Any) -> None:
+        self._place = place
+        self._default = default
+
+    def check(self, args: tuple[Any, ...], kw: dict[str, Any]) -> None:
+        """Raise if what was given is none."""
+        given = args[self._place] if 0 <= self._place < len(args) else kw.get("handler", self._default)
+        if given is not self._default:
+            checked_handler(given)
+
+
+def _handler_of(function: Any) -> _HandlerOption | None:
+    """The option named `handler`, if its default says that it is one of ours."""
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return None
+    names = code.co_varnames[: code.co_argcount]
+    defaults = dict(zip(names[::-1], (function.__defaults__ or ())[::-1], strict=False))
+    defaults |= function.__kwdefaults__ or {}
+    default = defaults.get("handler")
+    ours = default is reraise_exception or function.__module__.startswith("webdataset.")
+    if "handler" not in defaults or not ours:
+        return None
+    return _HandlerOption(names.index("handler") - 1 if "handler" in names else -1, default)
+
+
+@overload
+def pipelinefilter(function: Callable[Concatenate[Any, P], Any]) -> Filter[P]: ...
+@overload
+def pipelinefilter(
+    *, per_sample: bool, eager: bool = False
+) -> Callable[[Callable[Concatenate[Any, P], Any]], Filter[P]]: ...
+def pipelinefilter(function: Any = None, *, per_sample: bool = False, eager: bool = False) -> Any:
+    """Turn `f(source, *options)` into a filter: `f(*options)` is then a stage of a pipeline.
+
+    `@pipelinefilter(per_sample=True)` says that each sample is treated on its own, whatever came before it: thread
+    workers then run the stage on several samples at a time. `eager=True` starts the stage once without data when
+    it is given its options, so that wrong ones are refused where they were written, not in the first pass.
+
+    >>> @pipelinefilter
+    ... def doubled(data):
+    ...     return (2 * x for x in data)
+    >>> list(doubled()([1, 2]))
+    [2, 4]
+    """
+    if function is None:
+        return partial(Filter, per_sample=per_sample, eager=eager)
+    return Filter(function, per_sample, eager)
+
+
+class FluentMethod(Generic[P]):
+    """A filter as a method: `dataset.method(options)` is `dataset.compose(filter(options))`."""
+
+    def __init__(self, filter: Filter[P]) -> None:
+        self.filter = filter
+        self.__doc__ = filter.__doc__
+
+    @overload
+    def __get__(self, instance: None, owner: type) -> Filter[P]: ...
+    @overload
+    def __get__(self, instance: Pipeline, owner: type[Pipeline]) -> Callable[P, Pipeline]: ...
+    def __get__(self, instance: Any, owner: type) -> Any:
+        if instance is None:
+            return self.filter
+
+        def method(*args: P.args, **kw: P.kwargs) -> Any:
+            return instance.compose(self.filter(*args, **kw))
+
+        return update_wrapper(method, self.filter)
+
+
+def fluent(filter: Filter[P]) -> FluentMethod[P]:
+    """Declare a fluent method in a class body."""
+    return FluentMethod(filter)

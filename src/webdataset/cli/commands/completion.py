@@ -1,0 +1,100 @@
+"""Completion of commands and options in the shell: `wl completion bash|zsh|fish`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from webdataset.cli.running import parser_of
+from webdataset.cli.table import COMMANDS
+
+EXAMPLES = (
+    ('eval "$(wl completion bash)"', "in ~/.bashrc; zsh likewise"),
+    ("wl completion fish > ~/.config/fish/completions/wl.fish", "for fish"),
+)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """The shell's name."""
+    parser.add_argument("shell", choices=tuple(SCRIPTS), help="whose completion to write")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Print the script."""
+    sys.stdout.write(SCRIPTS[options.shell]())
+
+
+def options_of(name: str) -> list[tuple[list[str], str]]:
+    """The options of a command with their help."""
+    actions = parser_of(name)._actions
+    return [(list(a.option_strings), _plain(a.help or "")) for a in actions if a.option_strings]
+
+
+def bash() -> str:
+    """A completion function; files where no option begins."""
+    cases = "\n".join(f'    {name}) words="{_words(name)}" ;;' for name in COMMANDS)
+    return f"""_wl() {{
+  local word="${{COMP_WORDS[COMP_CWORD]}}" words
+  if [ "$COMP_CWORD" = 1 ]; then
+    COMPREPLY=($(compgen -W "{" ".join(COMMANDS)}" -- "$word"))
+    return
+  fi
+  case "${{COMP_WORDS[1]}}" in
+{cases}
+  esac
+  case "$word" in
+    -*) COMPREPLY=($(compgen -W "$words" -- "$word")) ;;
+    *) COMPREPLY=() ;;
+  esac
+}}
+complete -o default -F _wl wl
+"""
+
+
+def zsh() -> str:
+    """The same for zsh."""
+    commands = "\n".join(f"    {_quoted(f'{name}:{command.help}')}" for name, command in COMMANDS.items())
+    cases = "\n".join(f"    {name}) options=({_words(name)}) ;;" for name in COMMANDS)
+    return f"""#compdef wl
+_wl() {{
+  local -a commands options
+  commands=(
+{commands}
+  )
+  if (( CURRENT == 2 )); then
+    _describe command commands
+    return
+  fi
+  case "$words[2]" in
+{cases}
+  esac
+  if [[ "$PREFIX" == -* ]]; then compadd -- $options; else _files; fi
+}}
+compdef _wl wl
+"""
+
+
+def fish() -> str:
+    """One line an option, with its help."""
+    lines = []
+    for name, command in COMMANDS.items():
+        lines.append(f"complete -c wl -n __fish_use_subcommand -f -a {name} -d {_quoted(command.help)}")
+        for flags, text in options_of(name):
+            shown = " ".join(f"-l {flag[2:]}" if flag.startswith("--") else f"-s {flag[1:]}" for flag in flags)
+            lines.append(f"complete -c wl -n '__fish_seen_subcommand_from {name}' {shown} -d {_quoted(text)}")
+    return "\n".join(lines) + "\n"
+
+
+SCRIPTS = {"bash": bash, "zsh": zsh, "fish": fish}
+
+
+def _words(name: str) -> str:
+    return " ".join(flag for flags, _ in options_of(name) for flag in flags)
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.replace("%%", "%").split())

@@ -1,0 +1,127 @@
+"""Make indices of shards: where each sample and each of its fields is.
+
+With an index a dataset has a length, samples can be read by number or key, and epochs are exact. What is there
+already and fits its shard is left alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from webdataset.cli import grammar
+
+EXAMPLES = (
+    ("wl index train-{000000..000009}.tar", "train-000000.tar.wdx ... beside the shards"),
+    ("wl index -o train.json s3://bucket/train-{000000..000999}.tar", "one list of all shards, as wids reads it"),
+    ("wl index --format dali train.tar", "train.idx, for DALI"),
+    ("wl index --check train.tar", "is the index of the shard the right one?"),
+)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    grammar.add_inputs(parser)
+    parser.add_argument(
+        "--format",
+        metavar="NAMES",
+        default="wdx",
+        help="wdx (NAME.tar.wdx, our own), dali (NAME.idx), energon (NAME.tar.idx), or several with commas (wdx)",
+    )
+    parser.add_argument(
+        "--where",
+        metavar="PLACE",
+        help="beside the shards, in the cache folder, or a folder of yours: beside, cache, PATH",
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", help="also write a list of all shards, to a file or a url: wids' JSON"
+    )
+    parser.add_argument("--force", action="store_true", help="make all anew")
+    parser.add_argument(
+        "--check", action="store_true", help="compare the indices that are there; exit 1 if one differs"
+    )
+    parser.add_argument("-j", "--jobs", metavar="N", type=grammar.count, help="shards to read at once")
+    grammar.add_errors(parser)
+    grammar.add_progress(parser, json=False)
+
+
+def run(options: argparse.Namespace) -> int:
+    from webdataset.cli.flow import urls_of
+    from webdataset.tools.make.indexing import FORMATS
+
+    formats = [name for name in options.format.replace(",", " ").split() if name]
+    if unknown := [name for name in formats if name not in FORMATS]:
+        raise ValueError(f"--format must be of {', '.join(FORMATS)}, got {', '.join(unknown)}")
+    urls = urls_of(options.inputs)
+    return _check(urls, formats, options) if options.check else _make(urls, formats, options)
+
+
+def _make(urls: list[str], formats: list[str], options: argparse.Namespace) -> int:
+    from webdataset.cli.flow import handler_of
+    from webdataset.tools.make.indexing import write_indices
+
+    errors: list[Exception] = []
+    decide = handler_of(options)
+
+    def told(error: Exception) -> bool:
+        go_on = bool(decide(error))
+        errors.append(error)
+        sys.stderr.write(f"wl index: {error}\n")
+        return go_on
+
+    shown = _Counter(options)
+    catalogue = write_indices(
+        urls,
+        formats,
+        where=options.where,
+        jobs=options.jobs,
+        force=options.force,
+        progress=shown,
+        handler=told,
+        concatenated=options.concatenated,
+    )
+    shown.clear()
+    if options.output:
+        catalogue.save(options.output)
+    if not options.quiet:
+        sys.stderr.write(f"{len(catalogue)} shards, {catalogue.total} samples\n")
+    return 1 if errors else 0
+
+
+def _check(urls: list[str], formats: list[str], options: argparse.Namespace) -> int:
+    from webdataset.base.reports import current_report
+    from webdataset.cli.flow import handler_of
+    from webdataset.handlers import ask
+    from webdataset.tools.make.indexing import index_problem
+
+    report, failed = current_report(), 0
+    for url in urls:
+        for format in formats:
+            try:
+                problem = index_problem(url, format, options.where, concatenated=options.concatenated)
+            except Exception as error:
+                if not ask(handler_of(options), error, report, "shards_skipped"):
+                    return 1
+                problem = str(error)
+            if problem is not None:
+                failed = 1
+                sys.stdout.write(f"{url}: {problem}; `wl index --force {url}` makes it anew\n")
+    return failed
+
+
+class _Counter:
+    """Shows how many shards are done, on a terminal or if the user wants it."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._shown = not options.quiet and (options.progress or sys.stderr.isatty())
+        self._terminal = sys.stderr.isatty()
+
+    def __call__(self, done: int, shards: int, url: str) -> Any:
+        if self._shown:
+            text = f"{done} of {shards} shards: {url}"
+            sys.stderr.write(f"\r\033[K{text[:100]}" if self._terminal else f"{text}\n")
+            sys.stderr.flush()
+
+    def clear(self) -> None:
+        if self._shown and self._terminal:
+            sys.stderr.write("\r\033[K")

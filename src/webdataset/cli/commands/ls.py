@@ -1,0 +1,86 @@
+"""List the members or samples of shards, from their headers alone."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from webdataset.cli import grammar
+
+EXAMPLES = (
+    ("wl ls train.tar", "names, as `tar tf` prints them"),
+    ("wl ls --samples -c 5 http://server/train-000000.tar", "keys and fields of five samples"),
+)
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    grammar.add_inputs(parser)
+    parser.add_argument("-l", "--long", action="store_true", help="mode, size and time too, as `tar tv`")
+    parser.add_argument("--samples", action="store_true", help="samples instead of members: key, size, fields")
+    parser.add_argument("-s", "--skip", metavar="N", type=grammar.count, default=0, help="leave out the first N")
+    parser.add_argument("-c", "--count", metavar="N", type=grammar.count, help="stop after N")
+    parser.add_argument("--url", action="store_true", help="the shard's url before each line")
+    parser.add_argument("--json", action="store_true", help="a line of JSON each, with offsets")
+    grammar.add_errors(parser)
+    grammar.add_progress(parser, json=False)
+
+
+def run(options: argparse.Namespace) -> int:
+    from itertools import islice
+
+    from webdataset.cli.flow import urls_of
+    from webdataset.handlers import close
+    from webdataset.tools.inspect.listing import shown
+
+    found = _found(urls_of(options.inputs), options)
+    stop = None if options.count is None else options.skip + options.count
+    line_of = _formatter(options)
+    try:
+        for url, item in islice(found, options.skip, stop):
+            text = line_of(url, item)
+            sys.stdout.write(f"{shown(url)}\t{text}\n" if options.url else f"{text}\n")
+    finally:
+        close(found)
+    return 0
+
+
+def _found(urls: list[str], options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
+    from webdataset.base.reports import current_report
+    from webdataset.cli.flow import handler_of
+    from webdataset.handlers import ask
+    from webdataset.tools.inspect.listing import members, samples
+
+    report = current_report()
+    for url in urls:
+        try:
+            for item in (samples if options.samples else members)(url, concatenated=options.concatenated):
+                yield url, item
+        except Exception as error:
+            if not ask(handler_of(options), error, report, "shards_skipped"):
+                return
+            sys.stderr.write(f"wl ls: {error}\n")
+
+
+def _formatter(options: argparse.Namespace) -> Callable[[str, Any], str]:
+    from webdataset.tools.inspect.listing import long_line, shown
+    from webdataset.tools.inspect.tables import plain_value
+
+    def facts(url: str, item: Any) -> str:
+        size = {"size": item.size} if options.samples else {}
+        return json.dumps(plain_value({"url": url, **item._asdict(), **size}), ensure_ascii=False)
+
+    def sample(_: str, item: Any) -> str:
+        return f"{shown(item.key)}\t{item.size}\t{' '.join(shown(name) for name in item.fields)}"
+
+    def name(_: str, item: Any) -> str:
+        text = shown(item.name)
+        return f"{text}/" if item.type == "5" and text[-1:] != "/" else text
+
+    if options.json:
+        return facts
+    if options.samples:
+        return sample
+    return (lambda _, item: long_line(item)) if options.long else name

@@ -1,0 +1,1 @@
+"""Exact epochs: a pipeline over indexed shards, run step by step by the plan of `epochs`."""

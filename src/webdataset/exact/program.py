@@ -1,0 +1,350 @@
+"""Exact epochs: a pipeline over indexed shards, run step by step by a plan.
+
+A step is what one rank takes for one batch (or, in a pipeline without batches, for one sample). Every stage is
+applied to the samples of each step by itself: so the number of steps is known, a step can be made by any worker, and
+where a run stopped is said by a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from webdataset.base.mixing import Mixture
+from webdataset.base.pool import ordered_map
+from webdataset.base.reports import Report
+from webdataset.base.stages import PipelineStage, start
+from webdataset.base.units import number_of_bytes
+from webdataset.base.workers import pytorch_worker_info
+from webdataset.epochs.buckets import BucketShare
+from webdataset.epochs.mixed import Mixed, Mixing, Part
+from webdataset.epochs.order import Order, Settings
+from webdataset.epochs.share import Cut, Share
+from webdataset.errors import EmptyDatasetError
+from webdataset.handlers import Handler, checked_handler, close, reraise_exception
+from webdataset.indices.making import catalogue_of
+from webdataset.indices.reading import Samples
+from webdataset.indices.wholeshards import WholeShards
+from webdataset.storage.options import StorageOptions
+from webdataset.storage.urls import is_local
+from webdataset.tariterators import SplitName, base_plus_ext
+
+from .lengths import Lengths
+from .run import Run
+from .stages import Batches, batches_of, bucketing_of, described, kept_stages
+
+GROUP = 16
+"""Samples that are one step in a pipeline without batches."""
+MOST_REPEATS = 1 << 20
+"""How often a mixture reads a dataset in an epoch, at most."""
+
+
+class ExactShards(PipelineStage):
+    """The source of an exact pipeline: indexed shards, and how an epoch orders their samples."""
+
+    exact = True
+
+    def __init__(
+        self,
+        catalogue: Any,
+        *,
+        settings: Settings,
+        remainder: str = "pad",
+        rank: int | None = None,
+        world_size: int | None = None,
+        handler: Handler = reraise_exception,
+        keys: SplitName = base_plus_ext,
+        select_files: Callable[[str], Any] | None = None,
+        rename_files: Callable[[str], str] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        local_copy: Callable[[str], str] | None = None,
+        whole: WholeShards | None = None,
+    ) -> None:
+        if (rank is None) != (world_size is None):
+            raise ValueError("give rank= and world_size=, or neither")
+        self.catalogue = catalogue
+        self.settings = settings.checked()
+        self.remainder = Cut(remainder=remainder).checked().remainder
+        self.handler = checked_handler(handler)
+        self._given = None if rank is None or world_size is None else (rank, world_size)
+        self._reading: dict[str, Any] = {
+            "keys": keys,
+            "select_files": select_files,
+            "rename_files": rename_files,
+            "storage_options": StorageOptions.of(storage_options),
+            "local_copy": local_copy,
+            "whole": whole or WholeShards(storage_options),
+        }
+        if not catalogue.total:
+            raise EmptyDatasetError(
+                "the shards hold no sample" if len(catalogue) else "no shards were given", hint="wl ls SHARD lists them"
+            )
+
+    def rank_and_world(self) -> tuple[int, int]:
+        """Which rank this is, of how many: as given, or as the process says."""
+        return self._given or pytorch_worker_info()[:2]
+
+    def part(self, repeats: int = 1) -> Part:
+        """These shards as part of an epoch."""
+        lanes = self.settings.lanes if self.settings.shuffle_bytes else 1
+        return Part(self.catalogue.total, lanes, self._order, repeats)
+
+    def samples(self, report: Report) -> Samples:
+        """What reads the samples by their numbers."""
+        return Samples(self.catalogue, report=report, **self._reading)
+
+    @property
+    def is_near(self) -> bool:
+        """Whether the shards are files of this machine."""
+        return self._reading["local_copy"] is not None or all(is_local(url) for url in self.catalogue.urls[:1])
+
+    @property
+    def connections(self) -> int | None:
+        """How many parts of its shards may be asked for at a time, if that was said."""
+        found: int | None = self._reading["storage_options"].get("connections")
+        return found
+
+    def described(self) -> dict[str, Any]:
+        """What must be the same for a saved position to mean the same sample."""
+        return {"data": self.catalogue.fingerprint(), **self.settings._asdict()}
+
+    def _order(self, epoch: Any, lane_lengths: list[int] | None) -> Order:
+        catalogue, settings = self.catalogue, self.settings
+        sizes = catalogue.planned_sizes
+        return Order(catalogue.counts, sizes, epoch=epoch, settings=settings, lane_lengths=lane_lengths)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For another process: with the rank of this one, which a process that is spawned could not tell."""
+        return {**self.__dict__, "_given": self.rank_and_world()}
+
+
+def exact_shards(
+    urls: Any,
+    *,
+    order: tuple[Any, int | str, int | str, int],
+    keys: SplitName = base_plus_ext,
+    local_copy: Callable[[str], str] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    concatenated: bool = False,
+    **options: Any,
+) -> ExactShards:
+    """The source for these urls, with the index of each shard; `order` is seed, shuffle_bytes, block_bytes, lanes."""
+    seed, shuffle_bytes, block_bytes, lanes = order
+    settings = Settings(seed, number_of_bytes(shuffle_bytes), number_of_bytes(block_bytes), lanes).checked()
+    whole = WholeShards(storage_options)
+    reading: dict[str, Any] = {"storage_options": storage_options, "concatenated": concatenated}
+    catalogue = catalogue_of(urls, keys=keys, local_copy=local_copy or whole.copy_if_whole, **reading)
+    whole.options = catalogue.storage_options
+    options |= {"keys": keys, "local_copy": local_copy, "storage_options": catalogue.storage_options, "whole": whole}
+    return ExactShards(catalogue, settings=settings, **options)
+
+
+class Source(NamedTuple):
+    """One dataset of an exact pipeline: its shards, and its own stages."""
+
+    shards: ExactShards
+    stages: list[Any]
+    repeats: int = 1
+
+
+class Place(NamedTuple):
+    """Where a run is in an epoch, or where it is to begin."""
+
+    epoch: int = 0
+    start: int = 0
+    """The position from which steps are counted."""
+    step: int = 0
+    skip: int = 0
+    """Items of that step that were given already, ..."""
+    even: bool = True
+    """... and whether each was made of as many samples, so that these are known."""
+    base: int = 0
+    """The step from which on steps are dealt to the workers in turn."""
+    given: int = 0
+    """Items that were given in this round (see `rounds`), ..."""
+    turn: int = 0
+    """... epochs that were complete in it, ..."""
+    round: int = 0
+    """... and its number."""
+
+    @property
+    def is_beginning(self) -> bool:
+        """Whether nothing of the epoch was given before."""
+        return not (self.start or self.step or self.skip)
+
+
+class Program:
+    """What an exact pipeline does: the datasets it draws from, and the stages that all samples pass."""
+
+    def __init__(
+        self, sources: Sequence[Source], stages: Sequence[Any], mixing: Mixing | None = None, *, group: int = GROUP
+    ) -> None:
+        first = sources[0].shards
+        shuffled = first.settings.shuffle_bytes > 0
+        self.mixing = mixing
+        self._share: tuple[Any, Share] | None = None  # steps by length take a while to find, and states ask for them
+        self.sources = [one._replace(stages=kept_stages(one.stages, shuffled=shuffled)) for one in sources]
+        if any(batches_of(source.stages).size > 1 for source in self.sources):
+            raise ValueError("datasets are mixed sample by sample: put batched() after the mixture, not before")
+        self.stages = kept_stages(stages, shuffled=shuffled)
+        self.bucketing, measure, self.stages = bucketing_of(self.stages)
+        self.batches = batches_of(self.stages)
+        if self.bucketing is not None:
+            self._lengths = Lengths(self.sources, self.bucketing.field, measure)
+            size = self.bucketing.batchsize
+            self.batches = Batches(size, size, False, True)
+        whole = self.batches.whole
+        if whole and first.remainder == "uneven":
+            raise ValueError('remainder="uneven" gives smaller batches at the end: it does not go with partial=False')
+        if not self.batches.batches and self.batches.size == 1:
+            self.batches = Batches(group, 1, False, False)
+        self.cut = Cut(self.batches.size, whole, first.remainder, self.batches.batches)
+
+    # -- how much --------------------------------------------------------------------------------
+
+    @property
+    def is_near(self) -> bool:
+        """Whether all shards are files of this machine."""
+        return all(source.shards.is_near for source in self.sources)
+
+    @property
+    def connections(self) -> int | None:
+        """How many parts of shards may be asked for at a time, if that was said."""
+        said = [source.shards.connections for source in self.sources]
+        return min((number for number in said if number is not None), default=None)
+
+    def epoch(self, number: int) -> Mixed:
+        """The order of an epoch."""
+        parts = [source.shards.part(source.repeats) for source in self.sources]
+        return Mixed(parts, self.mixing, epoch=number) if self.mixing else Mixed.only(parts[0], epoch=number)
+
+    def share(self, epoch: Mixed, start: int = 0) -> Share:
+        """This rank's part of an epoch."""
+        rank, world = self.sources[0].shards.rank_and_world()
+        if self.bucketing is not None:
+            key = epoch.epoch, start, rank, world
+            if self._share is not None and self._share[0] == key:
+                return self._share[1]
+            share = BucketShare(
+                epoch.total,
+                epoch.places,
+                bucketing=self.bucketing,
+                lengths=partial(self._lengths.at, epoch),
+                seed=(self.sources[0].shards.settings.seed, epoch.epoch),
+                rank=rank,
+                world=world,
+                start=start,
+                remainder=self.cut.remainder,
+            )
+            self._share = key, share
+            return share
+        return Share(epoch.total, epoch.places, rank=rank, world=world, start=start, cut=self.cut)
+
+    @property
+    def varies(self) -> bool:
+        """Whether epochs have different numbers of items."""
+        return self.bucketing is not None
+
+    def length(self, epoch: int = 0) -> int:
+        """How many items an epoch has on this rank."""
+        share = self.share(self.epoch(epoch))
+        each = self.batches
+        if each.per_step == 1:
+            return share.steps
+        if not share.steps:
+            return 0
+        last = share.span(share.steps - 1)
+        return (share.steps - 1) * each.per_step + -(-(last[1] - last[0]) // each.item)
+
+    # -- the items -------------------------------------------------------------------------------
+
+    def steps(
+        self,
+        place: Place,
+        report: Report,
+        invoke: Callable[..., Any] = start,
+        *,
+        worker: int = 0,
+        workers: int = 1,
+        threads: int = 0,
+    ) -> Iterator[tuple[Place, list[Any]]]:
+        """The steps of a worker from a place on, each with the items it gives, all of them."""
+        run = Run(self, place, report, worker=worker, workers=workers, ahead=bool(threads) or not self.is_near)
+        work, steps = run.work(invoke), run.steps()
+        done: Any = ordered_map(steps, work, threads=threads, ahead=2 * threads) if threads else map(work, steps)
+        try:
+            for step, items, counts in done:
+                report.add(counts)
+                yield place._replace(step=step, skip=0), items
+        finally:
+            close(done)
+            close(steps)
+            run.close()
+
+    def items(self, place: Place, report: Report, *args: Any, **kw: Any) -> Iterator[tuple[Place, Any]]:
+        """What a worker gives from a place on, each item with the place after it."""
+        for at, items in self.steps(place, report, *args, **kw):
+            yield from self.taken_apart(at, items, place.skip if at.step == place.step else 0)
+
+    def taken_apart(self, at: Place, items: list[Any], skipped: int) -> Iterator[tuple[Place, Any]]:
+        """The items of a step from some number on, each with the place after it."""
+        even = len(items) == self.batches.per_step
+        for number, item in enumerate(items[skipped:], skipped + 1):
+            last = number == len(items)
+            yield at._replace(step=at.step + last, skip=0 if last else number, even=last or even), item
+
+    def position(self, place: Place) -> int:
+        """The position of the epoch up to which every rank has taken its samples."""
+        epoch = self.epoch(place.epoch)
+        share = self.share(epoch, place.start)
+        turns = share.span(place.step)[0] if place.step < share.steps else share.count
+        if place.even:
+            turns += place.skip * self.batches.item
+        return min(place.start + turns * share.world, epoch.total)
+
+    def described(self) -> dict[str, Any]:
+        """What must be the same for a saved state to fit."""
+        return {
+            "sources": [source.shards.described() | {"repeats": source.repeats} for source in self.sources],
+            "bucketing": None if self.bucketing is None else dict(self.bucketing._replace(batchsize=0)._asdict()),
+            "mixing": None if self.mixing is None else dict(self.mixing._asdict()),
+            "stages": [described(stage) for source in self.sources for stage in source.stages]
+            + [described(stage) for stage in self.stages],
+        }
+
+
+def program_of(stages: Sequence[Any], *, group: int = GROUP) -> Program | None:
+    """What a pipeline of these stages does, if all of its data come from exact datasets.
+
+    `group` is how many samples are a step where there are no batches.
+    """
+    if not stages:
+        return None
+    source = stages[0]
+    if isinstance(source, ExactShards):
+        return Program([Source(source, [])], stages[1:], group=group)
+    inner = getattr(source, "pipeline", None)
+    if inner is not None:
+        if source.nsamples > 0 or source.repetitions != 1:
+            raise ValueError("with_epoch() and repeat() of an exact dataset come after its last stage, not before")
+        return program_of([*inner, *stages[1:]], group=group)
+    if isinstance(source, Mixture):
+        return _mixture(source, stages[1:], group)
+    return None
+
+
+def _mixture(mix: Mixture, stages: Sequence[Any], group: int) -> Program:
+    sources = []
+    datasets: Any = mix.datasets
+    for dataset in datasets:
+        inner = getattr(dataset, "pipeline", None) or [None]
+        if not isinstance(inner[0], ExactShards):
+            raise ValueError("exact epochs mix datasets, not mixtures: give all of them to one RandomMix")
+        if dataset.nsamples > 0 or dataset.repetitions > MOST_REPEATS:
+            raise ValueError(
+                "a mixture reads its datasets once or repeat(n) times: give it samples= for another length"
+            )
+        sources.append(Source(inner[0], list(inner[1:]), dataset.repetitions))
+    mixing = Mixing(mix.weights, mix.longest, mix.samples, mix.seed or 0)
+    return Program(sources, stages, mixing, group=group)

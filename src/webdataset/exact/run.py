@@ -1,0 +1,130 @@
+"""A run of an exact pipeline: what one worker reads of an epoch, and what it makes of that, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+from webdataset.base.pool import ordered_map
+from webdataset.base.reports import Report
+from webdataset.epochs.share import Share
+from webdataset.errors import EmptyDatasetError
+
+from .feed import MISSING, Drawn, Feed
+
+if TYPE_CHECKING:
+    from .program import Place, Program
+
+READERS = 4
+"""The most threads that read from servers."""
+AHEAD = 8
+"""Windows that are read before they are wanted."""
+
+Worked = tuple[int, list[Any], dict[str, Any]]
+"""The number of a step, its items, and what was counted."""
+
+
+class Run:
+    """A pass over an epoch, or the rest of one, by one worker: what it reads, and what it makes of that."""
+
+    def __init__(
+        self, program: Program, place: Place, report: Report, *, worker: int = 0, workers: int = 1, ahead: bool = False
+    ) -> None:
+        self.program = program
+        self.place = place
+        self.report = report
+        epoch = program.epoch(place.epoch)
+        self._share = program.share(epoch, place.start)
+        self._samples = [source.shards.samples(report) for source in program.sources]
+        self._feed = Feed(
+            epoch,
+            self._share,
+            self._samples,
+            report=report,
+            handlers=[source.shards.handler for source in program.sources],
+            worker=worker,
+            workers=workers,
+            base=place.base,
+            ahead=partial(_read_ahead, program.connections) if ahead else None,
+        )
+
+    def steps(self) -> Iterator[tuple[int, Drawn]]:
+        """The numbers of the steps, and their samples as they are read."""
+        if not self._share.steps and not self.place.start:
+            batch = f"a batch of {self.program.cut.size}" if self.program.cut.is_batch else "one"
+            told = f"{self._share.total} samples are too few for {batch} on each of {self._share.world} ranks"
+            raise EmptyDatasetError(told, hint='use smaller batches, fewer ranks, or remainder="pad"')
+        return self._feed.steps(self.place.step)
+
+    def work(self, invoke: Callable[..., Any]) -> Callable[[tuple[int, Drawn]], Worked]:
+        """What makes the items of a step of its samples."""
+        return _Work(self.program, self._feed, self._share, self.report, invoke)
+
+    def close(self) -> None:
+        """Close the shards."""
+        for one in self._samples:
+            one.close()
+
+
+class _Work:
+    """Makes the items of a step, by the stages; the report is that of the step alone, so that threads can do it."""
+
+    def __init__(self, program: Program, feed: Feed, share: Share, report: Report, invoke: Callable[..., Any]) -> None:
+        self._program = program
+        self._feed = feed
+        self._share = share
+        self._report = report
+        self._invoke = invoke
+        self._kept: dict[Any, Any] = {}
+        self._marks = program.cut.remainder == "uneven"
+        self._plain = len(program.sources) == 1 and not program.sources[0].stages
+
+    def __call__(self, step_and_samples: tuple[int, Drawn]) -> Worked:
+        step, drawn = step_and_samples
+        report = Report(strict=self._report.strict, epoch=self._report.epoch)
+        report.step = self._kept, step
+        if self._marks:
+            real = (self._share.positions(step) < self._share.total).tolist()
+            marked = [
+                sample if sample is MISSING else {**sample, "__real__": is_real}
+                for sample, is_real in zip(drawn.samples, real, strict=True)
+            ]
+            drawn = drawn._replace(samples=marked)
+        with report.in_force():
+            items = self._items(drawn)
+            if not items and self._program.batches.batches and any(sample is not MISSING for sample in drawn.samples):
+                items = self._refilled(step, report)
+        return step, items, {**report.counts, "reasons": dict(report.reasons)}
+
+    def _items(self, drawn: Drawn) -> list[Any]:
+        if self._plain:
+            samples = [sample for sample in drawn.samples if sample is not MISSING]
+        else:
+            samples = []
+            pairs = (pair for pair in zip(drawn.parts, drawn.samples, strict=True) if pair[1] is not MISSING)
+            for part, run in groupby(pairs, key=itemgetter(0)):
+                samples += self._applied(self._program.sources[part].stages, [sample for _, sample in run])
+        return self._applied(self._program.stages, samples)
+
+    def _applied(self, stages: Sequence[Any], samples: list[Any]) -> list[Any]:
+        source: Any = iter(samples)
+        for stage in stages:
+            source = iter(self._invoke(stage, source))
+        return list(source)
+
+    def _refilled(self, step: int, report: Report) -> list[Any]:
+        """A batch of which the pipeline left nothing would make ranks unequal: it gets the next sample that is left."""
+        last = int(self._share.positions(step)[-1])
+        for position in range(last + 1, last + 1 + self._share.total):  # on from here, and around
+            if items := self._items(self._feed.at(position)):
+                report.count("samples_repeated")
+                return items
+        raise EmptyDatasetError("the pipeline leaves no sample of the dataset", hint="look at what select() drops")
+
+
+def _read_ahead(connections: int | None, wanted: Iterator[Any], load: Callable[[Any], Any]) -> Iterator[Any]:
+    readers = READERS if connections is None else min(READERS, connections)
+    return ordered_map(wanted, load, threads=readers, begin_with=min(2, readers), ahead=AHEAD)

@@ -1,0 +1,482 @@
+"""Indices of shards: made from the headers, kept beside the shards or in the cache folder, found again, checked.
+
+The index of `a.tar` is `a.tar.wdx`. One in the cache folder has the shard's name and a digest of its url.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, cast
+
+from webdataset.base.locks import locked
+from webdataset.base.reports import Report, current_report
+from webdataset.base.settings import settings
+from webdataset.codecs.compression import compression_of_name
+from webdataset.errors import (
+    MissingShardError,
+    SecurityError,
+    ShardError,
+    StorageError,
+    UnavailableError,
+    WebDatasetError,
+)
+from webdataset.gopen import gopen, open_ranges, rewritten_url
+from webdataset.handlers import reraise_exception
+from webdataset.storage.cache.names import unique_cache_name, without_signature
+from webdataset.storage.local import allowed_path, open_local
+from webdataset.storage.options import StorageOptions
+from webdataset.storage.publish import AtomicFile
+from webdataset.storage.sparse import JumpingStream, NotWorthItError
+from webdataset.storage.streams import WHOLE_ONLY, arriving
+from webdataset.storage.urls import is_local, local_path, scheme_of
+from webdataset.tar.foreign import dali_path, parse_dali
+from webdataset.tar.header import BLOCK, padding
+from webdataset.tar.index import IndexBuilder, ShardIndex
+from webdataset.tar.places import Place
+from webdataset.tar.scan import PlaceScan
+from webdataset.tariterators import Grouping, SplitName, base_plus_ext
+
+ENDING = ".wdx"
+BESIDE, CACHE = "beside", "cache"
+LOCKS = 256
+State = Callable[[], tuple[int, str | None]]
+Opened = contextlib.AbstractContextManager[tuple[Any, State]]
+LARGE_SHARD = 32 << 20
+"""A remote shard of this size may be worth jumping over its data."""
+MAX_MAPPED = 4 << 20
+"""A larger index is mapped into memory instead of read."""
+
+
+class StaleIndexError(ShardError):
+    """An index was made of another version of the shard."""
+
+
+def make_index(
+    url: str,
+    *,
+    keys: SplitName = base_plus_ext,
+    copy: str | None = None,
+    options: StorageOptions | None = None,
+    concatenated: bool = False,
+) -> ShardIndex:
+    """The index of a shard as it is now, from its headers; remote shards are read once, or their local copy is.
+
+    `concatenated` reads on behind an end marker, where another archive may follow.
+
+    >>> import tempfile
+    >>> from webdataset.writer import TarWriter
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with TarWriter(f"{folder}/a.tar") as sink:
+    ...         size = sink.write({"__key__": "x", "cls": 3, "txt": "hello"})
+    ...     make_index(f"{folder}/a.tar").members(0)[1]
+    IndexedMember(field='txt', name='x.txt', data_offset=1536, size=5)
+    """
+    check_can_be_indexed(copy or url)
+    path = copy or local_path(rewritten_url(url))
+    ways = [_opened_file(url, path)] if path is not None else [opened_parts(url, options), _opened_stream(url, options)]
+    for way in ways:
+        with contextlib.suppress(NotWorthItError):
+            return _scanned(url, way, keys, versioned=copy is None, concatenated=concatenated)
+    raise AssertionError("a stream can always be read")
+
+
+def _scanned(url: str, way: Opened, keys: SplitName, *, versioned: bool, concatenated: bool) -> ShardIndex:
+    report = Report(strict=current_report().strict)
+    grouping = Grouping(keys, True, None, reraise_exception, report)
+    try:
+        with way as (stream, state):
+            scan = PlaceScan(stream, url=url, report=report, concatenated=concatenated)
+            builder = built(scan.windows(), grouping, url)
+            size, version = state()
+    except ShardError as error:
+        raise _with_cure(error.at(url=url)) from None
+    # the time of a copy says when it was used last
+    told = version if versioned else None
+    facts: dict[str, Any] = {
+        "self_contained": scan.self_contained,
+        "archives": scan.archives,
+        "left_out": scan.left_out,
+    }
+    return builder.index(size=size, version=told, rule=rule_name(keys), **facts)
+
+
+def index_from_dali(url: str, path: str | None = None) -> ShardIndex:
+    """The index of a shard from the one that DALI's tools made of it, without reading the shard.
+
+    That one must be younger than the shard, since it does not say of which version it was made; by default it is
+    `a.idx` beside `a.tar`.
+    """
+    place = path or dali_path(url)
+    with gopen(place) as stream:
+        samples = parse_dali(stream.read(), url=place)
+    file = local_path(url)
+    if file is not None and local_path(place) is not None and os.stat(place).st_mtime_ns < os.stat(file).st_mtime_ns:
+        raise StaleIndexError("the shard is younger than its index", url=place, hint=f"make it anew: wl index {url}")
+    members = [member for sample in samples for member in sample]
+    size, version = _stated(url)
+    end, places = 0, []
+    for member in sorted(members, key=lambda member: member.data_offset):
+        stop = member.data_offset + member.size + padding(member.size)
+        if member.data_offset < end + BLOCK or (size is not None and stop > size):
+            raise ShardError("this index does not fit the shard", url=place, member=member.name)
+        places.append((member.name, end, Place(member.name, end, member.data_offset, member.size, stop)))
+        end = stop
+    grouping = Grouping(base_plus_ext, True, None, reraise_exception, Report(strict=False))
+    return built([places], grouping, url).index(size=end if size is None else size, version=version)
+
+
+def kept_index(
+    url: str,
+    *,
+    where: str | None = None,
+    force: bool = False,
+    keys: SplitName = base_plus_ext,
+    version: str | None = None,
+    local_copy: Callable[[str], str | None] | None = None,
+    options: StorageOptions | None = None,
+    concatenated: bool = False,
+) -> ShardIndex:
+    """The index of a shard: the one that is kept if it fits the shard, else a new one, which is kept then.
+
+    `where` is "beside", "cache" or a folder: it is there afterwards. None keeps a new one in the cache folder, and
+    leaves one where it is found. `local_copy(url)` gives the path of a copy of a remote shard, which is read in its
+    stead, or None. Processes that want one index at the same time wait for the first of them to make it.
+    """
+    if local_path(url) is not None:
+        local_copy = None
+    if local_copy is None or compression_of_name(url) is not None:  # a copy is no better
+        check_can_be_indexed(url)
+    wanted = _Wanted(url, where, keys, options, concatenated)
+    if not force and (found := _found(wanted, version)) is not None:
+        return _kept_there(wanted, found)
+    with one_at_a_time(url):
+        # another process may have made it while this one waited
+        if not force and (found := _found(wanted, version)) is not None:
+            return _kept_there(wanted, found)
+        copy = local_copy and local_copy(url)
+        index = make_index(url, keys=keys, copy=copy, options=options, concatenated=concatenated)
+        _keep(index, wanted.place_of(index), options)
+    return index
+
+
+def find_index(
+    url: str,
+    *,
+    where: str | None = None,
+    keys: SplitName = base_plus_ext,
+    version: str | None = None,
+    only: bool = False,
+    options: StorageOptions | None = None,
+    concatenated: bool = False,
+) -> ShardIndex | None:
+    """The kept index of a shard, None if there is none that fits; a damaged one is as good as none.
+
+    It is looked for at `where`, and, unless `only` there, beside the shard and in the cache folder. A local shard's
+    size and time are compared; of a remote shard the version, if one is given.
+    """
+    found = _found(_Wanted(url, where, keys, options, concatenated), version, only=only)
+    return None if found is None else found[0]
+
+
+def load_index(place: str, options: StorageOptions | None = None) -> ShardIndex:
+    """The index in this file, or at this url."""
+    path = local_path(place)
+    if path is None:
+        with gopen(place, storage_options=options) as stream:
+            return ShardIndex.from_bytes(stream.read(), url=place)
+    with open_local(path, buffering=0) as file:
+        if os.fstat(file.fileno()).st_size <= MAX_MAPPED:
+            return ShardIndex.from_bytes(file.read(), url=place)
+        import mmap
+
+        return ShardIndex.from_bytes(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), url=place)
+
+
+def fits(index: ShardIndex, version: str | None) -> bool:
+    """Whether the index was made of this version of its shard, as far as both are known."""
+    return fits_version(index.version, version)
+
+
+def fits_version(indexed: str | None, version: str | None) -> bool:
+    """Whether two versions of a shard may be the same.
+
+    Versions of files are size and time; some file systems and copies keep whole seconds only. An index that was
+    made of a file says nothing of an object's ETag.
+
+    >>> fits_version("10-1700000000123456789", "10-1700000000000000000"), fits_version("10-17", "11-17")
+    (True, False)
+    """
+    if version is None or indexed is None or version == indexed:
+        return True
+    (size, time), (other_size, other_time) = _size_and_time(version), _size_and_time(indexed)
+    if time is None or other_time is None:
+        return (time is None) != (other_time is None)
+    second = 1_000_000_000
+    whole = time % second == 0 or other_time % second == 0
+    return size == other_size and whole and time // second == other_time // second
+
+
+def check_fits(index: ShardIndex, url: str, size: int | None, version: str | None) -> None:
+    """Raise unless the index is that of the shard as a server or file system describes it now."""
+    if (size is not None and size != index.size) or not fits(index, version):
+        hint = f"make it anew: wds.index({url!r}, force=True) or wl index --force {url}"
+        raise StaleIndexError("the shard is not the one that was indexed: it has changed since", url=url, hint=hint)
+
+
+def file_version(path: str) -> str:
+    """Size and time of a file, which are what an index is checked against."""
+    try:
+        found = os.stat(allowed_path(path))
+    except FileNotFoundError:
+        raise MissingShardError("no such file", url=path) from None
+    return f"{found.st_size}-{found.st_mtime_ns}"
+
+
+def _stated(url: str) -> tuple[int | None, str | None]:
+    path = local_path(rewritten_url(url))
+    if path is None:
+        return remote_state(url)
+    version = file_version(path)
+    return _size_and_time(version)[0], version
+
+
+def remote_state(url: str, options: StorageOptions | None = None) -> tuple[int | None, str | None]:
+    """Size and version of an object, each None where its server does not say."""
+    try:
+        with open_ranges(url, storage_options=options) as reader:
+            return reader.size, reader.version
+    except StorageError as error:
+        if error.hint != WHOLE_ONLY:
+            raise
+        return None, None
+
+
+def index_place(
+    url: str,
+    where: str,
+    keys: SplitName = base_plus_ext,
+    options: StorageOptions | None = None,
+    *,
+    several: bool = False,
+) -> str:
+    """Where the index of a shard is kept: beside it, or under a name of its own in the cache or another folder.
+
+    `several` is for an index of several archives in one shard: a reader who stops at the first end marker has another.
+    """
+    rule = rule_name(keys)
+    if where == BESIDE and rule is None:
+        return url + ENDING
+    folder = settings.indices_dir if where in (BESIDE, CACHE) else where
+    identity = StorageOptions.of(options).identity(rewritten_url(url))
+    name = full_url(url) + (f"#{rule}" if rule else "") + ("#concatenated" if several else "")
+    return os.path.join(folder, unique_cache_name(name, identity) + ENDING)
+
+
+def rule_name(keys: SplitName) -> str | None:
+    """What tells one rule for splitting names from others; None for the usual one."""
+    if keys is base_plus_ext:
+        return None
+    import hashlib
+
+    code = getattr(keys, "__code__", None)
+    text = repr((code.co_code, code.co_consts, code.co_names)) if code is not None else repr(keys)
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
+    return f"{getattr(keys, '__module__', '')}.{getattr(keys, '__qualname__', type(keys).__name__)}-{digest}"
+
+
+# -- making --------------------------------------------------------------------------------------------
+
+
+def built(windows: Iterable[list[tuple[str, int, Place]]], grouping: Grouping, url: str) -> IndexBuilder:
+    """Samples exactly as reading makes them: the same grouping, with places instead of data."""
+    builder = IndexBuilder()
+    add = builder.add
+    for sample in grouping.samples(cast(Any, windows), {"__url__": url}):
+        names, values = [*sample], [*sample.values()]
+        add(values[0], names[2:], values[2:])
+    return builder
+
+
+@contextlib.contextmanager
+def _opened_file(url: str, path: str) -> Iterator[tuple[Any, State]]:
+    """A file's stream, and what tells its size and version."""
+    with open_local(path, buffering=0) as file:
+
+        def state() -> tuple[int, str | None]:
+            found = os.fstat(file.fileno())
+            return found.st_size, f"{found.st_size}-{found.st_mtime_ns}"
+
+        before = state()
+        yield file, state
+        if state() != before:
+            raise StorageError("the shard changed while it was indexed", url=url)
+
+
+@contextlib.contextmanager
+def opened_parts(url: str, options: StorageOptions | None = None) -> Iterator[tuple[Any, State]]:
+    """An object as a stream that jumps over large members; NotWorthItError where they are small, or it has no parts."""
+    try:
+        with open_ranges(url, storage_options=options) as reader:
+            size = reader.size
+            if size is None or size < LARGE_SHARD:
+                raise NotWorthItError
+            yield JumpingStream(reader, size), lambda: (size, reader.version)
+    except StorageError as error:
+        if error.hint == WHOLE_ONLY:
+            raise NotWorthItError from error
+        raise
+
+
+@contextlib.contextmanager
+def _opened_stream(url: str, options: StorageOptions | None) -> Iterator[tuple[Any, State]]:
+    """An object's stream, which is read to its end."""
+    size, version = remote_state(url, options)
+    with gopen(url, storage_options=options) as stream:
+        counted = _Counted(arriving(stream))
+        yield counted, lambda: (counted.bytes if size is None else size, version)
+
+
+class _Counted:
+    """A stream that knows how much of it was read."""
+
+    def __init__(self, stream: Any) -> None:
+        self._read = stream.read
+        self.bytes = 0
+
+    def read(self, size: int) -> bytes:
+        data: bytes = self._read(size)
+        self.bytes += len(data)
+        return data
+
+
+def check_can_be_indexed(url: str) -> None:
+    """Raise for what has no parts that can be read by themselves."""
+    scheme = scheme_of(url)
+    if scheme == "pipe" or url == "-":
+        what = "the output of a command" if scheme == "pipe" else "standard input"
+        hint = "index a copy: cache_dir=... keeps one, or name a file or an object"
+        raise ShardError(f"{what} cannot be indexed, since its parts cannot be read", url=url, hint=hint)
+    if (kind := compression_of_name(url)) is not None:
+        raise _compressed(kind, url)
+
+
+def _with_cure(error: WebDatasetError) -> WebDatasetError:
+    for kind in ("gzip", "bzip2", "xz", "zstandard", "lz4"):
+        if f"looks like {kind} data" in error.message:
+            return _compressed(kind, error.url)
+    return error
+
+
+def _compressed(kind: str, url: str | None) -> ShardError:
+    hint = "store it uncompressed (images are compressed already; other fields can be, as json.gz)"
+    return ShardError(f"a shard compressed with {kind} cannot be indexed", url=url, hint=hint)
+
+
+# -- keeping -------------------------------------------------------------------------------------------
+
+
+class _Wanted(NamedTuple):
+    """An index that is looked for: of which shard, where, and how the shard is read."""
+
+    url: str
+    where: str | None
+    keys: SplitName
+    options: StorageOptions | None
+    concatenated: bool
+
+    def places(self, *, only: bool) -> Iterator[str]:
+        """Where it may be, the likeliest place first; `only` where it was asked for."""
+        # Beside a remote shard a server must be asked; and a signed url is signed for the shard alone.
+        url, local = self.url, is_local(self.url)
+        places = [BESIDE, CACHE] if local else [CACHE] if "?" in url or scheme_of(url) == "pipe" else [CACHE, BESIDE]
+        if self.where is not None:
+            places = [self.where, *(place for place in places if place != self.where)]
+        for place in places[: 1 if only else None]:
+            yield index_place(url, place, self.keys, self.options)
+            if self.concatenated:
+                yield index_place(url, place, self.keys, self.options, several=True)
+
+    def place_of(self, index: ShardIndex) -> str:
+        """Where this index of the shard is kept."""
+        return index_place(self.url, self.where or CACHE, self.keys, self.options, several=index.archives != 1)
+
+
+def _found(wanted: _Wanted, version: str | None, *, only: bool = False) -> tuple[ShardIndex, str] | None:
+    """The index that fits, and its place."""
+    path = local_path(rewritten_url(wanted.url))
+    if path is not None:
+        version = file_version(path)
+    rule = rule_name(wanted.keys)
+    for place in wanted.places(only=only):
+        try:
+            index = load_index(place, wanted.options)
+        except UnavailableError:
+            raise  # the shard itself is no better off
+        except (ShardError, OSError, SecurityError):
+            continue
+        if index.rule == rule and index.is_of(concatenated=wanted.concatenated) and fits(index, version):
+            return index, place
+    return None
+
+
+def _kept_there(wanted: _Wanted, found: tuple[ShardIndex, str]) -> ShardIndex:
+    """The index that was found, now also where it was asked for; what came from a server is kept in the cache."""
+    index, place = found
+    if wanted.where is not None or local_path(place) is None:
+        target = wanted.place_of(index)
+        if target != place:
+            _keep(index, target, wanted.options)
+    return index
+
+
+def _keep(index: ShardIndex, place: str, options: StorageOptions | None) -> None:
+    if local_path(place) is None:
+        with gopen(place, "wb", storage_options=options) as stream:
+            stream.write(index.to_bytes())
+        return
+    folder = os.path.dirname(place)
+    if folder:
+        os.makedirs(folder, exist_ok=True)
+    write_whole(place, index.to_bytes())
+
+
+def write_whole(path: str, data: bytes, *, mode: int = 0o666) -> None:
+    """Write a file that appears under its name when it is complete."""
+    file = AtomicFile(path, mode=mode)
+    try:
+        file.write(data)
+        file.publish()
+    except BaseException:
+        file.abort()
+        raise
+
+
+@contextlib.contextmanager
+def one_at_a_time(url: str) -> Iterator[None]:
+    """Only one process of this machine makes the index of this shard, or what else is named by a url."""
+    import hashlib
+
+    number = hashlib.blake2b(full_url(url).encode("utf-8", "surrogateescape"), digest_size=8).digest()[0] % LOCKS
+    folder = os.path.join(settings.indices_dir, "locks")
+    try:
+        os.makedirs(folder, exist_ok=True)
+        file = open(os.path.join(folder, f"{number:02x}.lock"), "ab")  # noqa: SIM115 - closed below
+    except OSError:  # a home that cannot be written to: at worst the work is done twice
+        yield
+        return
+    with file, locked(file, wait=True):
+        yield
+
+
+def full_url(url: str) -> str:
+    """The url by which a shard is known in the cache folder."""
+    path = local_path(url)
+    return without_signature(url) if path is None else os.path.abspath(path)
+
+
+def _size_and_time(version: str) -> tuple[int, int | None]:
+    """The parts of a file's version; no time if it is another kind of version."""
+    size, dash, time = version.partition("-")
+    return (int(size), int(time)) if dash and size.isdigit() and time.isdigit() else (0, None)

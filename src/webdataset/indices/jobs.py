@@ -1,0 +1,107 @@
+"""Indices made by other processes: parsing headers is work for the processor, and one Python uses one core.
+
+A worker is started as a program of its own, not forked: it neither inherits locks that other threads hold nor
+imports the user's script. It ends when its input does, so none outlives this process.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import warnings
+from typing import IO, Any
+
+from webdataset.base.reports import Report, current_report
+from webdataset.errors import StorageError
+from webdataset.storage.options import StorageOptions
+
+from .files import kept_index
+
+CODE = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from webdataset.indices.jobs import serve; serve()"
+
+
+class IndexProcesses:
+    """Processes that make indices, one for each thread that asks."""
+
+    def __init__(self, options: StorageOptions, *, concatenated: bool = False) -> None:
+        self._options = options
+        self._strict = current_report().strict
+        self._concatenated = concatenated
+        self._own = threading.local()
+        self._all: list[subprocess.Popen[bytes]] = []
+
+    def facts(self, url: str, *, where: str | None, force: bool) -> tuple[int, int, str | None]:
+        """What `index_facts` tells, found out by this thread's process."""
+        process = self._process()
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            _send(process.stdin, (url, where, force, self._strict, self._options, self._concatenated))
+            line = process.stdout.readline()
+        except OSError:
+            line = b""
+        if not line:
+            raise StorageError("the process that made its index has ended", url=url, hint="was it killed?")
+        result, told = _received(line)
+        for message, kind in told:
+            warnings.warn(message, kind, stacklevel=2)
+        if isinstance(result, Exception):
+            raise result
+        facts: tuple[int, int, str | None] = result
+        return facts
+
+    def close(self) -> None:
+        """End all processes, whatever they do."""
+        for process in self._all:
+            process.kill()
+            process.communicate()
+
+    def _process(self) -> subprocess.Popen[bytes]:
+        process: subprocess.Popen[bytes] | None = getattr(self._own, "process", None)
+        if process is None:
+            command = [sys.executable, "-c", CODE, json.dumps(sys.path)]
+            process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: S603 - ourselves
+            self._own.process = process
+            self._all.append(process)
+        return process
+
+
+def index_facts(url: str, *, where: str | None, force: bool, **options: Any) -> tuple[int, int, str | None]:
+    """Samples, size and version of a shard, whose index is kept afterwards."""
+    index = kept_index(url, where=where, force=force, **options)
+    return index.samples, index.size, index.version
+
+
+def serve() -> None:
+    """Answer requests on standard input until it ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    source, target = sys.stdin.buffer, sys.stdout.buffer
+    for line in source:
+        url, where, force, strict, options, concatenated = _received(line)
+        result: Any
+        with warnings.catch_warnings(record=True) as caught, Report(strict=strict).in_force():
+            warnings.simplefilter("always")
+            try:
+                reading: dict[str, Any] = {"options": options, "concatenated": concatenated}
+                result = index_facts(url, where=where, force=force, **reading)
+            except Exception as error:
+                result = error
+        told = [(str(warning.message), warning.category) for warning in caught]
+        try:
+            _send(target, (result, told))
+        except (TypeError, pickle.PicklingError):
+            _send(target, (StorageError(f"{type(result).__name__}: {result}", url=url), []))
+
+
+def _send(stream: IO[bytes], message: Any) -> None:
+    stream.write(base64.b64encode(pickle.dumps(message)) + b"\n")
+    stream.flush()
+
+
+def _received(line: bytes) -> Any:
+    return pickle.loads(base64.b64decode(line))  # noqa: S301 - written by ourselves, through a pipe of our own

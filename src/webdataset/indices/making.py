@@ -1,0 +1,285 @@
+"""The indices of a whole dataset: `wds.index(urls)` makes what is missing or stale, and tells what there is."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from queue import SimpleQueue
+from typing import Any
+
+from webdataset.base.reports import current_report
+from webdataset.base.settings import settings
+from webdataset.base.stops import Stop
+from webdataset.handlers import Handler, ask, checked_handler, reraise_exception
+from webdataset.shardlists import expand_urls
+from webdataset.storage.local import allowed_path
+from webdataset.storage.options import StorageOptions
+from webdataset.storage.urls import as_url, local_path
+from webdataset.tariterators import SplitName, base_plus_ext
+
+from .catalogue import Catalogue, Shard
+from .files import (
+    BESIDE,
+    CACHE,
+    StaleIndexError,
+    check_can_be_indexed,
+    check_fits,
+    find_index,
+    fits_version,
+    make_index,
+    remote_state,
+)
+from .jobs import IndexProcesses, index_facts
+from .lists import Facts, keep_of_dataset, keep_of_folders, known_of_dataset, known_of_folders
+
+__all__ = ["Catalogue", "Shard", "StaleIndexError", "catalogue_of", "check_fits", "find_index", "index", "make_index"]
+
+REMOTE_JOBS = 16
+TRIAL_SECONDS = 0.2
+WORTH_SECONDS = 5.0
+"""Other processes are started when this time has passed and the rest would take more than that."""
+Progress = Callable[[int, int, str], Any]
+
+
+def index(
+    urls: Any,
+    *,
+    jobs: int | None = None,
+    force: bool = False,
+    where: str | None = None,
+    progress: Progress | None = None,
+    keys: SplitName = base_plus_ext,
+    handler: Handler = reraise_exception,
+    storage_options: Mapping[str, Any] | None = None,
+    concatenated: bool = False,
+) -> Catalogue:
+    """Make the indices of all shards that have none, or one that does not fit, and return the catalogue.
+
+    `where` is "beside" (`a.tar.wdx`), "cache" or a folder; without it local indices stand beside their shards where
+    that is possible, and all others in the cache folder. `progress(done, shards, url)` is called after each shard,
+    `handler` is asked about one that cannot be indexed: to continue is to leave it out. `storage_options` say how
+    servers and stores are reached, and `concatenated` reads on behind an end marker, both as for a WebDataset.
+
+    >>> import tempfile
+    >>> from webdataset.writer import TarWriter
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with TarWriter(f"{folder}/a.tar") as sink:
+    ...         size = sink.write({"__key__": "x", "cls": 3})
+    ...     index(f"{folder}/a.tar"), sorted(os.listdir(folder))
+    (Catalogue(1 shards, 1 samples), ['a.tar', 'a.tar.wdx'])
+    """
+    checked_handler(handler)
+    options = StorageOptions.of(storage_options)
+    given = _given(urls, keys, options, concatenated)
+    shards = list(given.urls) if given is not None else expand_urls(urls, storage_options=options)
+    reading: dict[str, Any] = {"options": options if given is None else given.storage_options}
+    work = _Work(shards, where=where, force=force, keys=keys, check=True, concatenated=concatenated, **reading)
+    return work.catalogue(jobs, progress, handler)
+
+
+def catalogue_of(
+    urls: Any,
+    *,
+    keys: SplitName = base_plus_ext,
+    jobs: int | None = None,
+    progress: Progress | None = None,
+    local_copy: Callable[[str], str | None] | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    concatenated: bool = False,
+) -> Catalogue:
+    """The catalogue for reading these shards; indices that are missing are made and kept in the cache folder.
+
+    `urls` may be a catalogue, or the name of one (`.json`), which is taken as it is. Local files are compared with
+    what is known of them; remote shards are compared when they are opened. `local_copy(url)` gives the path of a copy
+    of a remote shard, from which its index is made, or None.
+    """
+    options = StorageOptions.of(storage_options)
+    given = _given(urls, keys, options, concatenated)
+    if given is not None:
+        return given
+    reading: dict[str, Any] = {"keys": keys, "local_copy": local_copy, "concatenated": concatenated}
+    shards = expand_urls(urls, storage_options=options)
+    work = _Work(shards, where=None, force=False, check=False, options=options, **reading)
+    return work.catalogue(jobs, progress, reraise_exception)
+
+
+def _given(urls: Any, keys: SplitName, options: StorageOptions, concatenated: bool) -> Catalogue | None:
+    if isinstance(urls, Catalogue):
+        if concatenated and not urls.concatenated:
+            raise ValueError("the catalogue was made without concatenated=True; give it to wds.index(), too")
+        return urls.using(options)
+    if isinstance(urls, (str, os.PathLike)) and as_url(urls).partition("?")[0].endswith(".json"):
+        return Catalogue.load(urls, keys=keys, storage_options=options, concatenated=concatenated)
+    return None
+
+
+class _Work:
+    """One list of shards: what is known of it, and what must be made."""
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        *,
+        where: str | None,
+        force: bool,
+        keys: SplitName,
+        check: bool,
+        concatenated: bool,
+        local_copy: Callable[[str], str | None] | None = None,
+        options: StorageOptions | None = None,
+    ) -> None:
+        self.urls = list(urls)
+        self.options = StorageOptions.of(options)
+        self.where = where
+        self.force = force
+        self.keys = keys
+        self.check = check
+        self.concatenated = concatenated
+        self.local_copy = local_copy
+        self._allowed = not settings.secure
+
+    def catalogue(self, jobs: int | None, progress: Progress | None, handler: Handler) -> Catalogue:
+        rows: list[Facts | None] = [None] * len(self.urls) if self.check else self._known()
+        missing = [number for number, row in enumerate(rows) if row is None]
+        report, done = current_report(), len(rows) - len(missing)
+        for number, result in self._made(missing, jobs):
+            done += 1
+            if not isinstance(result, Exception):
+                rows[number] = result
+            elif not ask(handler, result, report, "shards_skipped"):
+                break
+            if progress is not None:
+                progress(done, len(rows), self.urls[number])
+        if missing:
+            self._remember(rows)
+        shards = [(url, *row) for url, row in zip(self.urls, rows, strict=True) if row is not None]
+        where = None if self.where in (BESIDE, CACHE) else self.where
+        how: dict[str, Any] = {"local_copy": self.local_copy, "storage_options": self.options}
+        return Catalogue(shards, keys=self.keys, where=where, concatenated=self.concatenated, **how)
+
+    def _known(self) -> list[Facts | None]:
+        """What the last time left, as far as it still holds."""
+        rows: Sequence[Facts | None] | None = known_of_dataset(self.urls, self.keys, self.options, self.concatenated)
+        if rows is None and self._as_usual:
+            rows = known_of_folders(self.urls)
+        if rows is None:
+            return [None] * len(self.urls)
+        return [
+            row if row is not None and self._still_holds(url, row[2]) else None
+            for url, row in zip(self.urls, rows, strict=True)
+        ]
+
+    @property
+    def _as_usual(self) -> bool:
+        """Whether shards are read as everybody reads them who says nothing about it."""
+        return self.keys is base_plus_ext and not self.concatenated
+
+    def _remember(self, rows: list[Facts | None]) -> None:
+        """Leave what is known for the next time."""
+        known = [row for row in rows if row is not None]
+        if len(known) == len(rows):
+            keep_of_dataset(self.urls, self.keys, known, self.options, self.concatenated)
+        if self.check and self.where in (None, BESIDE) and self._as_usual:
+            keep_of_folders((url, row) for url, row in zip(self.urls, rows, strict=True) if row is not None)
+
+    def _still_holds(self, url: str, version: str | None) -> bool:
+        path = url if ":" not in url else local_path(url)
+        if path is None:
+            return True
+        try:
+            found = os.stat(path if self._allowed else allowed_path(path))
+        except FileNotFoundError:
+            return False
+        now = f"{found.st_size}-{found.st_mtime_ns}"
+        return now == version or fits_version(version, now)
+
+    def _made(self, numbers: list[int], jobs: int | None) -> Iterator[tuple[int, Facts | Exception]]:
+        """What is found or made of these shards, as it comes."""
+        away = [number for number in numbers if local_path(self.urls[number]) is None]
+        if away:
+            yield from self._side_by_side(away, jobs or REMOTE_JOBS, self._facts)
+        here, spent, made = deque(sorted({*numbers} - {*away})), 0.0, 0
+        while here:
+            # finding is quick, making may be worth other processes
+            number = here.popleft()
+            if (found := self._found(number)) is not None:
+                yield number, found
+                continue
+            before = time.monotonic()
+            yield number, self._row(number, self._facts)
+            spent, made = spent + time.monotonic() - before, made + 1
+            workers = min(len(here), jobs or settings.processors)
+            worth = spent > TRIAL_SECONDS and spent / made * len(here) > WORTH_SECONDS
+            if worth and workers > 1 and self.keys is base_plus_ext:  # they cannot be given the user's function
+                with contextlib.closing(IndexProcesses(self.options, concatenated=self.concatenated)) as processes:
+                    yield from self._side_by_side([*here], workers, processes.facts)
+                return
+
+    def _found(self, number: int) -> Facts | None:
+        if self.force:
+            return None
+        url = self.urls[number]
+        try:
+            reading: dict[str, Any] = {"options": self.options, "concatenated": self.concatenated}
+            found = find_index(url, where=self._where(url), keys=self.keys, only=self.check, **reading)
+        except Exception:
+            return None  # making it meets the same error, with the handler
+        return None if found is None else (found.samples, found.size, found.version)
+
+    def _side_by_side(
+        self, numbers: list[int], jobs: int, facts: Callable[..., Facts]
+    ) -> Iterator[tuple[int, Facts | Exception]]:
+        """By threads that nobody waits for after an interrupt: a slow server may keep one for hours."""
+        waiting, results = deque(numbers), SimpleQueue[tuple[int, Facts | Exception]]()
+        stop = Stop()
+
+        def work() -> None:
+            with contextlib.suppress(IndexError), stop.in_force():
+                while True:
+                    number = waiting.popleft()
+                    results.put((number, self._row(number, facts)))
+
+        threads = [
+            threading.Thread(target=work, name="webdataset-index", daemon=True) for _ in range(min(jobs, len(numbers)))
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in numbers:
+                yield results.get()
+        except (KeyboardInterrupt, SystemExit):
+            threads.clear()
+            raise
+        finally:
+            waiting.clear()
+            stop.set()  # a server that is down is not waited for after an error
+            for thread in threads:
+                thread.join()
+
+    def _facts(self, url: str, *, where: str | None, force: bool) -> Facts:
+        version = None
+        if self.check and local_path(url) is None:
+            check_can_be_indexed(url)
+            version = None if force else remote_state(url, self.options)[1]
+        options: dict[str, Any] = {"keys": self.keys, "version": version, "local_copy": self.local_copy}
+        options |= {"options": self.options, "concatenated": self.concatenated}
+        return index_facts(url, where=where, force=force, **options)
+
+    def _row(self, number: int, facts: Callable[..., Facts]) -> Facts | Exception:
+        url = self.urls[number]
+        try:
+            return facts(url, where=self._where(url), force=self.force)
+        except Exception as error:
+            return error
+
+    def _where(self, url: str) -> str | None:
+        """Where the index must be afterwards; None if it may be anywhere."""
+        if self.where is not None or not self.check:
+            return self.where
+        path = local_path(url)
+        beside = path is not None and os.access(os.path.dirname(os.path.abspath(path)), os.W_OK)
+        return BESIDE if beside else CACHE

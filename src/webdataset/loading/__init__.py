@@ -1,0 +1,1 @@
+"""Loaders: worker processes and threads, buffers, and what frameworks look for in a loader."""

@@ -1,0 +1,362 @@
+"""Thread workers: the stages of a pipeline that run in pools of threads.
+
+>>> from webdataset.filters import map
+>>> list(DataPipeline(*pooled([range(5), map(str)], threads=3)))
+['0', '1', '2', '3', '4']
+
+A pipeline is cut into parts, each read by one thread and worked on by several:
+
+    source, tar, shuffle | decode, map, to_tuple | listed | collated | stages of the user's own
+    one reader           | N threads, fused      | reader | a thread | the consumer
+
+Everything before a run of per-sample stages is built, read and closed in one thread, so it need not be thread-safe.
+Handlers are asked by whoever takes the results, in the order of the samples, as without threads.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import chain, islice
+from operator import length_hint
+from typing import Any
+
+from webdataset.base.pool import ordered_map
+from webdataset.base.reports import Report, current_report
+from webdataset.base.stages import PipelineStage, Stage
+from webdataset.filters import batched, listed, rsample, shuffle, slice, unbatched, unlisted
+from webdataset.filters.batches import collated
+from webdataset.filters.order import size_in_bytes
+from webdataset.handlers import Handler, close, reraise_exception
+from webdataset.pipeline import DataPipeline
+
+GROUP_SECONDS = 0.002
+GROUP_BYTES = 1 << 20
+GROUP_SAMPLES = 256
+"""Samples are handed to a thread in groups that keep it busy for about so long, and hold no more than this."""
+
+
+class Pooled(PipelineStage):
+    """The source of a pipeline: the stages `before`, read by one thread, and per-sample stages run by several."""
+
+    def __init__(self, before: Sequence[Any], stages: Sequence[Stage], *, threads: int, ahead: int, group: int) -> None:
+        self.before = list(before)
+        self.stages = list(stages)
+        self.threads = threads
+        self.ahead = ahead
+        self.group = group
+        self._going_on: Any = None
+        """Where the next pass is to begin, if a state was loaded."""
+        self._begun_at: Any = None
+        """Where this pass has begun, None for the beginning."""
+        self._passing: Any = None
+        """The groups of samples, the one whose items are being given, and those that are left of it."""
+        self._latest: Any = None
+        """The groups of samples; where their reader was after the latest item that was given, None where this pass
+        has begun; and how many items of its next one were given, too."""
+
+    def run(self, src: Any = None) -> Iterator[Any]:  # noqa: ARG002 - a source has none
+        report = current_report()
+        _fused(self.stages, Report(), _Group([], []))  # wrong options are an error before anything is read
+        before = DataPipeline()
+        before.pipeline, before.strict = self.before, report.strict
+        before._chance = report.seed()
+        before.set_epoch(report.epoch)
+        (mark, given), self._going_on = self._going_on or (None, 0), None
+        if mark is not None:
+            # what stages keep from pass to pass is the dataset's, who has taken it over already
+            before.load_mark([*mark[:4], (), *mark[5:]])
+        self._begun_at = mark
+        groups = _Groups(before, self.group)
+        self._latest, self._passing = (groups, None, given), None
+        items = self._items(groups, report)
+        return _after(items, given) if given else items
+
+    # -- where it is -----------------------------------------------------------------------------
+
+    @property
+    def pipeline(self) -> list[Any]:
+        """The stages before, which must be such that they can be taken up again."""
+        return self.before
+
+    def position(self) -> Any:
+        """Where it is, after the latest item that was given: `saved(position)` says so for a state, also later."""
+        if self._passing is not None:
+            groups, group, items = self._passing
+            if given := len(group.items) - length_hint(items):
+                return groups, group.places[group.numbers[given - 1]], 0
+        return self._latest
+
+    def saved(self, position: Any) -> Any:
+        """What `go_on` needs to begin at a position."""
+        groups, at, given = position
+        return self._begun_at if at is None else groups.mark_of(at), given
+
+    def go_on(self, saved: Any) -> None:
+        """Make the next pass begin where this was saved."""
+        self._going_on = saved
+
+    def stats(self) -> dict[str, Any]:
+        """What the datasets within count; the pipeline that this is a part of counts the rest."""
+        before = DataPipeline()
+        before.pipeline = self.before
+        return before.stats()
+
+    def _items(self, groups: _Groups, report: Report) -> Iterator[Any]:
+        work = partial(_timed, groups, partial(_fused, self.stages, report))
+        outcomes = ordered_map(groups, work, threads=self.threads, ahead=self.ahead)
+        complete = None
+        try:
+            for group in outcomes:
+                report.add(group.counts)
+                places = group.places
+                if group.one_by_one:
+                    items = iter(group.items)
+                    self._passing = groups, group, items
+                    yield from items
+                    self._latest, self._passing = self.position(), None
+                else:
+                    for item, (number, given) in zip(group.items, group.numbered(), strict=True):
+                        # where more items of its sample follow, the place is the one before that
+                        complete = places[number] if not given else places[number - 1] if number else complete
+                        self._latest = groups, complete, given
+                        if not isinstance(item, _Event):
+                            yield item
+                        elif not item.happened(report):
+                            return
+                complete = places[-1] if places else complete
+        finally:
+            close(outcomes)
+
+
+def pooled(stages: Sequence[Any], threads: int, *, batches: int = 2) -> list[Any]:
+    """The stages of a pipeline, with those for single samples and for batches run by threads.
+
+    `batches` is how many batches may be waiting. Where the first function of the user's own follows, the consumer
+    takes over. A pipeline without anything for threads to do is read ahead by one.
+
+    >>> from webdataset.filters import map
+    >>> [type(stage).__name__ for stage in pooled([range(3), map(str), shuffle(10), map(int), print], 4)]
+    ['Pooled', 'builtin_function_or_method']
+    """
+    done, rest = list(stages[:1]), deque(chain.from_iterable(halves(stage) for stage in stages[1:]))
+    while rest:
+        run: list[Stage] = []
+        while rest and _per_sample(rest[0]):
+            run.append(rest.popleft())
+        if run:
+            done = [_pool(done, run, threads, batches)]
+        elif isinstance(done[0], Pooled) and getattr(rest[0], "filter", None) not in _ORDER:
+            break
+        else:
+            done.append(rest.popleft())
+    if not any(isinstance(stage, Pooled) for stage in done):
+        done = [_pool(done, [], 1, batches)]
+    return [*done, *rest]
+
+
+def halves(stage: Any) -> list[Any]:
+    """`batched` as its two halves: collecting, and making the batch."""
+    if not isinstance(stage, Stage) or stage.filter is not batched:
+        return [stage]
+    size, collation_fn, partial_, handler = stage.given().values()
+    lists = listed(size, partial_)
+    return [lists] if collation_fn is None else [lists, collated(collation_fn, handler=handler)]
+
+
+_ORDER = (shuffle, rsample, slice, listed, unlisted, unbatched)
+"""Stages of ours that only arrange samples: the thread that reads for the next pool runs them."""
+
+
+def _pool(before: list[Any], run: list[Stage], threads: int, batches: int) -> Pooled:
+    if run and run[0].filter is collated:
+        threads = 1 if len(run) == 1 else threads
+        return Pooled(before, run, threads=threads, ahead=threads - 1 + batches, group=1)
+    return Pooled(before, run, threads=threads, ahead=2 * threads + 2, group=GROUP_SAMPLES)
+
+
+def _per_sample(stage: Any) -> bool:
+    return isinstance(stage, Stage) and stage.filter.per_sample
+
+
+# -- groups of samples ---------------------------------------------------------------------------
+
+
+class _Group:
+    """Some samples on their way, and what the reader has counted since the group before."""
+
+    def __init__(self, items: list[Any], places: Sequence[Any], counts: dict[str, Any] | None = None) -> None:
+        self.items = items
+        self.places = places
+        """Where the reader was after each sample."""
+        self.numbers: Sequence[int] = range(len(items))
+        """Of which sample each item was made."""
+        self.one_by_one = True
+        """Whether each item was made of another sample, and nothing else happened."""
+        self.counts = {} if counts is None else counts
+
+    def numbered(self) -> Iterator[tuple[int, int]]:
+        """For each item the sample that it was made of; if more of that follow, how many were there up to it, else 0.
+
+        >>> group = _Group(["a", "b", "c"], [])
+        >>> group.numbers = [0, 0, 2]
+        >>> list(group.numbered())
+        [(0, 1), (0, 0), (2, 0)]
+        """
+        latest, given = -1, 0
+        for number, following in zip(self.numbers, [*self.numbers[1:], -1], strict=True):
+            given = given + 1 if number == latest else 1
+            latest = number
+            yield number, given if following == number else 0
+
+
+class _Groups:
+    """The samples of a pipeline in groups, large enough that handing them over costs little."""
+
+    def __init__(self, source: DataPipeline, limit: int) -> None:
+        self.source = source
+        self.limit = limit
+        self.wanted = 1
+        self._told = Report()
+        self._counted: Any = None
+        """The place after the first sample, if those after the others differ from it by their numbers only."""
+
+    def __iter__(self) -> Iterator[_Group]:
+        samples: list[Any] = []
+        places: list[Any] = []
+        held, begun, failure = 0, time.perf_counter(), None
+        source = iter(self.source)
+        try:
+            for sample in source:
+                samples.append(sample)
+                if self._counted is None:
+                    places.append(self.source.place_now())
+                    self._counted = places[-1] if self.source.is_counted else None
+                held += size_in_bytes(sample) if self.limit > 1 else 0
+                if len(samples) < self.wanted and held < GROUP_BYTES and time.perf_counter() - begun < GROUP_SECONDS:
+                    continue
+                yield _Group(samples, self._places(samples, places), self._counts())
+                samples, places, held, begun = [], [], 0, time.perf_counter()
+        except Exception as exn:
+            failure = exn
+        finally:
+            close(source)
+        yield _Group(samples, self._places(samples, places), self._counts())
+        if failure is not None:
+            raise failure
+
+    def mark_of(self, place: Any) -> Any:
+        """The mark of a sample's place."""
+        if self._counted is None:
+            return self.source.mark_of(place)
+        run, passes, given, _, inner = self._counted
+        return self.source.mark_of((run, passes, given, (place,), inner))
+
+    def _places(self, samples: list[Any], places: list[Any]) -> Sequence[Any]:
+        """The places of the latest samples: their numbers, if that says it."""
+        if self._counted is None:
+            return places
+        (last,) = self._counted[0].position()
+        return range(last - len(samples) + 1, last + 1)
+
+    def worked(self, samples: int, seconds: float) -> None:
+        """A group of this many samples kept a thread busy for so long."""
+        enough = int(samples * GROUP_SECONDS / seconds) if seconds > 0 else self.limit
+        self.wanted = max(1, min(enough, 2 * samples, self.limit))
+
+    def _counts(self) -> dict[str, Any]:
+        """What the source has counted since this was last asked."""
+        report = self.source._report
+        if report is None:
+            return {}
+        new, told = Report(), self._told
+        new.counts = report.counts - told.counts
+        new.reasons = report.reasons - told.reasons
+        if not new.counts:
+            return {}
+        told.counts, told.reasons = report.counts.copy(), report.reasons.copy()
+        return {**new.counts, "reasons": dict(new.reasons)}
+
+
+def _after(items: Iterator[Any], count: int) -> Iterator[Any]:
+    """What comes after the first items."""
+    try:
+        yield from islice(items, count, None)
+    finally:
+        close(items)
+
+
+def _timed(groups: _Groups, function: Callable[[_Group], _Group], group: _Group) -> _Group:
+    samples, begun = len(group.items), time.thread_time()
+    result = function(group)
+    if samples:
+        groups.worked(samples, time.thread_time() - begun)
+    return result
+
+
+def _fused(stages: Sequence[Stage], report: Report, group: _Group) -> _Group:
+    """Run a group through the stages; errors stay among the items, for the consumer to ask the handlers."""
+    if not stages:
+        return group
+    deferred = _Deferred(report)
+    with deferred.in_force():
+        source: Any = deferred.noted(group.items)
+        for stage in stages:
+            source = stage(source)
+    try:
+        for item in source:
+            deferred.items.append(item)
+            deferred.numbers.append(deferred.number)
+    except Exception as exn:  # not met by a handler: this is where the stream ends
+        deferred.ask(reraise_exception, exn, "samples_dropped")
+    result = _Group(deferred.items, group.places, group.counts)
+    result.numbers = deferred.numbers
+    result.one_by_one = not deferred.eventful and len(set(deferred.numbers)) == len(deferred.numbers)
+    if deferred.counts:
+        deferred.add(group.counts)
+        result.counts = {**deferred.counts, "reasons": dict(deferred.reasons)}
+    return result
+
+
+class _Deferred(Report):
+    """Takes down what handlers are to be asked and told, among the items, for the consumer to do it in order."""
+
+    def __init__(self, report: Report) -> None:
+        super().__init__(strict=report.strict, epoch=report.epoch)
+        self.items: list[Any] = []
+        self.eventful = False
+        self.number = 0
+        """Of the sample that was taken in last, ..."""
+        self.numbers: list[int] = []
+        """... and of that of which each item was made."""
+
+    def noted(self, samples: list[Any]) -> Iterator[Any]:
+        """The samples, while their numbers are taken down."""
+        for self.number, sample in enumerate(samples):
+            yield sample
+
+    def ask(self, handler: Handler, exn: Exception, counted_as: str) -> bool:
+        self._take_down(lambda report: report.ask(handler, exn, counted_as))
+        return True
+
+    def success_for(self, handler: Any) -> Callable[[], Any] | None:
+        succeeded = super().success_for(handler)
+        if succeeded is None:
+            return None
+        return partial(self._take_down, lambda _: (succeeded(), True)[1])
+
+    def _take_down(self, happened: Callable[[Report], bool]) -> None:
+        self.items.append(_Event(happened))
+        self.numbers.append(self.number)
+        self.eventful = True
+
+
+class _Event:
+    """Something that happened between two items; it says whether the stream goes on."""
+
+    __slots__ = ("happened",)
+
+    def __init__(self, happened: Callable[[Report], bool]) -> None:
+        self.happened = happened

@@ -1,0 +1,88 @@
+"""Worker processes: torch's DataLoader, whose errors say which worker failed, where, and of what it died."""
+
+from __future__ import annotations
+
+import functools
+import re
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+from webdataset.base.mailbox import Mailbox
+from webdataset.errors import MissingPackageError, WorkerError
+
+
+def process_loader(dataset: Any, *args: Any, mailbox: Mailbox | None, pool: int = 0, **kw: Any) -> Any:
+    """A DataLoader; errors of its workers are looked up in the mailbox, if there is one."""
+    if pool:
+        raise ValueError('pool= is for workers="thread": processes send every batch in memory of its own')
+    loader = _loader_class()(dataset, *args, **kw)
+    loader._mailbox = mailbox
+    return loader
+
+
+@functools.cache
+def _loader_class() -> Any:
+    try:
+        from torch.utils.data import DataLoader
+    except ImportError as exn:
+        hint = 'pip install torch, or use threads: WebLoader(..., workers="thread")'
+        raise MissingPackageError("worker processes need torch's DataLoader", hint=hint) from exn
+
+    class ProcessLoader(DataLoader):  # type: ignore[misc]
+        """torch's DataLoader, with better errors."""
+
+        _mailbox: Mailbox | None = None
+
+        def __iter__(self) -> Any:
+            if self._mailbox is not None:
+                self._mailbox.clear()
+            return _watched(super().__iter__(), self._mailbox)
+
+    return ProcessLoader
+
+
+def _watched(batches: Any, mailbox: Mailbox | None) -> Iterator[Any]:
+    try:
+        yield from batches
+    except Exception as exn:
+        found = _died(exn, batches) or _raised(exn, mailbox)
+        if found is None:
+            raise
+        try:
+            # errors hold the frames that hold them, and with those the workers would stay
+            exn.__traceback__ = exn.__cause__ = exn.__context__ = None
+            raise found from None
+        finally:
+            del found, batches
+
+
+def _raised(exn: Exception, mailbox: Mailbox | None) -> Exception | None:
+    """The error as it was raised in the worker; torch makes a new one, which has lost its place."""
+    told = re.match(r"Caught \w+ in DataLoader worker process (\d+)\.\n", str(exn.args[0] if exn.args else exn))
+    return None if told is None or mailbox is None else mailbox.error(int(told[1]))
+
+
+def _died(exn: Exception, batches: Any) -> WorkerError | None:
+    """Which worker died, and of what; torch tells its process id, and not always the signal."""
+    told = re.match(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\)", str(exn))
+    if told is None or not isinstance(exn, RuntimeError):
+        return None
+    pids = {int(pid) for pid in told[1].split(",")}
+    workers = getattr(batches, "_workers", [])
+    dead = [(n, worker) for n, worker in enumerate(workers) if worker.pid in pids]
+    for _, worker in dead:
+        worker.join(1)  # the exit code may come after the news
+    ends = [f"worker {n} of {len(workers)} (pid {worker.pid}) {_end(worker.exitcode)}" for n, worker in dead]
+    killed = any(worker.exitcode == -signal.SIGKILL for _, worker in dead)
+    hint = "the system kills processes when memory runs out: smaller batches, buffers or fewer workers need less"
+    return WorkerError(", ".join(ends) or str(exn), hint=hint if killed else "")
+
+
+def _end(exitcode: int | None) -> str:
+    if exitcode is None or exitcode >= 0:
+        return f"ended early with exit code {exitcode}"
+    try:
+        return f"was killed by {signal.Signals(-exitcode).name}"
+    except ValueError:
+        return f"was killed by signal {-exitcode}"

@@ -1,0 +1,273 @@
+"""The steps of an exact dataset on their way through a loader, and the place that the loader has come to.
+
+Worker processes and threads give whole steps, so the loader gets them in the order of the epoch, however many there are
+of them; the items of a step are taken apart where they arrive.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any
+
+from webdataset.base.iterables import TorchIterable
+from webdataset.base.passes import PassCounter
+from webdataset.base.reports import Report
+from webdataset.base.stages import PipelineStage, Stage
+from webdataset.errors import StateError
+from webdataset.exact.feed import Drawn
+from webdataset.exact.program import Place, Program
+from webdataset.exact.rounds import Limits
+from webdataset.exact.run import Run
+from webdataset.exact.stages import is_filter
+from webdataset.exact.states import exact_place, exact_state
+from webdataset.filters import batched, combine_values, default_collation_fn
+from webdataset.pipeline import DataPipeline
+
+from .buffers import Buffered, BufferedSteps
+from .threads import collated_as_torch, converted_as_torch, has_cuda
+
+
+class Steps(TorchIterable):
+    """An exact dataset as a loader reads it: for each step of this worker, its place and its items."""
+
+    def __init__(self, dataset: DataPipeline, *, threads: int = 0) -> None:
+        self.dataset = dataset
+        self.threads = threads
+        self._begins = PassCounter(), PassCounter(), PassCounter()
+
+    def begin(self, place: Place) -> None:
+        """Tell all workers where the next pass begins, also those that are there already.
+
+        Workers do not count by themselves: those of a pass that was abandoned may still do so when the next one has
+        begun.
+        """
+        for counter, number in zip(self._begins, (place.epoch, place.start, place.step), strict=True):
+            counter.set(number)
+
+    def __iter__(self) -> Iterator[tuple[Place, list[Any]]]:
+        epoch, start, step = [counter.next() for counter in self._begins]
+        return self.dataset.steps(threads=self.threads, place=Place(epoch, start, step, base=step))
+
+    def stats(self) -> dict[str, Any]:
+        """What the dataset counts."""
+        return self.dataset.stats()
+
+
+class ReadSteps:
+    """For worker processes whose shards are on a server: the steps of this rank as this process reads them.
+
+    One process reads for all workers: each would have to read what lies between the samples that are its own.
+    """
+
+    def __init__(self, steps: StepWork) -> None:
+        self._steps = steps
+
+    def __iter__(self) -> Iterator[tuple[Place, tuple[int, list[Any]]]]:
+        return self._steps.dataset.read_steps(self._steps.epoch.next())
+
+
+class StepWork:
+    """What the workers do then: `work[step]` makes the items of a step."""
+
+    read_by_loader = True
+
+    def __init__(self, dataset: DataPipeline) -> None:
+        self.dataset = dataset
+        self.epoch = PassCounter()
+        self._run: Run | None = None
+
+    def begin(self, place: Place) -> None:
+        """Say which epoch the next pass is."""
+        self.epoch.set(place.epoch)
+
+    def stats(self) -> dict[str, Any]:
+        """What the dataset counts."""
+        return self.dataset.stats()
+
+    def __getitem__(self, read: tuple[Place, tuple[int, Drawn]]) -> tuple[Place, list[Any], dict[str, Any]]:
+        place, step = read
+        if self._run is None or self._run.place != place:
+            self._run = Run(self.dataset.program(), place, Report(strict=self.dataset.strict, epoch=place.epoch))
+        try:
+            number, items, counts = self._run.work(self.dataset.invoke)(step)
+        except Exception:
+            self.dataset.publish(self._run.report)
+            raise
+        return place._replace(step=number, skip=0), items, counts
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_run": None}
+
+
+def exact_steps(
+    dataset: Any, args: tuple[Any, ...], options: dict[str, Any], *, threads: bool
+) -> tuple[Taken, Steps | StepWork, tuple[Any, ...], dict[str, Any]]:
+    """An exact dataset and a DataLoader's arguments, as the loader of steps takes them.
+
+    The loader's batches are made by a stage of the dataset, so that the plan knows of them.
+    """
+    names = (
+        "batch_size",
+        "shuffle",
+        "sampler",
+        "batch_sampler",
+        "num_workers",
+        "collate_fn",
+        "pin_memory",
+        "drop_last",
+    )
+    options = {"batch_size": 1, **dict(zip(names, args, strict=False)), **options}
+    for name in ("shuffle", "sampler", "batch_sampler"):
+        if options.pop(name, None):
+            raise ValueError(f"{name}= is for datasets with indices; an exact dataset is shuffled by its plan")
+    pipeline = dataset if isinstance(dataset, DataPipeline) else DataPipeline(dataset)
+    size, collate = options.pop("batch_size"), options.pop("collate_fn", None)
+    whole = bool(options.pop("drop_last", False))
+    if size is not None:
+        pipeline = pipeline.compose(batched(size, collate or collated_as_torch, not whole))
+        collate = None
+    pipeline = pipeline.of_one_pass()
+    workers = options.get("num_workers", 0)
+    if threads:
+        options["num_workers"] = 0
+        if pool := options.pop("pool", 0):
+            pinned = bool(options.get("pin_memory"))
+            pipeline = in_reused_memory(pipeline, pool + 2 * workers, collate, deep=size is not None, pinned=pinned)
+    options |= {"batch_size": None, "collate_fn": EachItem(collate or converted_as_torch)}
+    if not threads and workers and not pipeline.program().is_near:
+        work = StepWork(pipeline)
+        return Taken(work), work, (), options | {"sampler": ReadSteps(work)}
+    steps = Steps(pipeline, threads=workers if threads else 0)
+    return Taken(steps), steps, (), options
+
+
+def in_reused_memory(dataset: Any, count: int, collate: Any, *, deep: bool, pinned: bool) -> Any:
+    """An exact dataset whose batches lie in the memory of earlier ones; those of so many steps are there at a time."""
+    stage = dataset.pipeline[-1]
+    given: dict[str, Any] = stage.given() if is_filter(stage, batched) else {"collation_fn": None}
+    default = collated_as_torch if deep else default_collation_fn
+    if collate is not None or given["collation_fn"] is not default:
+        needed = "batches that the loader makes (batch_size=), or batched() as the dataset's last stage"
+        raise ValueError(f"pool= needs {needed}, and no collate_fn or collation_fn")
+    per_step = dataset.program().batches.per_step
+    as_torch = deep and "torch" in sys.modules
+    rest = collated_as_torch if as_torch else combine_values
+    made = partial(Buffered, per_step, rest, deep=as_torch, pinned=pinned and has_cuda())
+    said = [*stage.args, *stage.kw.values()]
+    given["collation_fn"] = BufferedSteps(count, made, default if default in said else None)
+    given = {name: value for name, value in given.items() if name != "handler" or value in said}
+    result = copy.copy(dataset)
+    result.pipeline = [*dataset.pipeline[:-1], batched(**given)]
+    return result
+
+
+def repeated_in_batches(dataset: Any, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[int, int]:
+    """How often a dataset is repeated, and to how many items it is cut: in batches, if the loader makes them."""
+    passes, items = getattr(dataset, "repetitions", 1), getattr(dataset, "nsamples", -1)
+    size = args[0] if args else options.get("batch_size", 1)
+    if items <= 0 or size is None:
+        return passes, items
+    return passes, max(1, items // size) if options.get("drop_last") else -(-items // size)
+
+
+def may_hold(stages: list[Any]) -> Any:
+    """The first of the stages after a loader that may hold samples which the loader has given; None without one."""
+    return next((stage for stage in stages if not (isinstance(stage, Stage) and stage.filter.per_sample)), None)
+
+
+def check_can_be_saved(stages: list[Any]) -> None:
+    """Raise if one of the stages after a loader may hold samples that the loader has given."""
+    stage = may_hold(stages)
+    if stage is not None:
+        raise StateError(
+            f"the state cannot be saved: the stage {stage!r} after the loader may hold samples",
+            hint="put it into the dataset, before the loader",
+        )
+
+
+class EachItem:
+    """Applies a loader's collation to every item of a step."""
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+
+    def __call__(self, step: Any) -> Any:
+        place, items, *counts = step
+        return place, [self.function(item) for item in items], *counts
+
+
+class Taken(PipelineStage):
+    """Takes steps apart, and knows where a run is, after the latest item that was taken."""
+
+    def __init__(self, steps: Steps | StepWork) -> None:
+        self.dataset = steps.dataset
+        self.steps = steps
+        self.place: Place | None = None
+        """Where the run is; None before the first pass."""
+
+    def begin(self) -> None:
+        """A pass is about to begin: all workers are told which epoch it is."""
+        self.place = self.dataset.next_place()
+        self.steps.begin(self.place)
+        self.dataset.resume_at(self.place)
+        self.dataset.set_epoch(self.place.epoch + 1)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make this the epoch of the next pass; a state that was loaded counts if it is of that epoch."""
+        self.dataset.set_epoch(epoch)
+        self.place = self.dataset.next_place()
+
+    def run(self, src: Iterable[tuple[Any, list[Any]]]) -> Iterator[Any]:
+        assert self.place is not None
+        return self._items(iter(src), self.place)
+
+    def state_dict(self, limits: Limits) -> dict[str, Any]:
+        """The state of the loader."""
+        return exact_state(self.dataset.program(), self.place or self.dataset.next_place(), limits)
+
+    def load_state_dict(self, state: dict[str, Any], limits: Limits) -> None:
+        """Make the next pass go on where the state was saved."""
+        self.resume_at(exact_place(self.dataset.program(), state, limits))
+
+    # -- for rounds ------------------------------------------------------------------------------
+
+    def program(self) -> Program:
+        """What the dataset does."""
+        return self.dataset.program()  # type: ignore[no-any-return]
+
+    def next_epoch(self) -> int:
+        """The epoch of the next pass."""
+        return self.dataset.next_epoch()
+
+    def resume_place(self) -> Place | None:
+        """Where the next pass is to begin, if a state was loaded."""
+        return self.dataset.resume_place()  # type: ignore[no-any-return]
+
+    def resume_at(self, place: Place) -> None:
+        """Make the next pass begin at a place; its steps are dealt to the workers anew."""
+        self.place = place._replace(base=place.step)
+        self.dataset.resume_at(self.place)
+
+    def length(self, later: list[Any], passes: int) -> int:
+        """How many items the next passes give after some later stages, or that which is under way."""
+        whole = copy.copy(self.dataset)
+        whole.pipeline = [*self.dataset.pipeline, *later]
+        whole.place = self.place
+        return whole.items_in_passes(passes)
+
+    def _items(self, steps: Iterator[Any], start: Place) -> Iterator[Any]:
+        program = self.dataset.program()
+        for told, items, *counts in steps:
+            self.dataset.resumed()
+            for one in counts:
+                self.dataset.count(one)
+            place = Place(*told)
+            skipped = start.skip if place.step == start.step else 0
+            for self.place, item in program.taken_apart(place, items, skipped):
+                yield item
+            if not items:
+                self.place = place._replace(step=place.step + 1)
+        self.place = Place(start.epoch + 1)

@@ -1,0 +1,274 @@
+"""ThreadLoader: what torch's DataLoader does, with threads instead of processes and without torch.
+
+>>> list(ThreadLoader(["a", "b", "c"], batch_size=2, num_workers=2, collate_fn="".join))
+['ab', 'c']
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from webdataset.base.iterables import TorchIterable
+from webdataset.base.pool import ordered_map
+from webdataset.base.stages import pipelinefilter
+from webdataset.filters import combine_values, default_collation_fn, listed
+from webdataset.filters.batches import collated
+from webdataset.handlers import handled
+from webdataset.pipeline import DataPipeline
+
+from .buffers import Buffered
+from .pools import Pooled, halves, pooled
+
+
+class ThreadLoader:
+    """Batches of a dataset, made by `num_workers` threads, in the order in which one thread would make them.
+
+    Takes the arguments of torch's DataLoader. An iterable dataset is read by one thread and its per-sample stages are
+    run by `num_workers`; of a dataset with indices, each thread fetches whole batches. Without `collate_fn`, samples
+    are collated as torch does if the program has imported torch, else as `batched` does. `prefetch_factor` is how many
+    batches may be waiting, in all. With `pool=n`, arrays and tensors of batches lie in reused memory, pinned if
+    `pin_memory` says so and there is a GPU: a batch is valid until `n - 1` further ones were taken.
+    """
+
+    def __init__(  # noqa: PLR0917 - the order of the arguments is the DataLoader's
+        self,
+        dataset: Any,
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        sampler: Iterable[Any] | None = None,
+        batch_sampler: Iterable[Sequence[Any]] | None = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], Any] | None = None,
+        multiprocessing_context: Any = None,
+        generator: Any = None,
+        *,
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+        pool: int = 0,
+    ) -> None:
+        self.dataset = dataset
+        self.batch_size = batch_size if batch_sampler is None else None
+        self.num_workers = num_workers
+        self.drop_last = drop_last
+        self.generator = generator
+        self.pin_memory = pin_memory
+        self.pin_memory_device = pin_memory_device
+        self.persistent_workers = persistent_workers
+        self.in_order = in_order
+        self.collate_fn = collate_fn
+        self.prefetch_factor = 2 if prefetch_factor is None else prefetch_factor
+        self.pool = pool
+        self.indexed = _has_indices(dataset)
+        _check_numbers(num_workers, self.batch_size, self.prefetch_factor)
+        processes_only = {"timeout": timeout, "worker_init_fn": worker_init_fn, "context": multiprocessing_context}
+        _refuse(processes_only, 'is for worker processes, and workers="thread" has none')
+        if not self.indexed:
+            samplers = {"shuffle": shuffle, "sampler": sampler, "batch_sampler": batch_sampler}
+            _refuse(samplers, "is for datasets with indices; pipelines are shuffled with their method shuffle()")
+        self.shuffle = bool(shuffle)
+        self.sampler = sampler
+        self.batch_sampler = batch_sampler
+        self._reading: DataPipeline | None = None
+        self._going_on: Any = None
+        """Where the next pass is to begin, if a state was loaded."""
+        self._ended = True
+        if pool and (collate_fn is not None or not (self._batches or self._ends_in_batches())):
+            needed = "batches that the loader makes (batch_size=), or batched() as the dataset's last stage"
+            raise ValueError(f"pool= needs {needed}, and no collate_fn or collation_fn")
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._fetched() if self.indexed else self._streamed()
+
+    def __len__(self) -> int:
+        if self.batch_sampler is not None:
+            return len(self.batch_sampler)  # type: ignore[arg-type]
+        items = len(self.dataset if self.sampler is None else self.sampler)  # type: ignore[arg-type]
+        if self.batch_size is None:
+            return items
+        return items // self.batch_size if self.drop_last else -(-items // self.batch_size)
+
+    def stats(self) -> dict[str, Any]:
+        """What the latest pass read, skipped and dropped, and why."""
+        return (self._reading or DataPipeline()).stats()
+
+    # -- iterable datasets -----------------------------------------------------------------------
+
+    def _streamed(self) -> Iterator[Any]:
+        reading = self._built()
+        mark, self._going_on = self._going_on, None
+        if mark is not None:
+            reading.load_mark(mark)
+        self._reading = reading
+        yield from reading
+        self._ended = True
+
+    def _built(self) -> DataPipeline:
+        """The pipeline of one pass."""
+        reading = DataPipeline()
+        self._ended = False
+        source, finish = self._threaded(), self._finish()
+        if self.batch_size is not None:
+            stages = [source, listed(self.batch_size, not self.drop_last), collated(finish)]
+            reading.pipeline = stages if self.num_workers < 1 else pooled(stages, 1, batches=self.prefetch_factor)
+        elif finish is converted_as_torch or self.num_workers < 1:
+            reading.pipeline = [source, partial(map, finish)]
+        else:
+            reading.pipeline = [Pooled([source], [_applied(finish)], threads=1, ahead=self.prefetch_factor, group=1)]
+        return reading
+
+    def mark(self) -> tuple[Any, Any]:
+        """Where a streamed dataset is: the beginning of its next pass, and the place in the one that is under way."""
+        if self._going_on is not None:
+            return self.dataset.next_mark(), self._going_on
+        under_way = self._reading is not None and not self._ended
+        return self.dataset.next_mark(), self._reading.mark() if under_way and self._reading is not None else None
+
+    def forget(self) -> None:
+        """The pass that is under way is of no interest any more."""
+        self._going_on, self._ended = None, True
+
+    def load_mark(self, mark: tuple[Any, Any]) -> None:
+        """Make the next pass begin after the item that a mark was given with."""
+        following, self._going_on = mark
+        self.dataset.load_mark(following)
+        self._ended = True
+
+    def _threaded(self) -> Any:
+        """The dataset, with its stages run by threads; it counts its passes in common with the one that was given."""
+        in_buffers = self.pool > 0 and not self._batches
+        if self.num_workers < 1 and not in_buffers:
+            return self.dataset
+        piped = isinstance(self.dataset, DataPipeline)
+        threaded = copy.copy(self.dataset) if piped else DataPipeline(self.dataset)
+        if piped:
+            self.dataset.handed_over()
+        if in_buffers:
+            *stages, last = threaded.pipeline
+            lists, made = halves(last)
+            buffered = collated(self._buffered(2 * self.prefetch_factor, deep=False), **made.kw)
+            threaded.pipeline = [*stages, lists, buffered]
+        if self.num_workers > 0:
+            threaded.pipeline = pooled(threaded.pipeline, self.num_workers, batches=self.prefetch_factor)
+        return threaded
+
+    def _ends_in_batches(self) -> bool:
+        stages = getattr(self.dataset, "pipeline", None) or [None]
+        made = halves(stages[-1])[1:]
+        return bool(made) and made[0].args[0] is default_collation_fn
+
+    # -- datasets with indices -------------------------------------------------------------------
+
+    def _fetched(self) -> Iterator[Any]:
+        fetch = partial(_fetch, self.dataset, self._finish(), self._batches)
+        if self.num_workers < 1:
+            return map(fetch, self._indices())
+        ahead = self.num_workers - 1 + self.prefetch_factor
+        return ordered_map(self._indices(), fetch, threads=self.num_workers, ahead=ahead)
+
+    @property
+    def _batches(self) -> bool:
+        return self.batch_size is not None or self.batch_sampler is not None
+
+    def _indices(self) -> Iterator[Any]:
+        """The indices, or lists of them, in this pass's order."""
+        if self.batch_sampler is not None:
+            return iter(self.batch_sampler)
+        indices = iter(self.sampler if self.sampler is not None else self._order())
+        return indices if self.batch_size is None else listed(self.batch_size, not self.drop_last)(indices)
+
+    def _order(self) -> Iterable[int]:
+        count = len(self.dataset)
+        torch = sys.modules.get("torch")
+        if not self.shuffle:
+            return range(count)
+        if torch is None:
+            return random.sample(range(count), count)
+        order: list[int] = torch.randperm(count, generator=self.generator).tolist()
+        return order
+
+    # -- batches ---------------------------------------------------------------------------------
+
+    def _finish(self) -> Callable[[Any], Any]:
+        """What makes a batch of a list of samples; without batches, what is done to each item."""
+        finish = self.collate_fn or (collated_as_torch if self._batches else converted_as_torch)
+        if self.pool and self._batches:
+            # threads that fetch batches may take buffers out of order, by as many as there are batches on their way
+            ahead = 3 * (self.num_workers + self.prefetch_factor) if self.indexed else 2 * self.prefetch_factor
+            finish = self._buffered(ahead, deep="torch" in sys.modules)
+        return partial(_pinned, finish) if self.pin_memory and has_cuda() else finish
+
+    def _buffered(self, ahead: int, *, deep: bool) -> Buffered:
+        """Collation into buffers: as many as the user may hold, and as there may be batches on their way."""
+        rest = collated_as_torch if deep else combine_values
+        return Buffered(self.pool + ahead + 2, rest, deep=deep, pinned=self.pin_memory and has_cuda())
+
+
+@pipelinefilter(per_sample=True)
+def _applied(data: Iterable[Any], function: Callable[[Any], Any]) -> Iterator[Any]:
+    return handled(data, function)
+
+
+def _fetch(dataset: Any, finish: Callable[[Any], Any], batches: bool, index: Any) -> Any:
+    return finish([dataset[i] for i in index] if batches else dataset[index])
+
+
+def collated_as_torch(samples: list[Any]) -> Any:
+    """As torch does, if the program uses it; else as `batched` does, for numbers and arrays too."""
+    data = sys.modules.get("torch.utils.data")
+    if data is not None:
+        return data.default_collate(samples)
+    if isinstance(samples[0], (tuple, list, Mapping)):
+        return default_collation_fn(samples)
+    return combine_values(samples)
+
+
+def converted_as_torch(item: Any) -> Any:
+    """As torch passes on items that it does not collate: arrays as tensors, if the program uses torch."""
+    data = sys.modules.get("torch.utils.data")
+    return item if data is None else data.default_convert(item)
+
+
+def _pinned(finish: Callable[[Any], Any], samples: Any) -> Any:
+    from torch.utils.data._utils.pin_memory import pin_memory
+
+    return pin_memory(finish(samples))
+
+
+def has_cuda() -> bool:
+    """Whether the program uses torch, and there is a GPU."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.cuda.is_available()
+
+
+def _has_indices(dataset: Any) -> bool:
+    """Is this what torch calls a map-style dataset?"""
+    iterable = getattr(sys.modules.get("torch.utils.data"), "IterableDataset", ())
+    if isinstance(dataset, (TorchIterable, *([iterable] if iterable else []))):
+        return False
+    return hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")
+
+
+def _check_numbers(num_workers: int, batch_size: int | None, prefetch_factor: int) -> None:
+    if num_workers < 0:
+        raise ValueError(f"num_workers must be at least 0, got {num_workers}")
+    if batch_size is not None and batch_size < 1:
+        raise ValueError(f"batch_size must be at least 1, or None for no batches, got {batch_size}")
+    if prefetch_factor < 1:
+        raise ValueError(f"prefetch_factor must be at least 1, got {prefetch_factor}")
+
+
+def _refuse(options: dict[str, Any], reason: str) -> None:
+    for name, value in options.items():
+        if value:
+            raise ValueError(f"{name}={value!r} {reason}")

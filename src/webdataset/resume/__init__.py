@@ -1,0 +1,1 @@
+"""Resume a streamed pass from a position."""

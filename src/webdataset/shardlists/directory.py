@@ -1,0 +1,200 @@
+"""A folder as a queue of shards, shared by many processes.
+
+A process claims a shard by renaming it to `<name>._<process>_`; only one rename can succeed. What becomes of a shard
+after its use is its fate: `unlink`, `keep` (renamed to `<name>._done_`) or `resample` (back into the queue). It has
+been used when the next one is asked for. A shard whose consumer stopped before that is still claimed; when the process
+is gone, it goes back into the queue.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from webdataset.base.iterables import TorchIterable
+from webdataset.storage.braces import braceexpand
+from webdataset.storage.local import allowed_path
+
+from .claims import Claim
+
+MODES = ("resample", "unlink", "keep")
+DONE = "._done_"
+
+
+class DirectoryShardList(TorchIterable):
+    """Shards of a folder as they come in, each used by one process at a time.
+
+    `poll` is the number of seconds between two looks at an empty folder, None to stop there; `timeout` is how long to
+    wait in all. `fate(path)` is called after a shard was used, instead of what `mode` says. `select="oldest"` takes
+    shards by their time, and by their names where times are equal.
+
+    Whether a process is gone is known of those on this machine. Machines that share the folder leave each other's
+    claims alone, unless `claim_timeout` says after how many seconds a claim of another machine is given up: more than
+    the longest use of a shard takes.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = open(f"{folder}/a.tar", "w").close()
+    ...     shards = iter(DirectoryShardList(folder, mode="unlink", poll=None))
+    ...     used = next(shards)
+    ...     shards.close()  # before the next one was asked for: it is still there
+    ...     os.path.exists(used["url"])
+    True
+    """
+
+    def __init__(  # noqa: PLR0917 - the order is the API's
+        self,
+        path: str | os.PathLike[str],
+        pattern: str = "*.{tar,tgz,tar.gz,tar.tgz}",
+        poll: float | None = 1,
+        timeout: float = 1e12,
+        mode: str = "resample",
+        select: str = "random",
+        fate: Callable[[str], Any] | None = None,
+        *,
+        claim_timeout: float | None = None,
+    ) -> None:
+        if mode not in MODES:
+            raise ValueError(f"the mode must be one of {', '.join(MODES)}, got {mode!r}")
+        if select not in ("random", "oldest"):
+            raise ValueError(f"select must be random or oldest, got {select!r}")
+        if claim_timeout is not None and claim_timeout <= 0:
+            raise ValueError(f"claim_timeout must be a number of seconds above 0, got {claim_timeout}")
+        self.path = os.fspath(path)
+        if not os.path.isdir(self.path):
+            raise ValueError(f"{self.path!r} is not a folder of shards")
+        self.pattern = pattern
+        self.poll = poll
+        self.timeout = timeout
+        self.mode = mode
+        self.select = select
+        self.fate = fate
+        self.claim_timeout = claim_timeout
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        rng = random.Random(os.urandom(16))
+        patience = time.monotonic() + self.timeout
+        while True:
+            self.cleanup_files_without_processes()
+            claimed = self._claim(rng)
+            if claimed is not None:
+                with self._returned_if_reusable(claimed):
+                    yield {"url": claimed}
+                self.recycle(claimed)
+                patience = time.monotonic() + self.timeout
+            elif self.poll is None or time.monotonic() + self.poll > patience:
+                return
+            else:
+                time.sleep(self.poll)
+
+    def recycle(self, activename: str) -> None:
+        """Let a claimed shard meet its fate."""
+        with contextlib.suppress(FileNotFoundError):
+            if self.fate is not None:
+                self.fate(activename)
+            elif self.mode == "unlink":
+                os.unlink(activename)
+            elif self.mode == "keep":
+                os.rename(activename, without_last_extension(activename) + DONE)
+            else:
+                _put_back(activename)
+
+    def cleanup_files_without_processes(self) -> None:
+        """Put back what a process claimed that is no more."""
+        folder = allowed_path(self.path)
+        for name in os.listdir(folder):
+            claim = Claim.of_name(name)
+            if claim is not None and self._is_over(claim, os.path.join(folder, name)):
+                _put_back(os.path.join(folder, name))
+
+    @contextlib.contextmanager
+    def _returned_if_reusable(self, claimed: str) -> Iterator[None]:
+        """What goes back into the queue anyway does so at once when the consumer stops in the middle of it."""
+        try:
+            yield
+        except GeneratorExit:
+            ours = get_pid_from_filename(claimed) == os.getpid()  # a fork ends what its parent began
+            if self.mode == "resample" and self.fate is None and ours:
+                _put_back(claimed)
+            raise
+
+    def _is_over(self, claim: Claim, path: str) -> bool:
+        if claim.is_of_this_machine:
+            return not claim.is_held
+        return self.claim_timeout is not None and time.time() - _claimed_at(path) > self.claim_timeout
+
+    def _claim(self, rng: random.Random) -> str | None:
+        """The path of a shard that is this process's alone from now on."""
+        patterns = list(braceexpand(self.pattern))
+        folder = allowed_path(self.path)
+        found = [
+            os.path.join(self.path, name)
+            for name in os.listdir(folder)
+            if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns) and not _is_taken(name)
+        ]
+        found.sort(key=_age if self.select == "oldest" else lambda _: rng.random())
+        for shard in found:
+            claimed = shard + Claim.of_this_process().ending
+            try:
+                os.rename(shard, claimed)
+            except FileNotFoundError:
+                continue  # another process was faster
+            return claimed
+        return None
+
+
+def without_last_extension(fname: str) -> str:
+    """
+    >>> without_last_extension("a.tar._123_")
+    'a.tar'
+    """
+    return os.path.splitext(fname)[0]
+
+
+def get_pid_from_filename(fname: str) -> int | None:
+    """
+    >>> get_pid_from_filename("a.tar._123_"), get_pid_from_filename("a.tar._123-4567-node1_")
+    (123, 123)
+    """
+    claim = Claim.of_name(fname)
+    return claim.pid if claim else None
+
+
+def _is_taken(name: str) -> bool:
+    return name.endswith(DONE) or Claim.of_name(name) is not None
+
+
+def _put_back(claimed: str) -> None:
+    """Give a shard its name again; one that has come in under that name meanwhile is not replaced."""
+    name = without_last_extension(claimed)
+    with contextlib.suppress(FileNotFoundError):  # another process has put it back
+        try:
+            os.link(claimed, name)
+        except FileExistsError:
+            if not os.path.samefile(claimed, name):
+                return  # it stays claimed until the other one is gone
+        except OSError:  # a file system without links
+            if not os.path.exists(name):
+                os.rename(claimed, name)
+            return
+        os.unlink(claimed)
+
+
+def _age(path: str) -> tuple[int, str]:
+    try:
+        return os.stat(path).st_mtime_ns, path
+    except FileNotFoundError:
+        return 0, path
+
+
+def _claimed_at(path: str) -> float:
+    """When a shard was renamed, by the clock of the machine that has the disk."""
+    try:
+        return os.stat(path).st_ctime
+    except FileNotFoundError:
+        return time.time()

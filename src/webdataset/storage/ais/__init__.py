@@ -1,0 +1,1 @@
+"""AIStore: objects, batches, the cluster map, checksums."""

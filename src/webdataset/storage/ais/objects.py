@@ -1,0 +1,414 @@
+"""Objects of an AIStore cluster, over its own HTTP interface.
+
+    ais://bucket/train-000000.tar                           an object; its characters are taken as they are
+    ais://bucket/train-000000.tar?archpath=0001.jpg         one member of a shard
+    ais://bucket/train-000000.tar?etl_name=resize           an object as a transformation in the cluster gives it
+
+The cluster is the one of `AIS_ENDPOINT`, the token that of `AIS_AUTHN_TOKEN` or `AIS_AUTHN_TOKEN_FILE`. With
+`USE_AIS_FOR=gs:s3`, `gs:` and `s3:` urls are read through it, too. A body that breaks goes on at the same byte, through
+the proxy again; its checksum is compared at the end (that of an object above 8 MiB only if the package `xxhash` is
+installed).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+from webdataset.base.settings import settings
+from webdataset.errors import StorageError
+from webdataset.storage.http.connect import Reply
+from webdataset.storage.http.faults import BROKEN, described, status_error
+from webdataset.storage.http.reader import reading_ahead
+from webdataset.storage.http.stream import HttpStream, Version
+from webdataset.storage.stores.lookup import Store
+from webdataset.storage.stores.uploads import FileBody, FileUpload, Upload
+from webdataset.storage.streams import WHOLE_ONLY
+from webdataset.storage.urls import scheme_of
+
+from . import xxhash
+from .client import NOT_FOUND, REFUSED, AisConnector, Cluster, cluster_of, failure, incomplete
+
+PROVIDERS = {"ais": "ais", "s3": "aws", "gs": "gcp", "gcs": "gcp", "az": "azure", "oci": "oci"}
+CHUNK_BYTES = 1 << 20
+IS_FOLDER = 1 << 8  # among the flags of an entry of a list
+
+# What may follow an object's name; any other question mark is part of the name.
+_OPTIONS = ("archpath", "archmime", "archregx", "archmode", "etl_name", "etl_args", "namespace", "provider")
+_QUERY = re.compile(rf"\?((?:(?:{'|'.join(_OPTIONS)})=[^&]*(?:&|$))+)$")
+_CHECKSUMS: dict[str, Callable[[], xxhash.Hash]] = {"xxhash2": xxhash.new, "md5": hashlib.md5, "sha512": hashlib.sha512}
+
+
+def open_ais(url: str, mode: str = "rb", *, bufsize: int = 8192, **options: Any) -> Any:
+    """Open an object; without a named cluster through the `ais` command, which has a configuration of its own."""
+    if not options.get("endpoint") and not settings.ais_endpoint:
+        if shutil.which("ais") is None and not settings.secure:
+            cluster_of(url)  # says how to name one
+        from webdataset.storage.shell.programs import open_ais as open_with_command
+
+        return open_with_command(url, mode, bufsize=bufsize, **options)
+    return STORE.open(url, **options) if mode == "rb" else STORE.put(url, **options)
+
+
+@dataclass(frozen=True)
+class Named:
+    """What a url names.
+
+    >>> named("ais://b/a.tar?archpath=x/1.jpg")
+    Named(bucket='b', key='a.tar', provider='ais', query={'archpath': 'x/1.jpg'})
+    >>> named("s3://b/what?.tar")
+    Named(bucket='b', key='what?.tar', provider='aws', query={})
+    """
+
+    bucket: str
+    key: str
+    provider: str
+    query: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_made(self) -> bool:
+        """Whether the cluster makes these bytes when asked: they have no checksum, and no middle to begin at."""
+        return any(name.startswith(("arch", "etl")) for name in self.query)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the bucket is the cluster's own: another store, or another cluster, has lists of its own."""
+        return self.uname.startswith("ais/@#")
+
+    @property
+    def uname(self) -> str:
+        """The full name of the object, as the nodes of a cluster call it among themselves.
+
+        >>> named("ais://@remote#space/b/x/a.tar").uname, named("ais://b/a.tar").uname
+        ('ais/@remote#space/b/x/a.tar', 'ais/@#/b/a.tar')
+        """
+        cluster, _, space = self.query.get("namespace", "").removeprefix("@").partition("#")
+        return f"{self.provider}/@{cluster}#{space}/{self.bucket}/{self.key}"
+
+    def address(self, cluster: Cluster, api: str = "native") -> str:
+        """The web address of the object."""
+        if not self.key:
+            raise StorageError("this url names a bucket, not an object", url=f"ais://{self.bucket}")
+        if api == "s3":
+            return cluster.address("s3", self.bucket, self.key, **self.query)
+        return cluster.address("v1", "objects", self.bucket, self.key, **({"provider": self.provider} | self.query))
+
+
+def named(url: str) -> Named:
+    """Take a url apart."""
+    scheme = scheme_of(url)
+    if scheme not in PROVIDERS:
+        known = ", ".join(PROVIDERS)
+        raise StorageError(f"AIStore has no objects of {scheme}: urls", url=url, hint=f"the schemes are {known}")
+    text = url.split(":", 1)[1].removeprefix("//")
+    query: dict[str, str] = {}
+    if found := _QUERY.search(text):
+        text = text[: found.start()]
+        pairs = (pair.partition("=") for pair in found[1].split("&") if pair)
+        query = {name: unquote(value) for name, _, value in pairs}
+    bucket, _, key = text.partition("/")
+    if bucket.startswith(("@", "#")):  # a bucket of another cluster, or in a namespace
+        query["namespace"] = bucket
+        bucket, _, key = key.partition("/")
+    if not bucket:
+        raise StorageError("this url names no bucket", url=url, hint="write ais://bucket/name")
+    return Named(bucket, key, query.pop("provider", PROVIDERS[scheme]), query)
+
+
+class AisStore(Store):
+    """The operations on objects; `endpoint`, `token`, `patience`, timeouts and `proxy` are options of all of them."""
+
+    def open(
+        self,
+        url: str,
+        *,
+        etl_name: str | None = None,
+        etl_args: Any = None,
+        archpath: str | None = None,
+        verify: bool = True,
+        api: str | None = None,
+        connections: int = 1,
+        **options: Any,
+    ) -> Any:
+        """The bytes of an object, of one member of a shard (`archpath`), or of a transformation (`etl_name`).
+
+        With several `connections` a large object comes in parts side by side, and its checksum is not compared.
+        """
+        args = etl_args if etl_args is None or isinstance(etl_args, str) else json.dumps(etl_args)
+        more = {"etl_name": etl_name, "etl_args": args, "archpath": archpath}
+        name = named(url)
+        name.query.update({key: value for key, value in more.items() if value is not None})
+        stream = AisStream(url, cluster_of(url, **options), name, verify=verify, api=_api(api))
+        return reading_ahead(stream, 1 if name.is_made else connections)
+
+    def list(
+        self, prefix: str, *, pagesize: int = 0, cached: bool = False, partial: bool = False, **options: Any
+    ) -> Iterator[tuple[str, int]]:
+        """Url and size of every object whose url begins with this one; `cached`: only what is in the cluster.
+
+        A cluster that has lost a target leaves out what that held. This is an error, when the patience is used up,
+        unless `partial` says that such a list is welcome.
+        """
+        name = named(prefix)
+        start = prefix.split(":", 1)[0] + "://" + (f"{name.query['namespace']}/" if "namespace" in name.query else "")
+        value = {"prefix": name.key, "props": "name,size", "pagesize": pagesize, "flags": "1" if cached else "0"}
+        cluster = cluster_of(prefix, **options)
+        checked = not partial and (cached or name.is_here)
+        if checked:
+            cluster.check_whole(prefix)
+        for entry in _entries(cluster, name, value, prefix):
+            if not int(entry.get("flags") or 0) & IS_FOLDER:
+                yield f"{start}{name.bucket}/{entry['name']}", int(entry.get("size") or 0)
+        if checked and (missing := cluster.missing_targets()):
+            raise incomplete(missing, prefix)
+
+    def size(self, url: str, **options: Any) -> int:
+        """The size of an object in bytes."""
+        cluster = cluster_of(url, **options)
+        return _size(cluster.ask("HEAD", named(url).address(cluster), url).headers, url)
+
+    def object(self, url: str, *, api: str | None = None, **options: Any) -> AisObject:
+        """An object to be read in parts."""
+        return AisObject(url, cluster_of(url, **options), named(url), _api(api))
+
+    def put(self, url: str, **options: Any) -> Upload:
+        """A stream to write an object through; it is collected in a temporary file, and appears when that is closed."""
+        cluster, name = cluster_of(url, **options), named(url)
+        address = name.address(cluster)
+        return FileUpload(url, lambda file, size: _store(cluster, address, url, file, size))
+
+    def delete(self, url: str, **options: Any) -> None:
+        """Remove an object."""
+        cluster = cluster_of(url, **options)
+        cluster.ask("DELETE", named(url).address(cluster), url, ok=(200, 204))
+
+
+STORE = AisStore()
+
+
+class AisObject:
+    """An object to be read in parts."""
+
+    def __init__(self, url: str, cluster: Cluster, name: Named, api: str) -> None:
+        if name.is_made:
+            raise StorageError("what the cluster makes when asked cannot be read in parts", url=url, hint=WHOLE_ONLY)
+        self.url = url
+        self._cluster = cluster
+        self._name = name
+        self._api = api
+
+    def part(self, start: int, stop: int, version: Version | None) -> AisStream:
+        """Some bytes, asked for at the first read."""
+        place: dict[str, Any] = {"start": start, "stop": stop, "version": version}
+        return AisStream(self.url, self._cluster, self._name, verify=False, api=self._api, **place)
+
+    def stated(self) -> Version:
+        """What the cluster says of the object without giving it."""
+        headers = self._cluster.ask("HEAD", self._name.address(self._cluster), self.url).headers
+        return Version.named(_size(headers, self.url), _mark(headers.get))
+
+    def explained(self, exn: StorageError) -> bool:  # noqa: ARG002 - the cluster says it in its first answer
+        return False
+
+
+class AisStream(HttpStream):
+    """The bytes of an object."""
+
+    def __init__(
+        self, url: str, cluster: Cluster, name: Named, *, verify: bool = True, api: str = "native", **part: Any
+    ) -> None:
+        self._cluster = cluster
+        self._name = name
+        self._verify = verify
+        self._api = api
+        self._asked = False
+        self._checksum = ""
+        self._hasher: xxhash.Hash | None = None
+        self._given = hashlib.blake2b() if name.is_made else None
+        super().__init__(
+            url,
+            connect_timeout=cluster.connect_timeout,
+            read_timeout=cluster.read_timeout,
+            patience=cluster.seconds,
+            first_pause=cluster.first_pause,
+            identity=self._mark,
+            **part,
+        )
+
+    def part(self, start: int, stop: int) -> AisStream:
+        """Some bytes of the same object, over a connection of their own."""
+        place: dict[str, Any] = {"start": start, "stop": stop, "version": self.version}
+        return AisStream(self.url, self._cluster, self._name, verify=False, api=self._api, **place)
+
+    def _open(self) -> None:
+        if not self._asked:
+            self._asked = True
+            address = self._name.address(self._cluster, self._api)
+            self._connector = AisConnector(self._cluster, address, self.url)
+        super()._open()
+
+    def _accept(self, reply: Reply) -> None:
+        if reply.status in REFUSED:
+            error = failure(reply, self.url)
+            reply.close()
+            raise error
+        super()._accept(reply)
+        if not self.position and self._stop is None and self._verify and not self._name.is_made:
+            kind, self._checksum = reply.header("Ais-Checksum-Type") or "", reply.header("Ais-Checksum-Value") or ""
+            affordable = kind != "xxhash2" or xxhash.is_affordable(reply.length)
+            self._hasher = _CHECKSUMS[kind]() if kind in _CHECKSUMS and self._checksum and affordable else None
+
+    def readinto1(self, buffer: Any, /) -> int:
+        view = memoryview(buffer).cast("B")
+        count = super().readinto1(view)
+        for hasher in (self._hasher, self._given):
+            if hasher is not None:
+                hasher.update(view[:count])
+        if self._finished and not count and self._stop is None:
+            self._compare()
+        return count
+
+    def _compare(self) -> None:
+        """At the end of the whole: what came is what the cluster has."""
+        hasher, self._hasher = self._hasher, None
+        if hasher is not None and hasher.hexdigest() != self._checksum.lower():
+            raise StorageError("the checksum of what came is not the cluster's", url=self.url)
+
+    # -- going on after a break ------------------------------------------------------------------
+
+    def _mark(self, reply: Reply) -> str | None:
+        """What names the version of an object: its checksum, else its version number."""
+        if self._given is not None:
+            return "made"  # _check_rest compares the bytes themselves
+        found = _mark(reply.header) or reply.validator
+        if reply.status == 206 and (self.version is None or found != self.version.validator):
+            # a bucket may be set up to give the checksum of the range instead of the object's
+            found = _mark(self._cluster.ask("HEAD", self._name.address(self._cluster), self.url).headers.get)
+        return found
+
+    def _range_headers(self) -> dict[str, str]:
+        return {} if self._given is not None else super()._range_headers()
+
+    def _check_rest(self, reply: Reply) -> None:
+        if self._given is None:
+            super()._check_rest(reply)
+            return
+        if reply.status != 200:
+            raise self._early(status_error(reply, self.url).message)
+        again, missing = hashlib.blake2b(), self.position
+        try:
+            while missing and (data := reply.response.read(min(missing, CHUNK_BYTES))):
+                again.update(data)
+                missing -= len(data)
+        except BROKEN as exn:
+            raise self._early(described(exn, self._connector.read_timeout)) from None
+        if missing or again.digest() != self._given.digest():
+            raise self._early("the cluster gives other bytes when asked again")
+        self.version = Version.of(reply, self._identity)
+
+
+# -- lists -----------------------------------------------------------------------------------------
+
+
+def _entries(cluster: Cluster, name: Named, value: dict[str, Any], url: str) -> Iterator[dict[str, Any]]:
+    query = {"provider": name.provider} | {key: text for key, text in name.query.items() if key == "namespace"}
+    address = cluster.address("v1", "buckets", name.bucket, **query)
+    token = ""
+    while True:
+        body = json.dumps({"action": "list", "value": value}).encode()
+        page = cluster.ask("GET", address, url, headers={"Content-Type": "application/json"}, body=body).json(url)
+        page = page if isinstance(page, dict) else {}
+        yield from page.get("entries") or []  # no entries are null, not an empty list
+        following = page.get("continuation_token") or ""
+        if not following:
+            return
+        if following == token:
+            raise StorageError("the list of the cluster does not advance", url=url)
+        token = following
+        value = value | {"continuation_token": token, "uuid": page.get("uuid") or ""}
+
+
+# -- writing ---------------------------------------------------------------------------------------
+
+
+def _store(cluster: Cluster, address: str, url: str, file: Any, size: int) -> None:
+    """Send an object in two steps: the proxy says where to, then the body goes there.
+
+    The proxy is never sent the body: it answers before the end of it, and a client that streams loses the beginning.
+    """
+    headers = {"Content-Length": str(size), "Content-Type": "application/octet-stream"}
+    checksum = ""
+    if xxhash.is_affordable(size):
+        hasher = xxhash.new()
+        for chunk in FileBody(file):
+            hasher.update(chunk)
+        checksum = hasher.hexdigest()
+        headers |= {"Ais-Checksum-Type": "xxhash2", "Ais-Checksum-Value": checksum}
+    answer = cluster.ask("PUT", address, url, body=FileBody(file), upload=headers, ok=(200, 201, 204))
+    stored, sent = _marks(answer.headers), {"xxhash2": checksum} if checksum else {}
+    if not _agree(stored, sent):
+        raise _stored_otherwise(size, url)
+    _check_there(cluster, address, url, size, stored | sent)
+
+
+def _check_there(cluster: Cluster, address: str, url: str, size: int, marks: dict[str, str]) -> None:
+    """What is there now are the bytes that were stored, or an error says so.
+
+    Anything else is left alone, for it is another writer's: a target makes an object visible when its length and its
+    checksum are right, and the last one that does so wins.
+    """
+    there = cluster.ask("HEAD", address, url, ok=(200, NOT_FOUND, *REFUSED))
+    if there.status in REFUSED:
+        return  # a token may allow to write, and not to look
+    hint = "let one process alone write each object"
+    if there.status == NOT_FOUND:
+        raise StorageError(f"these {size} bytes were stored, then somebody removed the object", url=url, hint=hint)
+    found = _marks(there.headers)
+    if not _agree(found, marks):
+        raise StorageError(f"these {size} bytes were stored, then another writer replaced them", url=url, hint=hint)
+    if _size(there.headers, url) != size:
+        raise _stored_otherwise(size, url)
+
+
+def _stored_otherwise(size: int, url: str) -> StorageError:
+    return StorageError(f"the cluster stored something else than these {size} bytes", url=url)
+
+
+def _agree(some: dict[str, str], others: dict[str, str]) -> bool:
+    """Whether what both say is the same."""
+    return all(some[kind] == others[kind] for kind in some.keys() & others.keys())
+
+
+def _marks(headers: dict[str, str]) -> dict[str, str]:
+    """What the cluster says of an object's content: its checksum by kind, else its version."""
+    kind, value = headers.get("ais-checksum-type"), headers.get("ais-checksum-value")
+    if kind and value:
+        return {kind: value.lower()}
+    version = headers.get("ais-version")
+    return {"version": version} if version else {}
+
+
+def _api(name: str | None) -> str:
+    found = name or settings.ais_api
+    if found not in ("native", "s3"):
+        raise ValueError(f'the api of AIStore is "native" or "s3", got {found!r}')
+    return found
+
+
+def _size(headers: dict[str, str], url: str) -> int:
+    is_described = any(name.startswith("ais-") for name in headers)
+    text = headers.get("content-length") or ("0" if is_described else "")  # an empty object has no length
+    if not text.isdecimal():
+        raise StorageError("the cluster does not say how long the object is", url=url)
+    return int(text)
+
+
+def _mark(header: Callable[[str], str | None]) -> str | None:
+    value = header("ais-checksum-value")
+    return f"{header('ais-checksum-type')}:{value}" if value else header("ais-version")

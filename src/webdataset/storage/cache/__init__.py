@@ -1,0 +1,1 @@
+"""The cache folder: downloads, complete files, eviction."""

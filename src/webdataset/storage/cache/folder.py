@@ -1,0 +1,240 @@
+"""A folder of complete files that many processes fill: each file is fetched once, and the oldest make room.
+
+- A file appears under its name only when it is complete and checked: it is written under a random name and renamed.
+- One process fetches, under a lock beside the file; a lock goes with its process, however that ends. Others read along.
+- Leftovers of a process that was killed are removed by the next one that fetches.
+- A file that is open for reading is not removed to make room.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable
+from typing import Any, BinaryIO, NamedTuple, cast
+
+from webdataset.errors import SecurityError
+from webdataset.storage.local import ReadFile
+
+from . import contents
+from .contents import CHUNK_BYTES, NO_LINKS, CannotStoreError, Facts, Lock, storing
+from .download import Checks, Filling
+from .eviction import Room
+from .tail import FIRST_LOOK, LAST_LOOK, Complete, Direct, Following, Growing, Source, open_shared, too_long
+
+WAIT_SECONDS = 120.0
+"""How long to wait for another process that brings no byte, before the source is read without the folder."""
+
+
+class Wanted(NamedTuple):
+    """A file that is asked for: its name, how it is fetched, and what must be true of it.
+
+    `tell` hears why the folder does not take it; `url` is noted beside the file; `is_current` says whether a file with
+    these facts is still what would be fetched.
+    """
+
+    name: str
+    fetch: Callable[[], Any]
+    checks: Checks
+    tell: Callable[[CannotStoreError], None]
+    url: str | None = None
+    is_current: Callable[[Facts], bool] | None = None
+
+
+class Folder:
+    """The files of one folder, at most `size` bytes in all, within one file, if that is positive."""
+
+    def __init__(self, path: str, size: int = -1, wait_seconds: float = WAIT_SECONDS) -> None:
+        self.path = path
+        self.room = Room(path, size)
+        self.wait_seconds = wait_seconds
+        self.swept = False
+
+    def path_of(self, name: str) -> str:
+        """Where a file of this name lies; a name that leads out of the folder is refused."""
+        path = os.path.normpath(os.path.join(self.path, name))
+        inside = os.path.join(os.path.normpath(self.path), "")
+        if "\0" in name or not path.startswith(inside) or path == inside:
+            raise SecurityError(f"the cache name {name!r} leads out of the cache folder")
+        return path
+
+    def get(self, wanted: Wanted) -> str:
+        """The path of the complete file, fetched now if it is not there or not what it should be."""
+        path = self.path_of(wanted.name)
+        patience = _Patience(self.wait_seconds)
+        while not self._is_good(path, wanted):
+            lock = self._lock(path)
+            if lock is None:
+                patience.wait(path)
+            elif self._is_good(path, wanted):
+                lock.release()
+            else:
+                return self._fetch(path, lock, wanted)
+        return path
+
+    def open(self, wanted: Wanted) -> Any:
+        """The file as a stream, at once: what is not there yet is read while this or another process fetches it.
+
+        The stream has the attribute `kept`: False if the folder did not take the file from the start.
+        """
+        path = self.path_of(wanted.name)
+        source = self._source(path, wanted, False)
+        if isinstance(source, Complete):
+            return ReadFile(source.handle)
+        return Following(source, lambda alone: self._source(path, wanted, alone))
+
+    def _source(self, path: str, wanted: Wanted, alone: bool) -> Source:
+        """The complete file, or where its bytes can be had for now."""
+        try:
+            if not alone:
+                return self._shared_source(path, wanted)
+        except CannotStoreError as exn:
+            wanted.tell(exn)
+        return Direct(wanted.fetch())
+
+    def _shared_source(self, path: str, wanted: Wanted) -> Source:
+        patience = _Patience(self.wait_seconds)
+        while True:
+            handle = self._good_handle(path, wanted)
+            if handle is not None:
+                return Complete(handle)
+            lock = self._lock(path)
+            if lock is not None:
+                if not self._is_good(path, wanted):
+                    return self._lead(path, lock, wanted)
+                lock.release()
+                continue
+            for temporary in contents.temporaries(path):
+                with contextlib.suppress(OSError):
+                    return self._growing(temporary, path, None, wanted)
+            patience.wait(path)
+
+    def _growing(self, temporary: str, path: str, filling: Filling | None, wanted: Wanted) -> Growing:
+        handle = open_shared(temporary)
+        length = contents.announced_length(temporary)
+        return Growing(handle, path, filling, length=length, wait_seconds=self.wait_seconds, tell=wanted.tell)
+
+    def _lead(self, path: str, lock: Lock, wanted: Wanted) -> Source:
+        """Fetch the file in the background, and be the first to read it."""
+        filling = self._filling(path, lock, wanted)
+        if not filling.begin():
+            assert filling.refused is not None
+            wanted.tell(filling.refused)
+            return Direct(filling.source, filling.rest)
+        try:
+            with storing("cannot read from the cache"):
+                growing = self._growing(filling.temporary, path, filling, wanted)
+        except BaseException:
+            filling.give_up()
+            raise
+        filling.start()
+        return growing
+
+    def _fetch(self, path: str, lock: Lock, wanted: Wanted) -> str:
+        """Fetch the file while the caller waits."""
+        filling = self._filling(path, lock, wanted)
+        if filling.begin():
+            filling.run()
+        with contextlib.suppress(Exception):
+            filling.source.close()
+        failure = filling.error or filling.refused
+        if failure is not None:
+            raise failure
+        if not filling.published:
+            raise CannotStoreError(None, "the end of the shard cannot be told from a cut")
+        return path
+
+    def _filling(self, path: str, lock: Lock, wanted: Wanted) -> Filling:
+        """A file that is to be fetched, what others have left of it cleared away."""
+        try:
+            contents.remove(*contents.temporaries(path))
+            if not self.swept:
+                self.swept = True
+                contents.remove_leftovers(self.path)
+            return Filling(path, lock, wanted.fetch(), wanted.checks, self.room, url=wanted.url)
+        except BaseException:
+            lock.release()
+            raise
+
+    def _lock(self, path: str) -> Lock | None:
+        with storing("cannot make the cache folder"):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+        return contents.lock_now(contents.beside(path, "lock"))
+
+    def _is_good(self, path: str, wanted: Wanted) -> bool:
+        """A whole file lies there, no link to elsewhere, and no copy of an older version if that can be asked."""
+        if not contents.is_whole(path):
+            return False
+        facts = None if wanted.is_current is None else contents.read_facts(path)
+        if wanted.is_current is not None and facts is not None and not wanted.is_current(facts):
+            return False
+        try:
+            wanted.checks.file(path)
+        except PermissionError as exn:
+            raise CannotStoreError(exn.errno, "a file there belongs to somebody else") from exn
+        except Exception:
+            return False
+        contents.touch(path)
+        return True
+
+    def _good_handle(self, path: str, wanted: Wanted) -> int | None:
+        if not self._is_good(path, wanted):
+            return None
+        with storing("cannot read from the cache"), contextlib.suppress(FileNotFoundError):
+            return open_shared(path)
+        return None  # another process made room just now
+
+
+class _Patience:
+    """Waits for another process as long as it brings bytes."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+        self.deadline = time.monotonic() + seconds
+        self.pause = FIRST_LOOK
+        self.seen: list[tuple[str, int]] = []
+
+    def wait(self, path: str) -> None:
+        now = time.monotonic()
+        seen = [(name, _size(name)) for name in contents.temporaries(path)]
+        if seen != self.seen:
+            self.seen, self.deadline = seen, now + self.seconds
+        if now > self.deadline:
+            raise too_long()
+        time.sleep(self.pause)
+        self.pause = min(2 * self.pause, LAST_LOOK)
+
+
+def _size(path: str) -> int:
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        return 0
+
+
+def open_in_use(path: str) -> BinaryIO:
+    """Open a file of the folder so that it is not removed while it is read."""
+    return cast(BinaryIO, ReadFile(open_shared(path)))
+
+
+def write_whole(stream: Any, path: str, chunk_size: int = CHUNK_BYTES) -> None:
+    """Copy a stream into a file that appears under its name only when it is complete."""
+    temporary = contents.temporary_name(path, None)
+    try:
+        with storing():
+            handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINKS, 0o600)
+        with open(handle, "wb", buffering=0) as file:
+            while data := stream.read(chunk_size):
+                view = memoryview(data)
+                with storing():
+                    while view:
+                        view = view[file.write(view) :]
+            with storing():
+                os.fsync(handle)
+        stream.close()  # a command that failed says so here
+        with storing():
+            os.replace(temporary, path)
+    except BaseException:
+        contents.remove(temporary)
+        raise

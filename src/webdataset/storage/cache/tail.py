@@ -1,0 +1,258 @@
+"""Reading a cached file while it is still being fetched, by this process or another one.
+
+Whoever reads gets each byte as soon as it is in the temporary file. If the process that fetches is gone, the
+reader goes on with whatever takes its place: the complete file, another process's attempt, its own, or the source
+itself. Before it does, the bytes it has already given out are compared with the new ones.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from webdataset.errors import StorageError
+from webdataset.storage.streams import PiecewiseStream, arriving
+
+from . import contents
+from .contents import CHUNK_BYTES, CannotStoreError, open_regular
+from .download import Filling
+
+FIRST_LOOK = 0.0005
+LAST_LOOK = 0.02
+
+
+class Source(Protocol):
+    """Where the bytes come from."""
+
+    def at(self, position: int, size: int) -> bytes | None:
+        """Up to `size` bytes at this place, b"" at the end, None if the end will never come."""
+
+    def close(self) -> None: ...
+
+
+class Following(PiecewiseStream):
+    """A stream over a source that may be replaced by another one on the way.
+
+    `find(alone)` gives the next, without others if it must be alone.
+    """
+
+    def __init__(self, source: Source, find: Callable[[bool], Source]) -> None:
+        super().__init__()
+        self.kept = not isinstance(source, Direct)
+        self.position = 0
+        self._source = source
+        self._find = find
+
+    @property
+    def length(self) -> int | None:
+        """The number of bytes, if it is known."""
+        return getattr(self._source, "length", None)
+
+    def tell(self) -> int:
+        return self.position
+
+    def read1(self, size: int = -1, /) -> bytes:
+        """What is there, up to `size` bytes; waits only while nothing is."""
+        if self.closed:
+            raise ValueError("I/O operation on closed file")
+        size = CHUNK_BYTES if size < 0 else size
+        if size == 0:
+            return b""
+        while (data := self._source.at(self.position, size)) is None:
+            self._replace_source()
+        self.position += len(data)
+        return data
+
+    def close(self) -> None:
+        if not self.closed:
+            try:
+                self._source.close()
+            finally:
+                super().close()
+
+    def _replace_source(self) -> None:
+        old = self._source
+        new = self._find(_too_slow(old))
+        try:
+            while not self._agree(old, new):
+                new.close()
+                new = self._find(_too_slow(new))
+        except BaseException:
+            new.close()
+            raise
+        self._source = new
+        old.close()
+
+    def _agree(self, old: Source, new: Source) -> bool:
+        """Whether the new source begins with the bytes that were given out; False if it, too, was given up."""
+        position = 0
+        while position < self.position:
+            data = new.at(position, min(CHUNK_BYTES, self.position - position))
+            if data is None:
+                return False
+            if not data or not _begins_with(old, position, data):
+                raise StorageError(f"the object changed while it was read, before byte {position + len(data)}")
+            position += len(data)
+        return True
+
+
+class Growing:
+    """The temporary file of a shard that is being fetched, here (then there is a `filling`) or by another process."""
+
+    def __init__(
+        self,
+        handle: int,
+        path: str,
+        filling: Filling | None = None,
+        *,
+        length: int | None,
+        wait_seconds: float,
+        tell: Callable[[CannotStoreError], None],
+    ) -> None:
+        self.handle = handle
+        self.path = path
+        self.length = length
+        self.filling = filling
+        self.wait_seconds = wait_seconds
+        self.too_slow = False
+        self._tell = tell
+        self._direct: Direct | None = None
+
+    def at(self, position: int, size: int) -> bytes | None:
+        if self._direct is not None:
+            return self._direct.at(position, size)
+        data = self.given(position, size)
+        if data:
+            return data
+        if self.filling is not None and self.filling.owner == os.getpid():
+            return self._from_here(self.filling, position, size)
+        return self._from_elsewhere(position, size)
+
+    def given(self, position: int, size: int) -> bytes:
+        """What is in the file by now."""
+        return os.pread(self.handle, size, position)
+
+    def close(self) -> None:
+        os.close(self.handle)
+        if self._direct is not None:
+            self._direct.close()
+        elif self.filling is not None:
+            self.filling.stop()
+            if self.filling.refused is not None:
+                self._tell(self.filling.refused)
+
+    def _from_here(self, filling: Filling, position: int, size: int) -> bytes:
+        with filling.changed:
+            while not (filling.over or filling.done) and filling.written <= position:
+                filling.changed.wait()
+        data = self.given(position, size)
+        if data or filling.over:
+            return data
+        if filling.refused is None:
+            raise filling.error or ValueError("I/O operation on closed file")
+        self._tell(filling.refused)
+        self._direct = Direct(filling.source, filling.rest, filling.written)
+        return self._direct.at(position, size)
+
+    def _from_elsewhere(self, position: int, size: int) -> bytes | None:
+        pause = FIRST_LOOK
+        deadline = time.monotonic() + self.wait_seconds
+        while time.monotonic() < deadline:
+            published, abandoned = self._fate()
+            data = os.pread(self.handle, size, position)
+            if data or published:
+                return data
+            if abandoned:
+                return None
+            time.sleep(pause)
+            pause = min(2 * pause, LAST_LOOK)
+        self.too_slow = True
+        self._tell(too_long())
+        return None
+
+    def _fate(self) -> tuple[bool, bool]:
+        """Whether the file is complete, and whether it never will be."""
+        mine = os.fstat(self.handle)
+        with contextlib.suppress(OSError):
+            if os.path.samestat(mine, os.stat(self.path, follow_symlinks=False)):
+                return True, False
+        if mine.st_nlink == 0:
+            return False, True
+        lock = contents.lock_now(contents.beside(self.path, "lock"))
+        if lock is None:
+            return False, False
+        lock.release()  # its process is gone; it may have given the file its name just before
+        with contextlib.suppress(OSError):
+            return os.path.samestat(mine, os.stat(self.path, follow_symlinks=False)), True
+        return False, True
+
+
+class Complete:
+    """A file that has its name."""
+
+    def __init__(self, handle: int) -> None:
+        self.handle = handle
+
+    @property
+    def length(self) -> int:
+        return os.fstat(self.handle).st_size
+
+    def at(self, position: int, size: int) -> bytes:
+        return os.pread(self.handle, size, position)
+
+    def close(self) -> None:
+        os.close(self.handle)
+
+
+class Direct:
+    """The source itself, without the folder: `rest` was read from it before, and comes at `start`."""
+
+    def __init__(self, stream: Any, rest: bytes = b"", start: int = 0) -> None:
+        self.stream = stream
+        self.length: int | None = getattr(stream, "length", None)
+        self._rest = rest
+        self._position = start
+        self._read = arriving(stream).read
+
+    def at(self, position: int, size: int) -> bytes:
+        assert position == self._position, "a source is read in order"
+        if self._rest:
+            data, self._rest = self._rest[:size], self._rest[size:]
+        else:
+            data = self._read(size)
+        self._position += len(data)
+        return data
+
+    def close(self) -> None:
+        self.stream.close()
+
+
+def open_shared(path: str) -> int:
+    """Open a file of the folder so that it is not removed while it is read."""
+    handle = open_regular(path)
+    with contextlib.suppress(OSError):  # some network file systems have no locks
+        fcntl.flock(handle, fcntl.LOCK_SH)
+    return handle
+
+
+def too_long() -> CannotStoreError:
+    return CannotStoreError(None, "another process has been fetching the shard for too long")
+
+
+def _too_slow(source: Source) -> bool:
+    return isinstance(source, Growing) and source.too_slow
+
+
+def _begins_with(old: Source, position: int, data: bytes) -> bool:
+    """Whether the old source gave these bytes at this place."""
+    while data:
+        given = old.given(position, len(data)) if isinstance(old, Growing) else b""
+        if not given or not data.startswith(given):
+            return False
+        position += len(given)
+        data = data[len(given) :]
+    return True

@@ -1,0 +1,1 @@
+"""HTTP: requests, connections, streams that resume, reading ahead."""

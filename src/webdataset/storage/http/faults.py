@@ -1,0 +1,159 @@
+"""What can go wrong on the way to a server: what to call it, and whether and when to try again."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import socket
+import ssl
+
+from webdataset.base.redact import redacted
+from webdataset.errors import MissingShardError, StorageError
+from webdataset.storage.outages import OUTAGES
+from webdataset.storage.patience import Waiting
+
+from .connect import Reply
+from .connections import ProxyDownError
+
+FEW_RETRIES = 4
+"""Tries in a row where something else than a web server answers: more likely a wrong port than a bad moment."""
+CONTACT_RETRIES = FEW_RETRIES
+FOR_GOOD = frozenset({501, 505, 507, 511})
+"""Answers of servers that will not do better: not implemented, another HTTP, no room, a login page in between."""
+RETRIED_STATUS = frozenset({408, 425, 429, *range(500, 600)}) - FOR_GOOD
+TOLD_BYTES = 2048
+UNKNOWN_NAME = frozenset(
+    getattr(socket, name) for name in ("EAI_NONAME", "EAI_NODATA", "EAI_ADDRFAMILY") if hasattr(socket, name)
+)
+"""What the name service says of names that do not exist; anything else, such as EAI_AGAIN, may pass."""
+
+BROKEN = (OSError, http.client.HTTPException)
+"""What breaks a connection and may be gone the next time."""
+
+_TOLD = re.compile(
+    rb"<(?:Code|Message)>([^<]{1,200})<|\"message\"\s*:\s*\"((?:[^\"\\]|\\.){1,400})", re.IGNORECASE | re.DOTALL
+)
+_TLS_FOR_GOOD = re.compile(
+    "WRONG_VERSION_NUMBER|HTTP_REQUEST|UNSUPPORTED_PROTOCOL|PROTOCOL_VERSION|NO_PROTOCOLS|HANDSHAKE_FAILURE|NO_SHARED_CIPHER"
+    "|UNKNOWN_CA|BAD_CERTIFICATE|CERTIFICATE_REQUIRED|CERTIFICATE_UNKNOWN|UNRECOGNIZED_NAME|ACCESS_DENIED"
+)
+_TUNNEL = re.compile(r"Tunnel connection failed: (\d+)(.*)")
+
+
+def wait_after(waiting: Waiting, error: BaseException, seconds: float) -> None:
+    """Wait before the next try if another one can help; else raise what the user should read."""
+    final = _final(error, waiting)
+    if final is not None:
+        waiting.close()
+        raise final from None
+    most = FEW_RETRIES if _is_not_http(error) else None
+    waiting.pause(described(error, seconds), most=most, hint=_hint(error))
+
+
+def described(error: BaseException, seconds: float) -> str:
+    """A foreign error in a few words, without the parts of a url it may quote."""
+    if isinstance(error, TimeoutError):
+        return f"no byte came for {seconds:g} s"
+    if isinstance(error, http.client.IncompleteRead):
+        return "the body was cut"
+    if isinstance(error, socket.gaierror):
+        return f"the host name was not found ({error.strerror})"
+    if isinstance(error, http.client.RemoteDisconnected):
+        return "the connection was closed without an answer"
+    if isinstance(error, http.client.HTTPException):
+        return f"the answer is not HTTP ({type(error).__name__})"
+    if isinstance(error, ProxyDownError):
+        return str(error.strerror)
+    if tunnel := _TUNNEL.match(str(error)):
+        return f"the proxy answers {tunnel[1]}{tunnel[2]}"
+    return f"the connection failed ({getattr(error, 'strerror', None) or type(error).__name__})"
+
+
+def _hint(error: BaseException) -> str:
+    if isinstance(error, ProxyDownError):
+        return "check http_proxy, https_proxy and no_proxy, or proxy="
+    if isinstance(error, socket.gaierror):
+        return "check the name of the host, and the network"
+    return "check host and port" if isinstance(error, ConnectionRefusedError) else ""
+
+
+def status_error(reply: Reply, url: str) -> StorageError:
+    """One line with the cure for an answer that is no data."""
+    line = f"the server answers {reply.status} {redacted(reply.response.reason)}{_told(reply)}"
+    if reply.status in (404, 410):
+        return MissingShardError(line, url=url, hint="check the name and the range of shards")
+    if reply.status in (401, 403):
+        return StorageError(line, url=url, hint="check the credentials, and that they may read this object")
+    if reply.status == 407:
+        return StorageError(line, url=url, hint="give the proxy's user: proxy='http://user:password@host:port'")
+    return StorageError(line, url=url)
+
+
+def beginning(reply: Reply) -> bytes:
+    """The first bytes of an answer that is an error; read once, so that they can be looked at again."""
+    if reply.told is None:
+        try:
+            reply.told = reply.response.read(TOLD_BYTES)
+        except (*BROKEN, ValueError):
+            reply.told = b""
+    return reply.told
+
+
+def _told(reply: Reply) -> str:
+    """The server's own words, where they stand in a known place."""
+    words = [_unquoted(second) if second else _text(first) for first, second in _TOLD.findall(beginning(reply))]
+    return f" ({redacted(': '.join(words[:2]))})" if words else ""
+
+
+def _unquoted(data: bytes) -> str:
+    """What stands between the quotes of a JSON string, as text."""
+    text = _text(data)
+    try:
+        return printable(json.loads(f'"{text}"', strict=False))
+    except ValueError:  # cut within an escape
+        return text
+
+
+def _text(data: bytes) -> str:
+    return printable(data.decode("utf-8", "replace").strip())
+
+
+def printable(text: str) -> str:
+    """A foreign text without what would garble a terminal."""
+    return "".join(character if character.isprintable() else " " for character in text)
+
+
+def _final(error: BaseException, waiting: Waiting) -> StorageError | None:
+    """The error to raise at once, where another try would meet the same."""
+    url = waiting.url
+    if isinstance(error, StorageError):
+        return error
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return StorageError(
+            f"the server's certificate is not trusted: {error.verify_message}",
+            url=url,
+            hint="set SSL_CERT_FILE to a file with your authority's certificate, or give cafile=",
+        )
+    if isinstance(error, ssl.SSLError) and _TLS_FOR_GOOD.search(error.reason or ""):
+        reason = (error.reason or "").lower().replace("_", " ")
+        hint = "check the port, and whether the server speaks https there"
+        return StorageError(f"no TLS connection can be made ({reason})", url=url, hint=hint)
+    # a name that is not known is a mistake, unless its server has answered before
+    if _is_unknown_name(error) and not OUTAGES.was_reached(waiting.server):
+        return StorageError(f"cannot reach the server: {described(error, 0)}", url=url, hint=_hint(error))
+    tunnel = _TUNNEL.match(str(error)) if isinstance(error, OSError) else None
+    if tunnel and int(tunnel[1]) not in RETRIED_STATUS:
+        hint = "check the proxy's user and password, and that it may reach this host"
+        return StorageError(f"the proxy answers {tunnel[1]}{tunnel[2]}", url=url, hint=hint)
+    return None
+
+
+def _is_unknown_name(error: BaseException) -> bool:
+    name = error.__cause__ if isinstance(error, ProxyDownError) else error
+    return isinstance(name, socket.gaierror) and name.errno in UNKNOWN_NAME
+
+
+def _is_not_http(error: BaseException) -> bool:
+    cut = (http.client.RemoteDisconnected, http.client.IncompleteRead)
+    return isinstance(error, http.client.HTTPException) and not isinstance(error, cut)

@@ -1,0 +1,1 @@
+"""Look at datasets: list, describe, show, extract, dump, lint, measure."""

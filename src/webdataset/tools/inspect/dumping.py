@@ -1,0 +1,200 @@
+"""Fields of samples as files of a folder, which they never leave.
+
+Names come out of data, so they are checked part by part: no `..`, nothing absolute, no names of devices; and
+each folder on the way is opened without following links, so that a link inside the folder leads nowhere either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import stat
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from webdataset.errors import MissingShardError, SecurityError, StorageError
+from webdataset.filters.fields import parse_field_spec
+from webdataset.handlers import Handler, handled, reraise_exception
+from webdataset.storage.local import allowed_path
+from webdataset.storage.publish import translated
+from webdataset.tar.large import LargeMember
+from webdataset.tools.alternatives import field_named
+
+Sample = Mapping[str, Any]
+
+DEFAULT_PATTERN = "out-{index:06d}"
+
+_DEVICES = re.compile(r"(con|prn|aux|nul|conin\$|conout\$|(com|lpt)[0-9¹²³])([. :].*)?$", re.IGNORECASE)
+_DRIVE = re.compile(r"[A-Za-z]:")
+_FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+
+
+def dump(
+    samples: Iterable[Sample],
+    pattern: str = DEFAULT_PATTERN,
+    *,
+    fields: str | Sequence[str] | None = None,
+    force: bool = False,
+    handler: Handler = reraise_exception,
+) -> Iterator[str]:
+    """Write fields into files and yield their paths.
+
+    The pattern may hold {index} (counted from 0), {key} and {field}; without {field}, the field is added as the
+    extension. The folder before its first brace must exist, and everything stays in it. Without `fields`, all are
+    written. A file that exists is an error unless `force`.
+    """
+    folder, rest = _split(pattern)
+    names = None if fields is None else parse_field_spec(fields)
+    if not os.path.isdir(folder):
+        hint = f"make the folder first: mkdir -p {folder}"
+        raise MissingShardError("the folder to write to does not exist", url=folder, hint=hint)
+    target = _Target(allowed_path(folder), folder, force=force)
+
+    def written(numbered: tuple[int, Sample]) -> list[str]:
+        index, sample = numbered
+        wanted = _chosen(sample, names)
+        paths = {field: _path(rest, index, sample, field) for field in wanted}
+        return [target.write(path, sample[field]) for field, path in paths.items()]
+
+    return (path for paths in handled(enumerate(samples), written, handler) for path in paths)
+
+
+def safe_parts(name: str) -> list[str]:
+    """The parts of a relative name that stays where it is put, or a SecurityError.
+
+    >>> safe_parts("train/dog.jpg")
+    ['train', 'dog.jpg']
+    >>> safe_parts("../dog.jpg")
+    Traceback (most recent call last):
+    webdataset.errors.SecurityError: the name leaves the folder [member ../dog.jpg]; {index} in the pattern is safe
+    """
+    parts = name.split("/")
+    if os.sep != "/":
+        parts = [part for piece in parts for part in piece.split(os.sep)]
+    if name.startswith(("/", "\\")) or _DRIVE.match(name):
+        raise _refused("the name is absolute", name)
+    if ".." in parts or "\0" in name:
+        raise _refused("the name leaves the folder", name)
+    if any(_DEVICES.match(part) for part in parts):
+        raise _refused("the name is that of a device on some systems", name)
+    parts = [part for part in parts if part not in ("", ".")]
+    if not parts or name.endswith(("/", "/.")):
+        raise _refused("the name is that of a folder", name)
+    return parts
+
+
+class _Target:
+    """A folder that files are written into."""
+
+    def __init__(self, real: str, shown: str, *, force: bool) -> None:
+        self.real = real
+        self.shown = shown
+        self.force = force
+
+    def write(self, name: str, data: Any) -> str:
+        parts = safe_parts(name)
+        path = os.path.join("" if self.shown == "." else self.shown, *parts)
+        if not isinstance(data, (bytes, bytearray, memoryview, LargeMember)):
+            raise StorageError(f"bytes are needed to write a file, got {type(data).__name__}", url=path)
+        try:
+            with self._opened(parts[:-1]) as folder:
+                self._place(folder, parts[-1], data.pieces() if isinstance(data, LargeMember) else (data,), path)
+        except OSError as error:
+            if isinstance(error, StorageError):
+                raise
+            raise translated(error, path) from error
+        return path
+
+    @contextlib.contextmanager
+    def _opened(self, parts: list[str]) -> Iterator[int]:
+        """The folder as a descriptor, reached from the target one part at a time."""
+        folder = os.open(self.real, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+        try:
+            for part in parts:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(part, dir_fd=folder)
+                mode = os.stat(part, dir_fd=folder, follow_symlinks=False).st_mode
+                if stat.S_ISLNK(mode):
+                    raise _refused("a link stands where a folder is needed, and links are not followed", part)
+                inner = os.open(part, _FOLDER, dir_fd=folder)
+                os.close(folder)
+                folder = inner
+            yield folder
+        finally:
+            os.close(folder)
+
+    def _place(self, folder: int, name: str, pieces: Iterable[Any], path: str) -> None:
+        if not self.force and _exists(folder, name):
+            raise _taken(path)
+        temporary = f".{secrets.token_hex(8)}.tmp"
+        try:
+            with open(os.open(temporary, _NEW, 0o666, dir_fd=folder), "wb") as file:
+                for piece in pieces:
+                    file.write(piece)
+            if self.force:
+                os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+            else:
+                self._rename_new(folder, temporary, name, path)
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary, dir_fd=folder)
+
+    def _rename_new(self, folder: int, temporary: str, name: str, path: str) -> None:
+        """A link fails where the name exists, so that not even a file made this moment is overwritten."""
+        try:
+            os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except FileExistsError:
+            raise _taken(path) from None
+        except OSError:  # a file system without links
+            if _exists(folder, name):
+                raise _taken(path) from None
+            os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+def _split(pattern: str) -> tuple[str, str]:
+    """The folder that the user names, and the rest, into which the data has a say."""
+    brace = pattern.find("{")
+    slash = pattern.rfind("/", 0, brace if brace >= 0 else len(pattern))
+    folder, rest = (pattern[: slash + 1], pattern[slash + 1 :]) if slash >= 0 else (".", pattern)
+    if not rest:
+        raise ValueError(f"the pattern {pattern!r} names no file: write {pattern}{{key}} or {pattern}out-{{index:06d}}")
+    _filled(rest, index=0, key="", field="")
+    return folder if len(folder) < 2 else folder.rstrip("/") or "/", rest
+
+
+def _path(pattern: str, index: int, sample: Sample, field: str) -> str:
+    name = _filled(pattern, index=index, key=str(sample.get("__key__", index)), field=field)
+    return name if "{field" in pattern else f"{name}.{field}"
+
+
+def _filled(pattern: str, **values: Any) -> str:
+    try:
+        return pattern.format(**values)
+    except (KeyError, IndexError, ValueError, AttributeError) as error:
+        hint = "there are {index}, {index:06d}, {key} and {field}"
+        raise ValueError(f"the pattern {pattern!r} cannot be filled in ({error}); {hint}") from None
+
+
+def _chosen(sample: Sample, names: list[list[str]] | None) -> list[str]:
+    if names is None:
+        return [name for name in sample if not name.startswith("_")]
+    return [field_named(sample, alternatives) for alternatives in names]
+
+
+def _exists(folder: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _taken(path: str) -> StorageError:
+    return StorageError("this file exists already", url=path, hint="--force replaces it")
+
+
+def _refused(message: str, name: str) -> SecurityError:
+    return SecurityError(message, member=name, hint="{index} in the pattern is safe")

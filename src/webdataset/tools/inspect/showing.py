@@ -1,0 +1,57 @@
+"""Samples for people: lines of text, and pictures where the terminal has them.
+
+>>> list(text_lines({"__key__": "a", "cls": b"7"}))
+["__key__             \\t'a'", "cls                 \\tb'7'"]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from webdataset.autodecode import IMAGE_EXTENSIONS
+from webdataset.base.printing import short_repr
+
+from .listing import shown
+from .pictures import drawn
+
+Sample = Mapping[str, Any]
+
+NAME_WIDTH = 20
+VALUE_WIDTH = 60
+
+
+def text_lines(sample: Sample, *, width: int = VALUE_WIDTH) -> Iterator[str]:
+    """A line a field, sorted: the name in 20 columns, a tab, and the value's repr cut to a width."""
+    for name in sorted(sample):
+        if name.startswith("__") and name != "__key__":
+            continue
+        yield f"{shown(name):<{NAME_WIDTH}}\t{short_repr(sample[name], width)}"
+
+
+def terminal_lines(
+    sample: Sample, protocol: str, *, columns: int = 60, text: bool = True, normalized: bool = False
+) -> Iterator[str]:
+    """The text of a sample, and below it its pictures; `normalized` stretches them from black to white."""
+    if text:
+        yield from text_lines(sample)
+    if protocol == "text":
+        return
+    for name in sorted(sample):
+        if is_image(name):
+            try:
+                picture = drawn(sample[name], protocol, columns=columns, normalized=normalized)
+            except Exception as error:
+                yield f"{shown(name)}: no picture: {shown(str(error))[:200]}"
+                continue
+            yield f"{shown(name)}:"
+            yield picture
+
+
+def is_image(field: str) -> bool:
+    """Whether a field is an image, by its name.
+
+    >>> is_image("left.JPG"), is_image("cls")
+    (True, False)
+    """
+    return field.rpartition(".")[2].lower() in IMAGE_EXTENSIONS and not field.startswith("__")

@@ -1,0 +1,1 @@
+"""Make datasets: create, split, copy, index."""

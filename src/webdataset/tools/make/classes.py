@@ -1,0 +1,95 @@
+"""The classes of samples: their names in a list, in which the place of a name, from 0, is its number."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+
+from webdataset.errors import MissingShardError, SampleError
+from webdataset.gopen import gopen
+from webdataset.storage.urls import is_local, scheme_of
+from webdataset.writing.shardsets import shard_name
+
+FILE = "classes.txt"
+
+
+def class_names(folders: Iterable[str]) -> list[str]:
+    """The classes of some folders: the folders in them, in alphabetical order."""
+    return sorted({name for folder in folders for name in _folders_in(folder)})
+
+
+def class_numbers(folder: str, names: Sequence[str], origin: str = "the list") -> dict[str, int]:
+    """The classes that a folder has, with their numbers; one that is not among the names is an error."""
+    numbers = {name: number for number, name in enumerate(names)}
+    found = _folders_in(folder)
+    if unknown := [name for name in found if name not in numbers]:
+        more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+        hint = "add it to the end of the list, or leave its folder out"
+        raise SampleError(f"the class {unknown[0]!r}{more} is not in {origin}", url=folder, hint=hint)
+    return {name: numbers[name] for name in found}
+
+
+def read_classes(url: str) -> list[str]:
+    """The names in a list, one a line."""
+    with gopen(url) as stream:
+        names = parsed_classes(stream.read(), url)
+    if not names:
+        raise SampleError("the list of classes is empty", url=url)
+    return names
+
+
+def parsed_classes(data: bytes, url: str) -> list[str]:
+    """The names in a list; an empty or a repeated one would make the numbers wrong.
+
+    >>> parsed_classes(b"cat\\ndog\\n", "classes.txt")
+    ['cat', 'dog']
+    """
+    lines = data.decode("utf-8-sig", "surrogateescape").replace("\r\n", "\n").removesuffix("\n").split("\n")
+    names: dict[str, int] = {}
+    for number, name in enumerate(lines if lines != [""] else [], 1):
+        if not name or names.setdefault(name, number) != number:
+            wrong = f"names {name!r} a second time" if name else "is empty"
+            raise SampleError(f"line {number} of the list of classes {wrong}", url=url, hint="write one name a line")
+    return [*names]
+
+
+def classes_text(names: Iterable[str]) -> bytes:
+    """The list as it is written.
+
+    >>> classes_text(["cat", "dog"])
+    b'cat\\ndog\\n'
+    """
+    for name in names:
+        if "\n" in name or "\r" in name:
+            raise SampleError(f"the class {name!r} cannot stand in a list: its name has several lines")
+    return "".join(f"{name}\n" for name in names).encode("utf-8", "surrogateescape")
+
+
+def classes_url(output: str) -> str | None:
+    """Where the list of the shards of an output is: beside them; None for an output that has no place.
+
+    >>> classes_url("out/train-%06d.tar"), classes_url("s3://bucket/a.tar"), classes_url("-")
+    ('out/classes.txt', 's3://bucket/classes.txt', None)
+    """
+    if output == "-" or scheme_of(output) == "pipe":
+        return None
+    name = shard_name(output, 0)
+    name = name if is_local(name) else name.partition("?")[0]
+    return name[: name.rfind("/") + 1] + FILE
+
+
+def known_classes(url: str) -> list[str] | None:
+    """The names in a list that may be there."""
+    try:
+        return read_classes(url)
+    except MissingShardError:
+        return None
+
+
+def _folders_in(folder: str) -> list[str]:
+    if not os.path.isdir(folder):
+        raise MissingShardError("there is no such folder", url=folder)
+    names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
+    if not names:
+        raise SampleError("the folder has no class folders in it", url=folder, hint="leave --classes away")
+    return names

@@ -1,0 +1,324 @@
+"""Shards from anywhere to anywhere: those that are there already are passed over, the others verified.
+
+A local shard appears under its name when it is complete. An interrupted copy, even a killed one, is taken up by running
+it again: complete shards are passed over, and a part of a large one is gone on with if its source can be read in parts.
+What was written is read back: its size and the archive's end, or with `checksum` every byte.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from webdataset.base.reports import current_report
+from webdataset.base.stops import Stop
+from webdataset.codecs.compression import kind_of_content
+from webdataset.errors import MissingShardError, StorageError, WebDatasetError
+from webdataset.gopen import gopen, open_ranges, rewritten_url
+from webdataset.handlers import Handler, ask, checked_handler, reraise_exception
+from webdataset.storage.cache.names import without_signature
+from webdataset.storage.publish import AtomicFile
+from webdataset.storage.ranges import RangeReader
+from webdataset.storage.streams import WHOLE_ONLY
+from webdataset.storage.urls import is_local, local_path, scheme_of
+from webdataset.tar.header import BLOCK
+from webdataset.writing.outputs import local_target
+
+from .partfiles import LEAST, BusyError, PartFile
+
+CHUNK_BYTES = 1 << 20
+END_BYTES = 1024
+RANGE_BYTES = 16 << 20
+OVERLAP = 1 << 20
+
+
+class Copied(NamedTuple):
+    """What became of one shard."""
+
+    source: str
+    target: str
+    size: int
+    skipped: bool
+
+
+def copy_shards(
+    urls: Iterable[str],
+    target: str,
+    *,
+    parallel: int = 1,
+    force: bool = False,
+    checksum: bool = False,
+    handler: Handler = reraise_exception,
+) -> Iterator[Copied]:
+    """Copy shards to a folder or prefix (ending in `/`, or an existing folder), or one shard to a name.
+
+    A shard whose copy has the same size is skipped; with `checksum`, only one whose copy has the same content.
+    """
+    sources = list(urls)
+    pairs = [(source, target_of(source, target, len(sources))) for source in sources]
+    _check_clashes(pairs)
+    return _copied(pairs, max(parallel, 1), force, checksum, checked_handler(handler))
+
+
+def target_of(source: str, target: str, sources: int = 1) -> str:
+    """Where a shard goes.
+
+    >>> target_of("http://host/train-0.tar?token=x", "data/"), target_of("a.tar", "s3://bucket/b.tar")
+    ('data/train-0.tar', 's3://bucket/b.tar')
+    """
+    folder = local_path(target) if is_local(target) else None
+    if not target.endswith("/"):
+        if folder is None or not os.path.isdir(folder):
+            if sources > 1:
+                hint = "end it in / to name a folder, and make that first" if folder else "end it in / to name a prefix"
+                raise StorageError(f"{sources} shards cannot go to one name", url=target, hint=hint)
+            return target
+        target += "/"
+    name = source if is_local(source) else source.partition("?")[0].partition("#")[0]
+    name = name.rpartition("/")[2]
+    if source == "-" or scheme_of(source) == "pipe" or name in ("", ".", ".."):
+        raise StorageError("this source has no name of its own", url=source, hint="name the file to write")
+    return target + name
+
+
+def _check_clashes(pairs: list[tuple[str, str]]) -> None:
+    first: dict[str, str] = {}
+    for source, target in pairs:
+        if first.setdefault(target, source) != source:
+            message = f"two shards would have the same name: {first[target]} and {source}"
+            raise StorageError(message, url=target, hint="copy them to different folders")
+        if is_local(source) and is_local(target) and os.path.exists(target) and os.path.samefile(source, target):
+            raise StorageError("a shard cannot be copied onto itself", url=source)
+
+
+def _copied(
+    pairs: list[tuple[str, str]], parallel: int, force: bool, checksum: bool, handler: Handler
+) -> Iterator[Copied]:
+    from concurrent.futures import ThreadPoolExecutor
+
+    report = current_report()
+    streams = _Streams()
+    pool = ThreadPoolExecutor(parallel, "webdataset-copy")
+    try:
+        jobs = [pool.submit(copy_shard, *pair, force=force, checksum=checksum, streams=streams) for pair in pairs]
+        for job in jobs:
+            try:
+                yield job.result()
+            except Exception as error:
+                if not ask(handler, error, report, "shards_skipped"):
+                    return
+    finally:
+        # whoever leaves early, or is interrupted, does not wait for the copies that are under way
+        streams.stop()
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def copy_shard(
+    source: str, target: str, *, force: bool = False, checksum: bool = False, streams: _Streams | None = None
+) -> Copied:
+    """Copy one shard, unless its copy is there already, and read back what was written."""
+    streams = streams or _Streams()
+    with streams.waits.in_force():
+        return _copy_shard(source, target, force, checksum, streams)
+
+
+def _copy_shard(source: str, target: str, force: bool, checksum: bool, streams: _Streams) -> Copied:
+    with streams.parts(source) as reader, contextlib.ExitStack() as opened:
+        size, version = _stated(reader)
+        stream = None
+        if size is None:
+            stream = opened.enter_context(streams.open(source))
+            size = _size_of(source, stream)
+        if not force and _is_copy(source, target, size, checksum):
+            return Copied(source, target, size or 0, skipped=True)
+        if (part := _part_file(source, target, size, version)) is not None:
+            opened.callback(part.leave)
+        if part is not None and part.size and reader is not None and size is not None:
+            written = _gone_on(reader, part, size, streams)
+            digest = _digest_of(source) if checksum else ""
+        else:
+            stream = stream or opened.enter_context(streams.open(source))
+            digest, written = _written(stream, target, streams, part)
+    if size is not None and written != size:
+        raise StorageError(f"{written} of {size} bytes arrived", url=source)
+    _verify(target, written, digest if checksum else None)
+    return Copied(source, target, written, skipped=False)
+
+
+class _Streams:
+    """The streams that are read just now, so that they can be closed from outside."""
+
+    def __init__(self) -> None:
+        self.stopped = False
+        self.waits = Stop()
+        self._open: set[Any] = set()
+
+    @contextlib.contextmanager
+    def open(self, url: str) -> Iterator[Any]:
+        stream = gopen(url)
+        self._open.add(stream)
+        try:
+            self.check(url)  # it may have been opened while everything was being stopped
+            yield stream
+        finally:
+            self._open.discard(stream)
+            if url != "-":
+                stream.close()
+
+    @contextlib.contextmanager
+    def parts(self, url: str) -> Iterator[RangeReader | None]:
+        """What reads any part of this url; None where that cannot be done."""
+        if url == "-" or scheme_of(url) == "pipe":
+            yield None
+            return
+        try:
+            reader = open_ranges(url)
+        except StorageError as error:
+            if error.hint != WHOLE_ONLY:
+                raise
+            yield None
+            return
+        self._open.add(reader)
+        try:
+            with reader:
+                self.check(url)
+                yield reader
+        finally:
+            self._open.discard(reader)
+
+    def stop(self) -> None:
+        self.stopped = True
+        self.waits.set()
+        for stream in list(self._open):
+            # a copy that is given up has nothing more to say
+            with contextlib.suppress(Exception):
+                stream.close()
+
+    def check(self, url: str) -> None:
+        if self.stopped:
+            raise StorageError("the copy was interrupted", url=url)
+
+
+def _stated(reader: RangeReader | None) -> tuple[int | None, str | None]:
+    """Size and version; what a server does not tell, reading will."""
+    if reader is None:
+        return None, None
+    try:
+        return reader.size, reader.version
+    except MissingShardError:
+        raise
+    except StorageError:
+        return None, None
+
+
+def _part_file(source: str, target: str, size: int | None, version: str | None) -> PartFile | None:
+    """Where a large local copy is written, and may have been begun; None if it cannot be gone on with."""
+    path = local_target(rewritten_url(target))
+    if path is None or version is None or size is None or size < LEAST:
+        return None
+    try:
+        return PartFile(path, f"{without_signature(source)} {size} {version}")
+    except BusyError:
+        return None
+
+
+def _gone_on(reader: RangeReader, part: PartFile, size: int, streams: _Streams) -> int:
+    """The rest of a shard, behind what is there of it; what came last before may not have reached the disk whole."""
+    last = max(part.size - OVERLAP, 0)
+    if part.size > size or reader.read(last, part.size) != part.read(last, part.size):
+        part.restart()
+    while part.size < size:
+        streams.check(reader.url)
+        part.write(reader.read(part.size, min(part.size + RANGE_BYTES, size)))
+    part.publish()
+    return part.size
+
+
+def _written(stream: Any, target: str, streams: _Streams, part: PartFile | None) -> tuple[str, int]:
+    path = local_target(rewritten_url(target))
+    sink: Any = part or (gopen(target, "wb") if path is None else AtomicFile(path))
+    digest, written = hashlib.sha256(), 0
+    try:
+        while chunk := stream.read(CHUNK_BYTES):
+            streams.check(target)
+            sink.write(chunk)
+            digest.update(chunk)
+            written += len(chunk)
+        streams.check(target)
+        if isinstance(sink, (AtomicFile, PartFile)):
+            sink.publish()
+        elif target != "-":
+            sink.close()
+        else:
+            sink.flush()
+    except BaseException:
+        if part is None:
+            getattr(sink, "abort", sink.close)()
+        raise
+    return digest.hexdigest(), written
+
+
+def _is_copy(source: str, target: str, size: int | None, checksum: bool) -> bool:
+    if target == "-" or scheme_of(target) == "pipe":
+        return False
+    try:
+        with gopen(target) as stream:
+            there = _size_of(target, stream)
+            same = size is not None and size == there
+            return same and (not checksum or _digest(stream) == _digest_of(source))
+    except (MissingShardError, FileNotFoundError):
+        return False
+    except WebDatasetError:
+        return False  # whatever is there cannot be read, so it is no copy
+
+
+def _verify(target: str, size: int, digest: str | None) -> None:
+    """Read the copy back; commands and standard output have no way back."""
+    if target == "-" or scheme_of(target) == "pipe" or not _is_readable(target):
+        return
+    with gopen(target) as stream:
+        there = _size_of(target, stream)
+        if there is not None and there != size:
+            raise StorageError(f"the copy has {there} bytes, not {size}", url=target, hint="copy it again with --force")
+        if digest is not None and _digest(stream) != digest:
+            raise StorageError("the copy differs from what was sent", url=target, hint="copy it again with --force")
+        if digest is None and target.endswith(".tar"):
+            _check_end(stream, target, size)
+
+
+def _is_readable(target: str) -> bool:
+    path = local_target(rewritten_url(target))
+    return path is not None or not is_local(target)
+
+
+def _check_end(stream: Any, target: str, size: int) -> None:
+    """An archive that ends without its marker may have been cut before we saw it."""
+    if not is_local(target) or size < END_BYTES or kind_of_content(stream.read(BLOCK)) is not None:
+        return
+    stream.seek(size - END_BYTES)
+    if stream.read(END_BYTES).strip(b"\0"):
+        current_report().warn("the archive has no end marker, nor has its source", url=target, offset=size)
+
+
+def _size_of(url: str, stream: Any) -> int | None:
+    """How many bytes there are to read, where that can be known beforehand."""
+    length = getattr(stream, "length", None)
+    if length is not None:
+        return int(length)
+    path = local_path(url) if is_local(url) else None
+    return os.path.getsize(path) if path is not None and os.path.isfile(path) else None
+
+
+def _digest_of(url: str) -> str:
+    with gopen(url) as stream:
+        return _digest(stream)
+
+
+def _digest(stream: Any) -> str:
+    digest = hashlib.sha256()
+    while chunk := stream.read(CHUNK_BYTES):
+        digest.update(chunk)
+    return digest.hexdigest()

@@ -1,0 +1,296 @@
+"""Archives out of recipes, tables, lines and folders.
+
+Every source becomes a stream of `Item`s: a member's name and where its bytes come from. Bytes are fetched when
+they are written, so that items can be sorted, and an archive can be larger than memory.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from webdataset.base.reports import current_report
+from webdataset.base.settings import settings
+from webdataset.errors import LimitError, MissingShardError, SampleError, SecurityError
+from webdataset.gopen import gopen
+from webdataset.handlers import Handler, handled, reraise_exception
+from webdataset.storage.urls import check_url_from_data, is_local, scheme_of
+from webdataset.tariterators import base_plus_ext
+from webdataset.writer import TarWriter
+from webdataset.writing.shardsets import is_numbered
+
+from .classes import class_names, class_numbers
+from .numbering import set_writer
+
+DEFAULT_PLAN_KEY = "{record:09d}"
+DEFAULT_LINE_KEY = "{:09d}"
+NO_TEXT = "--from says what a source is: folder, recipe, plan or lines"
+
+
+class Item(NamedTuple):
+    """One member to be: its name, and a function that gives its bytes."""
+
+    name: str
+    content: Callable[[], bytes]
+
+
+def from_recipe(lines: Iterable[str], *, folder: str = "", origin: str = "") -> Iterator[Item]:
+    """Lines `NAME SOURCE`, separated by a tab or else by the first space.
+
+    A source is a file or url, `text:` with the content itself, or `pipe:` with a command. `origin` is where the
+    recipe comes from: one that was fetched from elsewhere may name neither commands nor local files.
+
+    >>> [(item.name, item.content()) for item in from_recipe(["a.txt text:hello world", "a.cls text:7"])]
+    [('a.txt', b'hello world'), ('a.cls', b'7')]
+    """
+    for number, line in enumerate(lines, 1):
+        text = line.rstrip("\r\n")
+        if not text.strip():
+            continue
+        if "\0" in text:
+            raise SampleError(f"line {number} of the recipe is no text", url=origin or None, hint=NO_TEXT)
+        name, separator, source = text.partition("\t") if "\t" in text else text.lstrip(" ").partition(" ")
+        if not separator or not source.strip():
+            raise SampleError(f"line {number} of the recipe is not 'NAME SOURCE': {text[:100]!r}", url=origin or None)
+        source = source.lstrip(" ") if "\t" not in text else source
+        if source.startswith("text:"):
+            yield Item(name, partial(_encoded, source[len("text:") :]))
+        else:
+            yield Item(name, partial(_fetched, _checked(source, origin), folder))
+
+
+def from_plan(
+    lines: Iterable[str], *, delimiter: str = "\t", key: str = DEFAULT_PLAN_KEY, folder: str = "", origin: str = ""
+) -> Iterator[Item]:
+    """A table whose first row names the fields: `@field` holds file names, `__key__` keys, others the content.
+
+    >>> plan = ["__key__,cls,txt", "a,7,hello"]
+    >>> [(item.name, item.content()) for item in from_plan(plan, delimiter=",")]
+    [('a.cls', b'7'), ('a.txt', b'hello')]
+    """
+    rows = _rows(csv.reader(lines, delimiter=delimiter), origin)
+    key_of = numbered_key(key)
+    header = next(rows, None)
+    if not header or not any(header):
+        hint = "its first row names the fields: __key__, @jpg, cls"
+        raise SampleError("the plan has no header", url=origin or None, hint=hint)
+    for record, row in enumerate(rows):
+        if not row:
+            continue
+        if len(row) != len(header):
+            message = f"row {record + 2} of the plan has {len(row)} columns, its header {len(header)}"
+            raise SampleError(message, url=origin or None, hint=f"columns are separated by {delimiter!r}")
+        values = dict(zip(header, row, strict=True))
+        name = values.pop("__key__", None) or key_of(record)
+        for field, value in values.items():
+            if field.startswith("@"):
+                yield Item(f"{name}.{field[1:]}", partial(_fetched, _file(value, origin), folder))
+            elif not field.startswith("_"):
+                yield Item(f"{name}.{field}", partial(_encoded, value))
+
+
+def from_lines(
+    lines: Iterable[str], *, fields: str | Sequence[str] = "txt", separator: str = "\t", key: str = DEFAULT_LINE_KEY
+) -> Iterator[Item]:
+    """One sample a line; the separator divides it into fields, the last of which takes the rest.
+
+    >>> [(item.name, item.content()) for item in from_lines(["hello\\t7"], fields="txt cls")]
+    [('000000000.txt', b'hello'), ('000000000.cls', b'7')]
+    """
+    names = fields.split() if isinstance(fields, str) else list(fields)
+    if not names:
+        raise ValueError("name at least one field, for example txt")
+    key_of = numbered_key(key)
+    for number, line in enumerate(lines):
+        values = line.rstrip("\r\n").split(separator, len(names) - 1)
+        if len(values) < len(names):
+            hint = f"fields are separated by {separator!r}"
+            raise SampleError(f"line {number + 1} has {len(values)} of {len(names)} fields", hint=hint)
+        for name, value in zip(names, values, strict=True):
+            if name == "__key__":
+                continue
+            stem = values[names.index("__key__")] if "__key__" in names else key_of(number)
+            yield Item(f"{stem}.{name}", partial(_encoded, value))
+
+
+def numbered_key(pattern: str) -> Callable[[int], str]:
+    """The keys of rows and lines that have none: `{record:09d}` or `{:09d}` is their number.
+
+    >>> numbered_key("line{record:03d}")(7), numbered_key("{:03d}")(7)
+    ('line007', '007')
+    """
+    try:
+        if pattern.format(0, record=0) == pattern.format(1, record=1):
+            raise ValueError("it holds no number")
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"the pattern {pattern!r} makes no keys: {error}; write for example {{record:09d}}") from None
+    return lambda number: pattern.format(number, record=number)
+
+
+def _rows(reader: Iterator[list[str]], origin: str) -> Iterator[list[str]]:
+    try:
+        yield from reader
+    except csv.Error as error:
+        raise SampleError(f"this is no table: {error}", url=origin or None, hint=NO_TEXT) from None
+
+
+def from_folder(folder: str, *, classes: bool | Sequence[str] = False) -> Iterator[Item]:
+    """The files under a folder, sorted, so that those which share a basename are neighbours.
+
+    With `classes`, each folder in it is a class: every sample also gets a `cls`, the number of its folder's name in the
+    list of classes; True is the list of the folder's own, in alphabetical order. Hidden files and names without an
+    extension are left out.
+    """
+    if not os.path.isdir(folder):
+        raise MissingShardError("there is no such folder", url=folder)
+    if classes is False:
+        return _files(folder, "")
+    return _with_classes(folder, class_numbers(folder, class_names([folder]) if classes is True else classes))
+
+
+def write_items(
+    items: Iterable[Item],
+    output: Any,
+    *,
+    sort: bool = False,
+    overwrite: bool | str = "warn",
+    post: Callable[[str], object] | None = None,
+    maxcount: int = 0,
+    maxsize: float = 0,
+    count: int = 0,
+    handler: Handler = reraise_exception,
+    **options: Any,
+) -> int:
+    """Write items into one archive, or into shards if `maxcount` or `maxsize` is given or the name has a number.
+
+    Items of one key that follow each other are one sample: it stays in one shard, and an error leaves out all of
+    it. `overwrite` is what a ShardWriter takes; `post` is called with the name of each complete shard. The result is
+    the number of samples.
+    """
+    sharded = bool(maxcount or maxsize or (isinstance(output, str) and is_numbered(output)))
+    if sharded:
+        options |= {"overwrite": overwrite, "post": post}
+    total = 0
+    with _writer(output, sharded, maxcount, maxsize, options) as sink:
+        ordered: Iterable[Item] = sorted(items, key=lambda item: _order(item.name)) if sort else items
+        for members in handled((list(group) for _, group in groupby(ordered, key=_key)), _members, handler):
+            if sharded:
+                sink.write(_as_sample(members))
+            else:
+                sink.write_members(members)
+            total += 1
+            if total == count:
+                break
+    if post is not None and total and not sharded:
+        post(output)
+    return total
+
+
+def _writer(output: Any, sharded: bool, maxcount: int, maxsize: float, options: dict[str, Any]) -> Any:
+    if not sharded:
+        return TarWriter(output, encoder=False, **options)
+    sizes: dict[str, Any] = {"maxcount": maxcount or 1 << 60, "maxsize": maxsize or 1e30} if maxcount or maxsize else {}
+    return set_writer(output, encoder=False, verbose=0, **sizes, **options)
+
+
+def _members(items: list[Item]) -> list[tuple[bytes, bytes]]:
+    seen: set[str] = set()
+    for item in items:
+        key, field = base_plus_ext(item.name)
+        name = item.name if key is None else f"{key}.{(field or '').lower()}"
+        if name in seen:
+            raise SampleError("two members of a sample have the same name", member=item.name, key=key)
+        seen.add(name)
+    return [(item.name.encode("utf-8", "surrogateescape"), _content(item)) for item in items]
+
+
+def _content(item: Item) -> bytes:
+    try:
+        return item.content()
+    except Exception as error:
+        at = getattr(error, "at", None)
+        raise (at(member=item.name) if at is not None else error) from error.__cause__
+
+
+def _as_sample(members: list[tuple[bytes, bytes]]) -> dict[str, Any]:
+    sample: dict[str, Any] = {}
+    for name, data in members:
+        text = name.decode("utf-8", "surrogateescape")
+        key, field = base_plus_ext(text)
+        if key is None or field is None:
+            hint = "give it an extension, or write one archive without shards"
+            raise SampleError("the name has no extension, so it belongs to no sample", member=text, hint=hint)
+        sample |= {"__key__": key, field: data}
+    return sample
+
+
+def _key(item: Item) -> str:
+    key, _ = base_plus_ext(item.name)
+    return f"\0{item.name}" if key is None else key
+
+
+def _order(name: str) -> tuple[str, str]:
+    key, field = base_plus_ext(name)
+    return (name, "") if key is None else (key, field or "")
+
+
+def _files(folder: str, prefix: str, seen: frozenset[str] = frozenset()) -> Iterator[Item]:
+    """Depth first, ordered as the names of the members are."""
+    here = os.path.realpath(folder)
+    if here in seen:  # a link that leads back up
+        return
+    entries = sorted(os.scandir(folder), key=lambda entry: _order(entry.name))
+    for entry in entries:
+        if entry.name.startswith("."):
+            continue
+        if entry.is_dir():
+            yield from _files(entry.path, f"{prefix}{entry.name}/", seen | {here})
+        elif entry.is_file() and "." not in entry.name:
+            current_report().dropped("members_dropped", "the file's name has no extension, so it is in no sample")
+        elif entry.is_file():
+            yield Item(f"{prefix}{entry.name}", partial(_fetched, os.path.abspath(entry.path), ""))
+
+
+def _with_classes(folder: str, numbers: dict[str, int]) -> Iterator[Item]:
+    for entry in os.scandir(folder):
+        if entry.is_file() and not entry.name.startswith("."):
+            current_report().dropped("members_dropped", "the file is in none of the class folders")
+    for name, number in numbers.items():
+        files = _files(os.path.join(folder, name), f"{name}/")
+        for key, group in groupby(files, key=_key):
+            members = list(group)
+            if any(item.name.lower() == f"{key}.cls".lower() for item in members):
+                raise SampleError("the sample has a cls already", key=key, hint="leave --classes away")
+            yield Item(f"{key}.cls", partial(_encoded, str(number)))
+            yield from members
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _fetched(source: str, folder: str) -> bytes:
+    if folder and is_local(source) and not source.startswith("file:"):
+        source = os.path.join(folder, source)
+    limit = settings.max_member_bytes
+    with gopen(source) as stream:
+        data: bytes = stream.read(limit + 1)
+    if len(data) > limit:
+        raise LimitError(f"the file has more than {limit} bytes", url=source, hint="raise WDS_MAX_MEMBER_BYTES")
+    return data
+
+
+def _file(source: str, origin: str) -> str:
+    """What a table names is a file or url, and never a command."""
+    if scheme_of(source) == "pipe":
+        hint = "a recipe may name commands"
+        raise SecurityError("a table names files, not commands", url=source, hint=hint)
+    return "./-" if source == "-" else _checked(source, origin)
+
+
+def _checked(source: str, origin: str) -> str:
+    return source if not origin or origin == "-" else check_url_from_data(source, origin)

@@ -1,0 +1,125 @@
+"""Local files that take long to come: a later run goes on where an earlier one was interrupted, even killed.
+
+>>> import os, pathlib, tempfile
+>>> with tempfile.TemporaryDirectory() as folder:
+...     for text in (b"hello ", b"world"):
+...         file = PartFile(f"{folder}/a.txt", "version 1", least=1)
+...         before = file.size
+...         file.write(text)
+...         file.leave()
+...     file = PartFile(f"{folder}/a.txt", "version 1")
+...     file.publish()
+...     before, os.listdir(folder), pathlib.Path(folder, "a.txt").read_text()
+(6, ['a.txt'], 'hello world')
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import stat
+from glob import escape, glob
+
+from webdataset.base.locks import locked
+from webdataset.storage.publish import checked_target, translated
+
+ENDING = ".part"
+LEAST = 1 << 20
+"""What is smaller is not worth keeping."""
+
+
+class BusyError(Exception):
+    """Another process writes this file, or it is not ours to write."""
+
+
+class PartFile:
+    """A file under way, called `.NAME.DIGEST.part` until it is complete.
+
+    `identity` says what it will be, version and all: parts of something else are not gone on with, and removed in the
+    end. `size` is how much is there already.
+    """
+
+    def __init__(self, path: str, identity: str, *, least: int = LEAST) -> None:
+        self.path = checked_target(path)
+        self.least = least
+        folder, name = os.path.split(self.path)
+        self._stem = os.path.join(folder, f".{os.fsdecode(os.fsencode(name)[:200])}.")
+        digest = hashlib.blake2b(identity.encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
+        self.temporary = f"{self._stem}{digest}{ENDING}"
+        self._held = contextlib.ExitStack()
+        try:
+            self._file = open(self.temporary, "a+b", buffering=0, opener=_not_through_links)  # noqa: SIM115 - held
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise BusyError from None
+            raise translated(error, self.path) from error
+        self._held.enter_context(self._file)
+        if not self._held.enter_context(locked(self._file, wait=False)) or not self._is_ours():
+            self._held.close()
+            raise BusyError
+        self.size = os.fstat(self._file.fileno()).st_size
+
+    def write(self, data: bytes) -> None:
+        """Add all of these bytes; a full disk leaves nothing."""
+        try:
+            view = memoryview(data)
+            while view:
+                view = view[self._file.write(view) :]
+        except OSError as error:
+            self.abort()
+            raise translated(error, self.path) from error
+        self.size += len(data)
+
+    def read(self, start: int, stop: int) -> bytes:
+        """Some of what is there."""
+        return os.pread(self._file.fileno(), stop - start, start)
+
+    def restart(self) -> None:
+        """What is there is not what it should be."""
+        self._file.truncate(0)
+        self.size = 0
+
+    def publish(self) -> None:
+        """Give the complete file its name, in the place of any file of that name."""
+        with contextlib.suppress(OSError):  # as if the file had been written in place
+            os.chmod(self.temporary, stat.S_IMODE(os.stat(self.path).st_mode))
+        try:
+            os.replace(self.temporary, self.path)
+            self._held.close()  # network file systems report a full disk here
+        except OSError as error:
+            raise translated(error, self.path) from error
+        for other in glob(f"{escape(self._stem)}*{ENDING}"):
+            _remove_unless_used(other)
+
+    def leave(self) -> None:
+        """Keep what is there for the next run, if it is worth that."""
+        if self.size < self.least:
+            self.abort()
+        self._held.close()
+
+    def abort(self) -> None:
+        """Remove what is there."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.temporary)
+        self._held.close()
+
+    def _is_ours(self) -> bool:
+        """Whether this user made it, and nobody has published or removed it between its opening and the lock."""
+        found = os.fstat(self._file.fileno())
+        try:
+            same = os.path.samestat(os.stat(self.temporary), found)
+        except FileNotFoundError:
+            return False
+        return same and stat.S_ISREG(found.st_mode) and (not hasattr(os, "geteuid") or found.st_uid == os.geteuid())
+
+
+def _not_through_links(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NOFOLLOW", 0), 0o666)
+
+
+def _remove_unless_used(path: str) -> None:
+    with contextlib.suppress(OSError), open(path, "rb") as file, locked(file, wait=False) as free:
+        if free:
+            os.unlink(path)

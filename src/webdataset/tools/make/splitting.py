@@ -1,0 +1,81 @@
+"""One stream of samples into shards of a size, and what happens to each complete shard."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from webdataset.storage.shell.commands import CommandStream
+from webdataset.writer import ShardWriter
+
+PARTS = ("shard", "abspath", "basename", "dirname", "base", "ext")
+
+
+def split_samples(
+    samples: Iterable[dict[str, Any]],
+    writer: ShardWriter,
+    *,
+    maxshards: int | None = None,
+    write: Callable[[dict[str, Any]], object] | None = None,
+) -> int:
+    """Write samples until the source ends or `maxshards` shards are full; the result is the number of samples.
+
+    `write` may be a function that writes to the writer in its own way.
+    """
+    write = writer.write if write is None else write
+    if maxshards is not None and maxshards < 1:
+        raise ValueError(f"maxshards must be at least 1, got {maxshards}")
+    first = writer.shard
+    total = 0
+    for sample in samples:
+        if maxshards is not None and is_full(writer) and writer.shard - first >= maxshards - 1:
+            break
+        write(sample)
+        total += 1
+    return total
+
+
+def is_full(writer: ShardWriter) -> bool:
+    """Whether the next sample begins a new shard."""
+    return writer.count >= writer.maxcount or writer.size >= writer.maxsize
+
+
+def post_command(command: str, *, delete: bool = False, output: Any = None) -> Callable[[str], None]:
+    """A function that runs a shell command for a complete shard; `{}` or `%s` is its name, quoted for the shell.
+
+    {abspath}, {basename}, {dirname}, {base} (without the extension), {ext} and {shard} (the name as given) are parts of
+    it. Without any of them the name is added at the end. `delete` removes the shard afterwards.
+    """
+
+    def post(name: str) -> None:
+        with CommandStream(["bash", "-c", filled(command, name)], "rb") as stream:
+            while data := stream.read1(1 << 16):
+                if output is not None:
+                    output(data)
+        if delete:
+            os.unlink(name)
+
+    return post
+
+
+def filled(command: str, name: str) -> str:
+    """The command with the shard's name in it.
+
+    >>> filled("gsutil cp {} gs://bucket/", "a b.tar")
+    "gsutil cp 'a b.tar' gs://bucket/"
+    >>> filled("upload --as {base}.tar", "out/a.tar")
+    'upload --as a.tar out/a.tar'
+    """
+    path = os.path.abspath(name)
+    folder, file = os.path.split(path)
+    base, ext = os.path.splitext(file)
+    parts = {"abspath": path, "basename": file, "dirname": folder, "base": base, "ext": ext, "shard": name}
+    result = command
+    for part, value in parts.items():
+        result = result.replace(f"{{{part}}}", shlex.quote(value))
+    named = result.replace("{}", shlex.quote(name)).replace("%s", shlex.quote(name))
+    if named == result and not any(f"{{{part}}}" in command for part in ("abspath", "basename", "shard")):
+        return f"{named} {shlex.quote(name)}"
+    return named

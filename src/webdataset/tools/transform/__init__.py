@@ -1,0 +1,1 @@
+"""Change datasets: map, run commands, sort, shuffle, join, mix."""

@@ -1,0 +1,226 @@
+"""Python functions over samples, in this process or in several.
+
+>>> samples = [{"__key__": "a", "cls": b"1"}, {"__key__": "b", "cls": b"2"}]
+>>> def only_b(sample):
+...     return sample if sample["cls"] == 2 else None
+>>> list(map_samples(lambda: only_b)(samples))
+[{'__key__': 'b', 'cls': b'2'}]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+from webdataset.base.reports import Report, current_report
+from webdataset.base.stages import pipelinefilter
+from webdataset.errors import SampleError, WebDatasetError
+from webdataset.handlers import Handler, ask, close, handled, placed, reraise_exception
+from webdataset.tools.parallel import process_pool, submitted
+
+from .lazy import LazySample, field_decoder
+
+Sample = dict[str, Any]
+Function = Callable[[LazySample], Any]
+Pack = Callable[[list[Sample]], list[Any]]
+Convert = Callable[[LazySample, Mapping[str, Any]], Sample]
+
+BATCH_SAMPLES = 256
+BATCH_BYTES = 4 << 20
+
+
+@pipelinefilter
+def map_samples(
+    data: Iterable[Sample],
+    make: Callable[[], Function],
+    *,
+    decode: str = "rgb",
+    processes: int = 0,
+    ordered: bool = True,
+    handler: Handler = reraise_exception,
+    pack: Callable[[], Pack] | None = None,
+) -> Iterator[Sample]:
+    """Apply the function that `make()` gives to every sample: a dict in its place, a list for several, None for none.
+
+    The function gets a sample whose fields are decoded when it looks at them. Fields that it leaves alone keep
+    their bytes. `processes=N` uses N processes, each of which calls `make`; what the function that `pack()` gives
+    makes of lists of results comes in their place then, so that these processes do some of the output's work.
+    """
+    if processes > 1:
+        start = partial(_start, make, decode, pack)
+        make()  # a mistake in the code is told once, not by every process
+        return _in_processes(data, start, processes, ordered, handler=handler, report=current_report())
+    return flat(handled(data, applied(make(), decode), handler))
+
+
+@pipelinefilter
+def through_stages(
+    data: Iterable[Sample],
+    stages: Sequence[Callable[[Iterable[LazySample]], Iterable[Any]]],
+    *,
+    decode: str = "rgb",
+    handler: Handler = reraise_exception,
+) -> Iterator[Sample]:
+    """Send samples of values through stages, functions from iterator to iterator, and encode what comes out."""
+    decode_field = field_decoder(decode)
+    values: Iterable[Any] = (LazySample(sample, decode_field) for sample in data)
+    for stage in stages:
+        values = stage(values)
+    return handled(values, _encoded, handler)
+
+
+def _encoded(result: Any) -> Sample:
+    if not isinstance(result, Mapping) or "__key__" not in result:
+        hint = 'a sample is a dict with a "__key__"'
+        raise SampleError(f"the pipeline gives {type(result).__name__}, not samples", hint=hint)
+    return LazySample({}).encoded(result)
+
+
+def applied(
+    function: Function, decode: str, convert: Convert = LazySample.encoded
+) -> Callable[[Sample], Sample | list[Sample] | None]:
+    """The function of a sample of bytes that calls a function of a sample of values; `convert` makes bytes of them."""
+    decode_field = field_decoder(decode)
+
+    def apply(sample: Sample) -> Sample | list[Sample] | None:
+        lazy = LazySample(sample, decode_field)
+        try:
+            result = function(lazy)
+        except WebDatasetError:
+            raise
+        except Exception as error:
+            raise SampleError(f"{type(error).__name__}: {error}") from error
+        if result is None:
+            return None
+        return convert(lazy, lazy) if result is lazy else _results(lazy, result, convert)
+
+    return apply
+
+
+def as_values(_: LazySample, result: Mapping[str, Any]) -> Sample:
+    """A result as it is: values where the function looked, bytes where it did not."""
+    return dict(dict.items(result) if isinstance(result, dict) else result)
+
+
+def _results(lazy: LazySample, result: Any, convert: Convert) -> Sample | list[Sample]:
+    key = lazy["__key__"]
+    if isinstance(result, Mapping):
+        return _keyed(convert(lazy, result), key)
+    if isinstance(result, (str, bytes)) or not hasattr(result, "__iter__"):
+        raise SampleError(
+            f"the result is {type(result).__name__}, not a sample",
+            hint="give a dict, a list of dicts or None; statements such as _[...] = ... change the sample itself",
+        )
+    items = list(result)
+    if wrong := [item for item in items if item is not None and not isinstance(item, Mapping)]:
+        raise SampleError(f"the result holds {type(wrong[0]).__name__}, not only samples", hint="give a list of dicts")
+    results = [_keyed(convert(lazy, item), f"{key}/{n:06d}") for n, item in enumerate(items) if item is not None]
+    keys = [sample["__key__"] for sample in results]
+    if len(set(keys)) < len(keys):
+        raise SampleError("several samples of one result have the same key", hint='give each its own "__key__"')
+    return results
+
+
+def _keyed(sample: Sample, key: str) -> Sample:
+    return sample if "__key__" in sample else {"__key__": key, **sample}
+
+
+def flat(results: Iterator[Sample | list[Sample]]) -> Iterator[Sample]:
+    """Samples out of samples and lists of them."""
+    try:
+        for result in results:
+            if isinstance(result, dict):
+                yield result
+            else:
+                yield from result
+    finally:
+        close(results)
+
+
+# -- processes ---------------------------------------------------------------------------------------
+
+
+def _in_processes(
+    data: Iterable[Sample],
+    start: Callable[[], None],
+    processes: int,
+    ordered: bool,
+    *,
+    handler: Handler,
+    report: Report,
+) -> Iterator[Sample]:
+    source = iter(data)
+    try:
+        with process_pool(processes, start) as pool:
+            for batch, future in submitted(pool, _work, batches(source), workers=processes, ordered=ordered):
+                for made in future.result():
+                    if isinstance(made, list):
+                        yield from made
+                    elif not ask(handler, placed(made.error, batch[made.number]), report, "samples_dropped"):
+                        return
+    finally:
+        close(source)
+
+
+def batches(samples: Iterable[Sample]) -> Iterator[list[Sample]]:
+    """Lists of samples that are worth sending to another process; an error comes after the samples before it."""
+    batch: list[Sample] = []
+    size, failure = 0, None
+    try:
+        for sample in samples:
+            batch.append(sample)
+            for value in sample.values():
+                size += len(value)
+            if size > BATCH_BYTES or len(batch) >= BATCH_SAMPLES:
+                yield batch
+                batch, size = [], 0
+    except Exception as exn:
+        failure = exn
+    if batch:
+        yield batch
+    if failure is not None:
+        raise failure
+
+
+class _Worker:
+    """What a worker process was started with."""
+
+    apply: Callable[[Sample], Sample | list[Sample] | None]
+    pack: Pack | None
+
+
+def _start(make: Callable[[], Function], decode: str, pack: Callable[[], Pack] | None) -> None:
+    _Worker.apply = staticmethod(applied(make(), decode))
+    _Worker.pack = staticmethod(pack()) if pack is not None else None
+
+
+class _Failure(NamedTuple):
+    """What happened to which sample of a batch."""
+
+    number: int
+    error: Exception
+
+
+def _work(batch: list[Sample]) -> list[list[Any] | _Failure]:
+    """The results, in lists between failures."""
+    made: list[list[Any] | _Failure] = []
+    results: list[Sample] = []
+    for number, sample in enumerate(batch):
+        try:
+            result = _Worker.apply(sample)
+        except Exception as error:
+            # not every exception survives the way to another process
+            known = error if isinstance(error, WebDatasetError) else SampleError(f"{type(error).__name__}: {error}")
+            made += [_packed(results), _Failure(number, known)]
+            results = []
+        else:
+            if isinstance(result, list):
+                results += result
+            elif result is not None:
+                results.append(result)
+    return [*made, _packed(results)]
+
+
+def _packed(results: list[Sample]) -> list[Any]:
+    return results if _Worker.pack is None else _Worker.pack(results)

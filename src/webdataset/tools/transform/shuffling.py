@@ -1,0 +1,248 @@
+"""All samples of a dataset in random order, also when they are larger than memory.
+
+Every sample gets a random number, drawn from the seed and its shard. Pass one deals the samples into buckets by that
+number; pass two sorts one bucket after the other by it, in memory. So the order is the same for any amount of memory
+and any number of processes, which share the work of both passes.
+
+>>> samples = [{"__key__": str(n)} for n in range(6)]
+>>> [sample["__key__"] for sample in shuffle_samples(seed=1)(samples)]
+['0', '5', '4', '1', '2', '3']
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from functools import partial
+from operator import itemgetter
+from typing import Any
+
+from webdataset.base.reports import Report, current_report
+from webdataset.base.stages import pipelinefilter
+from webdataset.base.workers import make_seed
+from webdataset.handlers import close
+from webdataset.tools.parallel import process_pool, submitted
+
+from .mapping import Pack, batches
+from .spilling import Entry, read_entries, read_frames, size_of, temporary_folder, write_entries, write_frames
+
+DEFAULT_MEMORY = 200_000_000
+BUCKETS = 64
+
+Sample = dict[str, Any]
+_first = itemgetter(0)
+
+
+@pipelinefilter
+def shuffle_samples(
+    data: Iterable[Sample], *, seed: Any = 0, memory: int = DEFAULT_MEMORY, tmpdir: str | None = None
+) -> Iterator[Sample]:
+    """All samples of a stream in an order that is a function of the seed; at most about `memory` bytes are held."""
+    with_numbers = numbered(data, seed, 0)
+    return _dealt(with_numbers, memory, tmpdir)
+
+
+def shuffle_shards(
+    urls: Sequence[str],
+    read: Callable[[str], tuple[Iterable[Sample], Callable[[], dict[str, Any]]]],
+    *,
+    seed: Any = 0,
+    memory: int = DEFAULT_MEMORY,
+    processes: int = 0,
+    tmpdir: str | None = None,
+    pack: Callable[[], Pack] | None = None,
+) -> Iterator[Sample]:
+    """All samples of some shards in random order; `processes` read and order them at once.
+
+    `read(url)` gives a shard's samples, and a function that gives its counts when it was read. With several
+    processes, what the function that `pack()` gives makes of lists of samples comes in their place.
+    """
+    report = current_report()
+    if processes > 1 and len(urls) > 1:
+        start = partial(_start, read, seed, memory // processes, pack)
+        return _dealt_by_processes(urls, start, processes, tmpdir=tmpdir, report=report)
+    return _dealt(_read_in_turn(urls, read, seed, report), memory, tmpdir)
+
+
+def numbered(samples: Iterable[Sample], seed: Any, shard: int) -> Iterator[Entry]:
+    """Samples with their random numbers."""
+    draw = random.Random(make_seed(seed, shard)).random
+    source = iter(samples)
+    try:
+        for sample in source:
+            yield draw(), sample
+    finally:
+        close(source)
+
+
+class Buckets:
+    """Entries dealt by their numbers, which lie between `low` and `high`; what is too much for memory goes to files."""
+
+    def __init__(self, folder: Callable[[], str], memory: int, low: float = 0.0, high: float = 1.0) -> None:
+        self.folder = folder
+        self.memory = memory
+        self.low, self.width = low, (high - low) / BUCKETS
+        self.held: list[list[Entry]] = [[] for _ in range(BUCKETS)]
+        self.sizes = [0] * BUCKETS
+        self.size = 0
+        self.name = f"{low!r}-{high!r}-{os.getpid()}"
+
+    def deal(self, entries: Iterable[Entry]) -> None:
+        """Take entries in."""
+        held, sizes, low, width, last = self.held, self.sizes, self.low, self.width, BUCKETS - 1
+        for entry in entries:
+            bucket = min(int((entry[0] - low) / width), last)
+            size = size_of(entry[1])
+            held[bucket].append(entry)
+            sizes[bucket] += size
+            self.size += size
+            if self.size > self.memory:
+                self.spill()
+
+    def spill(self) -> None:
+        """Write all that is held to the buckets' files."""
+        for bucket, entries in enumerate(self.held):
+            if entries:
+                write_entries(self.path(bucket), entries, "ab")
+                self.held[bucket] = []
+        self.size = 0
+
+    def path(self, bucket: int) -> str:
+        return os.path.join(self.folder(), f"{bucket:02d}-{self.name}")
+
+    def files(self) -> list[str]:
+        """The file of each bucket, empty if it has none."""
+        if not any(self.sizes):
+            return [""] * BUCKETS
+        paths = [self.path(bucket) for bucket in range(BUCKETS)]
+        return [path if os.path.exists(path) else "" for path in paths]
+
+
+class Part:
+    """One bucket's entries from one source: what is in memory, a file, and how much memory all of it takes."""
+
+    def __init__(self, held: list[Entry], path: str, size: int) -> None:
+        self.held, self.path, self.size = held, path, size
+
+    def entries(self) -> Iterator[Entry]:
+        yield from self.held
+        self.held = []
+        if self.path:
+            yield from read_entries(self.path)
+            os.unlink(self.path)
+
+
+def _dealt(entries: Iterator[Entry], memory: int, tmpdir: str | None) -> Iterator[Sample]:
+    with ExitStack() as opened:
+        opened.callback(close, entries)
+        folder = _Folder(opened, tmpdir)
+        buckets = Buckets(folder, memory)
+        buckets.deal(entries)
+        yield from _in_order([_parts(buckets, folder)], folder, memory, 0.0, 1.0)
+
+
+def _parts(buckets: Buckets, folder: _Folder) -> list[Part]:
+    files = buckets.files() if folder.path else [""] * BUCKETS
+    return [Part(*part) for part in zip(buckets.held, files, buckets.sizes, strict=True)]
+
+
+def _in_order(sources: Sequence[list[Part]], folder: _Folder, memory: int, low: float, high: float) -> Iterator[Sample]:
+    """The samples of all buckets, one bucket after the other; one that is too large is dealt again."""
+    width = (high - low) / BUCKETS
+    for bucket in range(BUCKETS):
+        begin = low + bucket * width
+        yield from _bucket_in_order([parts[bucket] for parts in sources], folder, memory, begin, begin + width)
+
+
+def _bucket_in_order(parts: Sequence[Part], folder: _Folder, memory: int, low: float, high: float) -> Iterator[Sample]:
+    entries = (entry for part in parts for entry in part.entries())
+    if sum(part.size for part in parts) > memory and high - low > 1e-12:
+        again = Buckets(folder, memory, low, high)
+        again.deal(entries)
+        yield from _in_order([_parts(again, folder)], folder, memory, low, high)
+    else:
+        held = sorted(entries, key=_first)
+        held.reverse()
+        while held:  # each sample's memory is free as soon as it is gone
+            yield held.pop()[1]
+
+
+def _read_in_turn(urls: Sequence[str], read: Any, seed: Any, report: Report) -> Iterator[Entry]:
+    for shard, url in enumerate(urls):
+        samples, counts = read(url)
+        yield from numbered(samples, seed, shard)
+        report.add(counts())
+
+
+class _Folder:
+    """The temporary folder, made when it is first needed."""
+
+    def __init__(self, opened: ExitStack, tmpdir: str | None, path: str = "") -> None:
+        self.opened, self.tmpdir, self.path = opened, tmpdir, path
+
+    def __call__(self) -> str:
+        self.path = self.path or self.opened.enter_context(temporary_folder(self.tmpdir))
+        return self.path
+
+
+# -- processes ---------------------------------------------------------------------------------------
+
+
+def _dealt_by_processes(
+    urls: Sequence[str], start: Callable[[str], None], processes: int, *, tmpdir: str | None, report: Report
+) -> Iterator[Any]:
+    with ExitStack() as opened:
+        folder = opened.enter_context(temporary_folder(tmpdir))
+        sizes: dict[str, list[int]] = {}
+        with process_pool(processes, start, folder) as pool:
+            for _, future in submitted(pool, _deal_shard, enumerate(urls), workers=processes):
+                name, total, counts = future.result()
+                sizes[name] = total
+                report.add(counts)
+            buckets = [(n, {name: total[n] for name, total in sizes.items()}) for n in range(BUCKETS)]
+            for _, future in submitted(pool, _order_bucket, buckets, workers=processes):
+                for samples in read_frames(future.result()):
+                    yield from samples
+                os.unlink(future.result())
+
+
+class _Worker:
+    """What a worker process was started with."""
+
+    buckets: Buckets
+    folder: _Folder
+    read: Callable[[str], Any]
+    seed: Any
+    pack: Pack | None
+
+
+def _start(read: Callable[[str], Any], seed: Any, memory: int, pack: Callable[[], Pack] | None, folder: str) -> None:
+    _Worker.folder = _Folder(ExitStack(), None, folder)
+    _Worker.buckets = Buckets(_Worker.folder, memory)
+    _Worker.read = staticmethod(read)
+    _Worker.seed = seed
+    _Worker.pack = staticmethod(pack()) if pack is not None else None
+
+
+def _deal_shard(job: tuple[int, str]) -> tuple[str, list[int], dict[str, Any]]:
+    shard, url = job
+    samples, counts = _Worker.read(url)
+    buckets = _Worker.buckets
+    buckets.deal(numbered(samples, _Worker.seed, shard))
+    buckets.spill()
+    return buckets.name, list(buckets.sizes), counts()
+
+
+def _order_bucket(job: tuple[int, dict[str, int]]) -> str:
+    """Write the samples of a bucket in order, packed or not, to a file."""
+    bucket, sizes = job
+    folder, pack = _Worker.folder, _Worker.pack
+    paths = {name: os.path.join(folder.path, f"{bucket:02d}-{name}") for name in sizes}
+    parts = [Part([], path if os.path.exists(path) else "", sizes[name]) for name, path in paths.items()]
+    low, high = bucket / BUCKETS, (bucket + 1) / BUCKETS
+    samples = batches(_bucket_in_order(parts, folder, _Worker.buckets.memory, low, high))
+    ordered = os.path.join(folder.path, f"{bucket:02d}-ordered")
+    write_frames(ordered, samples if pack is None else map(pack, samples))
+    return ordered

@@ -1,0 +1,1 @@
+"""Write shards: encode samples, name and index archives, replace earlier sets."""
