@@ -23,7 +23,7 @@ def import_lazily(package: str, stub: str) -> None:
     places, submodules = _names_in(stub)
     module = sys.modules[package]
     module.__dict__["__places__"] = places
-    module.__dict__["__all__"] = sorted({*(name for name in places if name[0] != "_"), *submodules})
+    module.__dict__["__all__"] = sorted({*places, *submodules, "__version__"})
     module.__class__ = LazyPackage
 
 

@@ -284,7 +284,7 @@ def test_a_redirect_to_a_private_address_is_refused_in_secure_mode(server, other
 @pytest.fixture
 def trusted(monkeypatch):
     """The test server's certificate is trusted, as with a private authority."""
-    monkeypatch.setenv("SSL_CERT_FILE", str(Path(__file__).parent / "localhost.pem"))
+    monkeypatch.setenv("SSL_CERT_FILE", str(Path(__file__).parents[1] / "localhost.pem"))
     connections._tls.cache_clear()
     yield
     connections._tls.cache_clear()

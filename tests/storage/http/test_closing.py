@@ -24,7 +24,7 @@ pytestmark = pytest.mark.timeout(25, func_only=True)
 
 SHARD = tar_bytes(numbered(2000))
 FIVE_SAMPLES = 5 * 2048
-CERTIFICATE = str(Path(__file__).parent / "localhost.pem")
+CERTIFICATE = str(Path(__file__).parents[1] / "localhost.pem")
 BIG = bytes(4 * PART_BYTES)
 
 
