@@ -53,12 +53,9 @@ def test_a_value_of_doubled_references_is_not_written_out(arguments: list[str], 
     done = wl(*arguments, shard)
     assert done.returncode in (0, 1), done.stderr[-300:]
     assert len(done.stdout) < 1 << 20
-
-
-def test_extract_names_the_limit(make_shard: Callable[..., str]) -> None:
-    done = wl("extract", "-f", "pyd", make_shard(files=[("a.pyd", doubled())]))
-    assert done.returncode == 1
-    assert b"more than 5,000,000 values in one field" in done.stderr
+    if arguments[0] == "extract":
+        assert done.returncode == 1
+        assert b"more than 2,000,000 values in one field" in done.stderr
 
 
 def test_a_repr_that_would_be_endless_is_short() -> None:
@@ -165,8 +162,9 @@ def test_yaml_aliases_are_refused(tmp_path: Path) -> None:
         read_yaml(str(tmp_path / "spec.yaml"))
 
 
-def test_yaml_deeper_than_the_stack_is_one_error(tmp_path: Path) -> None:
-    (tmp_path / "spec.yaml").write_text("[" * 20_000)
+@pytest.mark.parametrize("text", ["[" * 1_000_000, "{" * 1_000_000, "a: [" * 100_000, "- " * 100_000, "? " * 100_000])
+def test_yaml_deeper_than_the_stack_is_one_error(text: str, tmp_path: Path) -> None:
+    (tmp_path / "spec.yaml").write_text(text)
     with pytest.raises(SampleError):
         read_yaml(str(tmp_path / "spec.yaml"))
 

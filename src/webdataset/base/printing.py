@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-MOST_NODES = 5_000_000
+MOST_NODES = 2_000_000
 """Values that a nested value may have, each counted as often as it is reached, where all of it is written out."""
 
 

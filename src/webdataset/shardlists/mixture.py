@@ -14,6 +14,7 @@ datasets:
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -29,6 +30,7 @@ from webdataset.storage.urls import as_url, check_url_from_data, is_local, shell
 
 KEYS = frozenset({"name", "shards", "buckets", "resample", "choose", "perepoch"})
 MAX_SPEC_BYTES = 4 << 20
+MAX_DEPTH = 100
 
 
 class MSSource:
@@ -105,12 +107,27 @@ def read_yaml(url: str, options: StorageOptions | None = None) -> Any:
         text = stream.read(MAX_SPEC_BYTES + 1)
     if len(text) > MAX_SPEC_BYTES:
         raise SampleError(f"it has more than {MAX_SPEC_BYTES} bytes, too many for a list of datasets", url=url)
+    if _brackets_deep(text) > MAX_DEPTH:
+        raise SampleError(f"its brackets are nested more than {MAX_DEPTH} deep", url=url)  # would take hours to parse
     try:
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
             raise SampleError("it uses YAML aliases, of which a few can stand for any amount of data", url=url)
         return yaml.safe_load(text)
     except (yaml.YAMLError, RecursionError) as exn:
         raise SampleError(f"this is not YAML: {exn}", url=url) from None
+
+
+def _brackets_deep(text: bytes) -> int:
+    """How deep brackets are nested at most, wherever they stand.
+
+    >>> _brackets_deep(b"a: [b, {c: '}'}, [d]]")
+    2
+    """
+    depth = deepest = 0
+    for bracket in re.findall(rb"[\[\]{}]", text):
+        depth = depth + 1 if bracket in b"[{" else max(depth - 1, 0)
+        deepest = max(deepest, depth)
+    return deepest
 
 
 def shards_of_pattern(pattern: str, origin: str, options: StorageOptions | None = None) -> list[str]:

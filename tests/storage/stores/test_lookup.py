@@ -399,6 +399,7 @@ def test_giving_up_a_shard_does_not_wait_for_a_store_that_is_down(writable, brea
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("ceph")
 def test_a_gateway_that_is_killed_while_a_shard_is_written_is_waited_for(
     ceph_server, nobody, monkeypatch, make_fault_proxy, patient
 ):
