@@ -30,22 +30,25 @@ class _Missing:
 
     def pytest_unconfigure(self, config: pytest.Config) -> None:
         if self.tests:
-            config.get_terminal_writer().line(closing_line(self.tests))
+            chosen = bool(config.getoption("--without-servers"))
+            config.get_terminal_writer().line(closing_line(self.tests, chosen=chosen))
 
 
-def closing_line(tests: Counter[str]) -> str:
-    """What is said at the end.
+def closing_line(tests: Counter[str], *, chosen: bool = False) -> str:
+    """The last line of a run; `chosen` if it was asked to do without servers.
 
     >>> closing_line(Counter({"pip moto": 2}))
     'left out: 2 tests, which need moto; to install it: ./run servers'
+    >>> closing_line(Counter({"pip moto": 1, "apt squid": 3}), chosen=True)
+    'left out: 4 tests, which need moto, squid, as --without-servers asks'
     """
     needs = [packages.split() for packages in tests]
     names = sorted({name for _, *names in needs for name in names})
     count = tests.total()
-    return (
-        f"left out: {count} {'test' if count == 1 else 'tests'}, which need{'s' * (count == 1)} {', '.join(names)}; "
-        f"to install {'it' if len(names) == 1 else 'them'}: {cure({kind for kind, *_ in needs})}"
-    )
+    said = f"left out: {count} {'test' if count == 1 else 'tests'}, which need{'s' * (count == 1)} {', '.join(names)}"
+    if chosen:
+        return f"{said}, as --without-servers asks"
+    return f"{said}; to install {'it' if len(names) == 1 else 'them'}: {cure({kind for kind, *_ in needs})}"
 
 
 def cure(kinds: set[str]) -> str:
