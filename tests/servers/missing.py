@@ -30,7 +30,7 @@ class _Missing:
 
     def pytest_unconfigure(self, config: pytest.Config) -> None:
         if self.tests:
-            chosen = bool(config.getoption("--without-servers"))
+            chosen = bool(config.getoption("--without-servers", default=False))
             config.get_terminal_writer().line(closing_line(self.tests, chosen=chosen))
 
 
