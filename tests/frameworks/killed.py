@@ -33,31 +33,42 @@ def main(urls: str, folder: str, seed: str, worlds: str) -> None:
     chance, kills = random.Random(seed), 0
     sizes = [int(size) for size in worlds.split(",")]
     for life, world in enumerate(sizes):
-        store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)  # here, as torchrun has it
-        ranks = start_ranks(urls, folder, world, store.port)
+        ranks, ports = start_ranks(urls, folder, world)
+        # here, as torchrun has it; its threads must not run while ranks are forked, which would inherit their locks
+        store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+        for port in ports:
+            with port:
+                port.write(f"{store.port}\n")
         if life < len(sizes) - 1:
             kills += kill_one(ranks, chance)
         done = [wait(child) == 0 for child, _ in ranks]
+        del store
         add_to_account(Path(folder), world)
         if all(done):
             break
     sys.stdout.write(f"{kills} {'done' if all(done) else 'not done'}\n")
 
 
-def start_ranks(urls: str, folder: str, world: int, port: int) -> list[tuple[int, Any]]:
-    """Fork them: (process, the stream to which it writes a line for each batch)."""
-    ranks = []
+def start_ranks(urls: str, folder: str, world: int) -> tuple[list[tuple[int, Any]], list[Any]]:
+    """Fork them: (process, the stream to which it writes a line for each batch), and streams that take the port."""
+    ranks, ports = [], []
     for rank in range(world):
         reading, writing = os.pipe()
+        told, telling = os.pipe()
         child = os.fork()
         if not child:
+            os.close(telling)
+            with os.fdopen(told) as stream:
+                port = int(stream.readline())
             given = {"RANK": rank, "WORLD_SIZE": world, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
             given |= {"TORCHELASTIC_USE_AGENT_STORE": True, "TORCHELASTIC_RESTART_COUNT": 0}
             os.environ.update({name: str(value) for name, value in given.items()})
             live(urls, Path(folder), os.fdopen(writing, "w", buffering=1))
         os.close(writing)
+        os.close(told)
         ranks.append((child, os.fdopen(reading)))
-    return ranks
+        ports.append(os.fdopen(telling, "w"))
+    return ranks, ports
 
 
 def kill_one(ranks: list[tuple[int, Any]], chance: random.Random) -> int:
