@@ -14,8 +14,8 @@ from tests_support import tar_bytes
 from webdataset import ais
 from webdataset.base.reports import Report
 from webdataset.errors import MissingShardError, StorageError
-from webdataset.storage.ais.batch import item_of, open_batch
-from webdataset.storage.ais.objects import STORE
+from webdataset.storage.ais.batch import batch_item, open_batch
+from webdataset.storage.ais.objects import AisObject
 
 QUICK = {"first_pause": 0.001}
 
@@ -193,7 +193,7 @@ def test_a_batch_crosses_buckets_and_namespaces(ais_double, streaming):
     double.buckets |= {"c", "@#space/b", "@far#space/b"}
     data = {"ais://b/a": b"one", "ais://c/a": b"two", "ais://#space/b/a": b"three", "ais://@far#space/b/a": b"four"}
     for url, content in data.items():
-        with STORE.put(url) as sink:
+        with AisObject(url).upload() as sink:
             sink.write(content)
     wanted = [*data, *reversed(data)]
     assert list(ais.get_batch(wanted, streaming=streaming)) == [(url, data[url]) for url in wanted]
@@ -220,7 +220,7 @@ def test_a_completed_archive_is_read_in_linear_time(ais_double):
 
 
 def seconds_to_read(url):
-    with contextlib.closing(open_batch([item_of(url)], streaming=False)) as stream:
+    with contextlib.closing(open_batch([batch_item(url)], streaming=False)) as stream:
         start = time.thread_time()
         while stream.read(4096):
             pass
@@ -275,7 +275,7 @@ def test_stopping_early_closes_the_connection(many):
 
 
 def test_a_member_is_known_by_its_name_with_and_without_the_bucket():
-    item = item_of("ais://b/a.tar?archpath=x/1.jpg")
+    item = batch_item("ais://b/a.tar?archpath=x/1.jpg")
     assert item.is_called("a.tar/x/1.jpg")
     assert item.is_called("b/a.tar/x/1.jpg")
     assert not item.is_called("x/1.jpg")

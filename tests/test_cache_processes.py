@@ -21,7 +21,7 @@ from waiting import soon
 from webdataset.cache import FileCache, clear, entries, unique_cache_name, verify
 from webdataset.errors import StorageError
 from webdataset.storage.cache.contents import beside
-from webdataset.storage.cache.folder import Folder, Wanted
+from webdataset.storage.cache.folder import CacheRequest, Folder
 
 HELD = 28 * (512 + 3072)  # whole members
 
@@ -329,7 +329,7 @@ class Anything:
 
 
 def wanted(url, told=None):
-    return Wanted("a.tar", lambda: wds.gopen(url), Anything(), (told if told is not None else []).append)
+    return CacheRequest("a.tar", lambda: wds.gopen(url), Anything(), (told if told is not None else []).append)
 
 
 def test_waiting_for_another_process_has_a_limit(server, folder):

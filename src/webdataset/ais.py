@@ -9,7 +9,7 @@ from typing import Any
 
 from .base.logs import Log
 from .errors import MissingShardError, ShardError, StorageError
-from .storage.ais.batch import BatchStream, Item, item_of, open_batch, read_singly
+from .storage.ais.batch import BatchItem, BatchStream, batch_item, open_batch, read_singly
 from .tar.reader import read_members
 
 __all__ = ["get_batch"]
@@ -36,18 +36,18 @@ def get_batch(
         raise ValueError(f'missing must be "raise" or "none", got {missing!r}')
     if batch_items < 1:
         raise ValueError(f"batch_items must be at least 1, got {batch_items}")
-    return _batches(map(item_of, urls), missing == "none", batch_items, options)
+    return _batches(map(batch_item, urls), missing == "none", batch_items, options)
 
 
 def _batches(
-    items: Iterator[Item], skip: bool, batch_items: int, options: dict[str, Any]
+    items: Iterator[BatchItem], skip: bool, batch_items: int, options: dict[str, Any]
 ) -> Iterator[tuple[str, bytes | None]]:
     while batch := list(itertools.islice(items, batch_items)):
         for item, data in zip(batch, _whole(batch, skip, options), strict=True):
             yield item.url, data
 
 
-def _whole(batch: Sequence[Item], skip: bool, options: dict[str, Any]) -> Iterator[bytes | None]:
+def _whole(batch: Sequence[BatchItem], skip: bool, options: dict[str, Any]) -> Iterator[bytes | None]:
     """All of a batch: together as far as the cluster gives it, the next ones singly, and together again.
 
     While nothing comes together, twice as many are read singly each time.
@@ -65,7 +65,7 @@ def _whole(batch: Sequence[Item], skip: bool, options: dict[str, Any]) -> Iterat
             done += 1
 
 
-def _together(items: Sequence[Item], options: dict[str, Any]) -> Iterator[bytes | None]:
+def _together(items: Sequence[BatchItem], options: dict[str, Any]) -> Iterator[bytes | None]:
     """What one answer holds, None for what the cluster did not find; ends early if the answer does."""
     try:
         with contextlib.closing(open_batch(items, **options)) as stream:
@@ -76,7 +76,7 @@ def _together(items: Sequence[Item], options: dict[str, Any]) -> Iterator[bytes 
         _log.info("%s; what is left of these %d items is asked for again", exn, len(items))
 
 
-def _members(stream: BatchStream, items: Sequence[Item]) -> Iterator[bytes | None]:
+def _members(stream: BatchStream, items: Sequence[BatchItem]) -> Iterator[bytes | None]:
     """Each member of the archive must be the one that stands at its place among the items."""
     left = iter(items)
     for members in read_members(stream, url=stream.url):
@@ -92,7 +92,7 @@ def _members(stream: BatchStream, items: Sequence[Item]) -> Iterator[bytes | Non
                 raise _MixedUpError(f"the cluster sent {name!r} in the place of {item.member!r}", url=item.url)
 
 
-def _singly(item: Item, skip: bool, options: dict[str, Any]) -> bytes | None:
+def _singly(item: BatchItem, skip: bool, options: dict[str, Any]) -> bytes | None:
     try:
         return read_singly(item, **options)
     except MissingShardError:

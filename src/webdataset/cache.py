@@ -31,8 +31,8 @@ from .handlers import Handler, checked_handler, handled, reraise_exception
 from .storage.cache import contents
 from .storage.cache.checks import NotATarError, TarChecks
 from .storage.cache.contents import CannotStoreError, Entry
-from .storage.cache.eviction import make_room
-from .storage.cache.folder import Folder, Wanted, open_in_use, write_whole
+from .storage.cache.eviction import evict
+from .storage.cache.folder import CacheRequest, Folder, open_in_use, write_whole
 from .storage.cache.kinds import check_tar_format, get_filetype, magic_filetype
 from .storage.cache.names import pipe_cleaner, unique_cache_name, url_to_cache_name, without_signature
 from .storage.local import allowed_path
@@ -126,7 +126,7 @@ class LRUCleanup:
         self.last_run = now
         if self.cache_dir is None or not os.path.isdir(self.cache_dir):
             return
-        for path in make_room(self.cache_dir, self.cache_size, keyfn=self.keyfn)[1]:
+        for path in evict(self.cache_dir, self.cache_size, keyfn=self.keyfn)[1]:
             if self.verbose:
                 log.warning("removed %s from the cache", path)
 
@@ -224,8 +224,8 @@ class FileCache:
         url = as_url(item)
         if self._is_in_place(url):
             return StreamingOpen(self.verbose).open(url)["stream"]
-        wanted = self._wanted(url)
-        return self.folder.open(wanted) if self._can_stream() else self._opened_whole(url, wanted)
+        request = self._request(url)
+        return self.folder.open(request) if self._can_stream() else self._opened_whole(url, request)
 
     def _described(self, url: str, stream: Any) -> dict[str, Any]:
         opened = {"url": url, "stream": stream}
@@ -244,11 +244,11 @@ class FileCache:
         path = local_path(url)
         if path is not None and not self.always:
             return allowed_path(path, url)
-        return self.folder.get(self._wanted(url))
+        return self.folder.get(self._request(url))
 
-    def _wanted(self, url: str) -> Wanted:
+    def _request(self, url: str) -> CacheRequest:
         allowed_path(self.cache_dir, self.cache_dir)
-        return Wanted(
+        return CacheRequest(
             self._name(url),
             lambda: self._fetch(url),
             TarChecks(self.validator, url),
@@ -267,11 +267,11 @@ class FileCache:
         """Whether a shard may be read while it is fetched: a check that looks at the first bytes only can be made."""
         return self.streaming and (self.validator is None or self.validator is check_tar_format)
 
-    def _opened_whole(self, url: str, wanted: Wanted) -> Any:
+    def _opened_whole(self, url: str, request: CacheRequest) -> Any:
         try:
             while True:
                 with contextlib.suppress(FileNotFoundError):  # another process made room just now
-                    return open_in_use(self.folder.get(wanted))
+                    return open_in_use(self.folder.get(request))
         except CannotStoreError as exn:
             self._warn(exn)
             return self._gopen(url)

@@ -15,14 +15,14 @@ import pytest
 import webdataset as wds
 from tests_support import numbered, tar_bytes
 from webdataset.base.reports import Report
-from webdataset.base.settings import Settings
+from webdataset.base.settings import Environment
 from webdataset.base.stops import Stop
 from webdataset.errors import MissingShardError, StorageError, UnavailableError
 from webdataset.gopen import gopen
 from webdataset.storage import patience
 from webdataset.storage.http.requests import request
 from webdataset.storage.http.stream import HttpStream
-from webdataset.storage.patience import GaveUpError, Patience, Waiting
+from webdataset.storage.patience import Patience, RetriesExhaustedError, RetryState
 from webdataset.storage.ranges import RangeReader
 
 SHARD = tar_bytes(numbered(500))
@@ -51,14 +51,14 @@ class Time:
 
 
 def waiting(time, url="http://host/a.tar", server=None, **options):
-    return Waiting(Patience(**options), url, server, stop=time, clock=time.clock)
+    return RetryState(Patience(**options), url, server, stop=time, clock=time.clock)
 
 
 def tries_until_given_up(wait, **options):
     for number in range(1, 1000):
         try:
             wait.pause("it failed", **options)
-        except GaveUpError as exn:
+        except RetriesExhaustedError as exn:
             return number, exn
     raise AssertionError("it never gives up")
 
@@ -98,7 +98,7 @@ def test_a_setting_that_is_no_number_is_an_error(monkeypatch):
     for name, read in (("WDS_PATIENCE", "patience"), ("WDS_RETRIES", "retries")):
         monkeypatch.setenv(name, "long")
         with pytest.raises(ValueError, match=f"{name} must be a number"):
-            getattr(Settings(), read)
+            getattr(Environment(), read)
 
 
 def test_retries_in_a_row_can_be_limited_by_an_argument_and_by_a_setting(patient, monkeypatch):
@@ -133,7 +133,7 @@ def test_an_answer_without_a_byte_is_no_progress(patient):
             wait.pause("the body was cut")
             wait.answered()
 
-    with pytest.raises(GaveUpError):
+    with pytest.raises(RetriesExhaustedError):
         answer_for_ever()
     assert sum(time.pauses) == pytest.approx(10)
 

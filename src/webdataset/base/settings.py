@@ -13,10 +13,10 @@ DEFAULT_DECODED_BYTES = 4 * GIB
 DEFAULT_RATIO = 1000
 
 
-class Settings:
+class Environment:
     """What the environment says, as typed properties.
 
-    >>> Settings().rank_and_world
+    >>> Environment().rank_and_world
     (None, None)
     """
 
@@ -191,9 +191,9 @@ class Settings:
     def hf_endpoint(self) -> str | None:
         return os.environ.get("HF_ENDPOINT")
 
-    def cloud(self, name: str) -> str | None:
-        """A variable of a store's own tools (`AWS_...`, `AZURE_...`, `GOOGLE_...`, ...), None where it is empty."""
-        return os.environ.get(name) or None
+    def cloud(self, *names: str) -> str | None:
+        """The first of these variables of a store's own tools (`AWS_...`, `AZURE_...`, ...) that is not empty."""
+        return next(filter(None, map(os.environ.get, names)), None)
 
     @property
     def aws_no_sign_request(self) -> bool:
@@ -270,7 +270,7 @@ class Settings:
         return _pair("WORKER", "NUM_WORKERS")
 
 
-settings = Settings()
+settings = Environment()
 
 _LOWER = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 _PROXIES = (*_LOWER, *map(str.upper, _LOWER), "REQUEST_METHOD")

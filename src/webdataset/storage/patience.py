@@ -1,13 +1,13 @@
 """How long a server in trouble is waited for: one policy for every reader and writer of remote objects.
 
-    waiting = Waiting(Patience(seconds=90), url)
+    retries = RetryState(Patience(seconds=90), url)
     while True:
         try:
-            answer = ask()
+            response = send()
         except OSError as exn:
-            waiting.pause("the connection failed")  # longer each time; GaveUpError when the patience is used up
+            retries.pause("the connection failed")  # longer each time; RetriesExhaustedError in the end
         else:
-            waiting.renew()  # any success: the next trouble has the whole patience again
+            retries.renew()  # any success: the next failure has the whole patience again
             break
 
 Every pause can be ended by another thread, through the `Stop` that the wait was made under. Retries, waits and the
@@ -37,7 +37,7 @@ LONGEST_RETRY_AFTER = 120.0
 LONGER = "WDS_PATIENCE, or the storage option patience, says how long a server is waited for"
 
 
-class GaveUpError(Exception):
+class RetriesExhaustedError(Exception):
     """The patience, or the number of retries, is used up; says what the last try met, and what to look at."""
 
     def __init__(self, reason: str, hint: str = "") -> None:
@@ -75,7 +75,7 @@ class Patience:
         return random.uniform(longest / 2, longest)
 
 
-class Waiting:
+class RetryState:
     """The tries of one stream, or of one request, at a server.
 
     `server` is what is down when one of several waits fails: waits for the same one share their lines in the log.
@@ -123,7 +123,7 @@ class Waiting:
     ) -> None:
         """Wait before the next try, longer each time, at least as long as the server asks to.
 
-        GaveUpError, with the hint, when the patience is used up, or after `most` retries where more would not help.
+        RetriesExhaustedError, with the hint, when the patience is used up, or after `most` retries.
         A `quiet` failure is not worth a line, as when a body was cut and will be resumed.
         """
         if self.stopped.is_set():
@@ -158,15 +158,15 @@ class Waiting:
         finally:
             _count(self, wait_seconds=self._clock() - began)
 
-    def _given_up(self, reason: str, hint: str, now: float) -> GaveUpError:
+    def _given_up(self, reason: str, hint: str, now: float) -> RetriesExhaustedError:
         OUTAGES.leave(self)
         waited = now - self._since
         times = f", {self._failures} times in a row" if self._failures > 1 else ""
         within = f" in {waited:.0f} s" if times and waited >= 1 else ""
-        return GaveUpError(reason + times + within, hint)
+        return RetriesExhaustedError(reason + times + within, hint)
 
 
-def _count(waiting: Waiting, **counts: float) -> None:
+def _count(waiting: RetryState, **counts: float) -> None:
     """Waits of several threads may be counted in one report."""
     with _counting:
         for name, n in counts.items():

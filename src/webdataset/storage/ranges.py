@@ -19,12 +19,12 @@ from webdataset.base.reports import current_report
 from webdataset.base.stops import Stop
 from webdataset.errors import StorageError
 
-from .stores.lookup import STORES, RangedObject, store_for
+from .stores.lookup import STORES, stored_object
 from .streams import WHOLE_ONLY, count_received
 from .urls import as_url, is_local, scheme_of
 
 if TYPE_CHECKING:
-    from .http.stream import HttpStream, Version
+    from .http.stream import HttpStream, ObjectVersion, RangedObject
 
 
 class PartStream(Protocol):
@@ -112,13 +112,18 @@ def _source(url: str, options: dict[str, Any]) -> _File | _Remote:
     connections: int | None = options.pop("connections", None)
     scheme = scheme_of(url)
     if scheme in ("http", "https"):
-        from .http.stream import HttpObject  # http.client and ssl take 40 ms to import
+        from .http.connect import ConnectionOptions  # http.client and ssl take 40 ms to import
+        from .http.stream import HttpObject
 
-        return _Remote(HttpObject(url, **options), url, connections)
+        return _Remote(HttpObject(url, ConnectionOptions(**options)), url, connections)
     if url == "-" or scheme not in STORES:
         what = "standard input" if url == "-" else f"{scheme}: urls"
         raise StorageError(f"{what} cannot be read in parts", url=url, hint=WHOLE_ONLY)
-    return _Remote(store_for(url).object(url, **options), url, connections)
+    found = stored_object(url, **options)
+    if not found.has_ranges:
+        what = "what the cluster generates on request cannot be read in parts"
+        raise StorageError(what, url=url, hint=WHOLE_ONLY)
+    return _Remote(found, url, connections)
 
 
 class _File:
@@ -205,7 +210,7 @@ class _Remote:
         self._object = found
         self._url = url
         self._report = current_report()
-        self._version: Version | None = None
+        self._version: ObjectVersion | None = None
         self._finding = threading.Lock()
         self._changing = threading.Lock()
         self._under_way: set[HttpStream] = set()
@@ -240,12 +245,12 @@ class _Remote:
                 part.abort()
         self._connections.close()
 
-    def _found(self) -> Version:
+    def _found(self) -> ObjectVersion:
         if self._version is None:
             with self._finding:
                 if self._version is None:
                     with self._report.in_force(), self._stop.in_force():
-                        self._version = self._object.stated()
+                        self._version = self._object.head()
         return self._version
 
     def _received(self, start: int, stop: int, memory: bytearray | None = None) -> memoryview:
@@ -264,7 +269,7 @@ class _Remote:
             self._fetch(start, stop, view)
         except StorageError as exn:
             with self._stop.in_force():
-                may_work = self._object.explained(exn)
+                may_work = self._object.raise_reason(exn)
             if not may_work:
                 raise
             self._fetch(start, stop, view)

@@ -9,7 +9,7 @@ from webdataset.errors import StorageError
 
 from .local import allowed_path
 from .publish import translated
-from .stores.lookup import STORES, store_for
+from .stores.lookup import STORES, stored_object
 from .urls import local_path, scheme_of
 
 REMOVED = (200, 202, 204, 404, 410)
@@ -31,7 +31,7 @@ def remove(url: str) -> None:
         if path is not None:
             _remove_file(path)
         elif scheme_of(url) in STORES:
-            store_for(url).delete(url)
+            stored_object(url).delete()
         else:
             _remove_from_server(url)
 
@@ -49,7 +49,7 @@ def _remove_from_server(url: str) -> None:
     from .http.requests import request
     from .stores.client import FINAL
 
-    answer = request("DELETE", url, ok=FINAL)
-    if answer.status not in REMOVED:
+    response = request("DELETE", url, ok=FINAL)
+    if response.status not in REMOVED:
         hint = "remove it there by other means"
-        raise StorageError(f"the server answers {answer.status} to DELETE", url=url, hint=hint)
+        raise StorageError(f"the server answers {response.status} to DELETE", url=url, hint=hint)

@@ -11,14 +11,14 @@ FAR_BYTES = 4 << 20
 TRIALS = 8
 
 
-class NotWorthItError(Exception):
+class NotSparseError(Exception):
     """The jumps are too short to read by ranges."""
 
 
-class JumpingStream:
+class SparseStream:
     """Reads through `read(start, stop)` of a range reader, a block at a time.
 
-    It gives up with NotWorthItError when the first requests show that the wanted parts are too near to each other.
+    It gives up with NotSparseError when the first requests show that the wanted parts are too near to each other.
     """
 
     def __init__(self, reader: Any, size: int) -> None:
@@ -48,7 +48,7 @@ class JumpingStream:
 
     def _fetch(self) -> None:
         if self._requests >= TRIALS and self._place < self._requests * FAR_BYTES:
-            raise NotWorthItError
+            raise NotSparseError
         self._requests += 1
         self._start = self._place
         stop = min(self._place + BLOCK_BYTES, self._size)

@@ -11,8 +11,8 @@ import pytest
 from webdataset.errors import StorageError
 from webdataset.storage.cache import contents
 from webdataset.storage.cache.contents import CannotStoreError
-from webdataset.storage.cache.eviction import make_room
-from webdataset.storage.cache.folder import Folder, Wanted
+from webdataset.storage.cache.eviction import evict
+from webdataset.storage.cache.folder import CacheRequest, Folder
 
 DATA = bytes(range(256)) * 40
 
@@ -62,7 +62,7 @@ def told():
 @pytest.fixture
 def wanted(told):
     def wanted(source=Source, checks=None, name="a.tar"):
-        return Wanted(name, source, checks or Checks(), told.append)
+        return CacheRequest(name, source, checks or Checks(), told.append)
 
     return wanted
 
@@ -201,12 +201,12 @@ def test_a_file_on_its_way_in_is_counted_with_the_length_that_was_announced(tmp_
     folder.get(wanted(name="old"))
     with folder.open(wanted(lambda: Source(gate=gate, length=len(DATA)), name="new")) as stream:
         assert stream.read(10) == DATA[:10]
-        assert make_room(str(tmp_path), 25_000) == (2 * len(DATA), [])
-        assert make_room(str(tmp_path), 20_000) == (len(DATA), [f"{tmp_path}/old"])
+        assert evict(str(tmp_path), 25_000) == (2 * len(DATA), [])
+        assert evict(str(tmp_path), 20_000) == (len(DATA), [f"{tmp_path}/old"])
         gate.set()
         assert stream.read() == DATA[10:]
-        assert make_room(str(tmp_path), 0) == (len(DATA), [])  # it is in use
-    assert make_room(str(tmp_path), 0) == (0, [f"{tmp_path}/new"])
+        assert evict(str(tmp_path), 0) == (len(DATA), [])  # it is in use
+    assert evict(str(tmp_path), 0) == (0, [f"{tmp_path}/new"])
 
 
 def test_many_files_leave_no_thread_and_no_open_file(folder, wanted):

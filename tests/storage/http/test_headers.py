@@ -12,7 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from webdataset.storage.http.connections import FIELDS, Response
-from webdataset.storage.http.headers import read_head, request_head
+from webdataset.storage.http.headers import read_header, request_header
 
 NAMES = st.text(string.ascii_letters + string.digits + "-_", min_size=1, max_size=12)
 VALUES = st.text(string.ascii_letters + string.digits + ' ,;:/="-\u00e9', max_size=20).map(str.strip)
@@ -75,7 +75,7 @@ def test_an_answer_means_what_it_means_to_http_client(
     expected = begun(http.client.HTTPResponse, data, method)
     assert begun(Response, data, method) == expected
     assert begun(ResponseOfANewerPython, data, method) == expected | {"new_field": None}
-    *_, headers = read_head(io.BytesIO(data))
+    *_, headers = read_header(io.BytesIO(data))
     for name, value in fields:
         assert headers.get(name.upper()) == value
     assert dict(headers.items()) == dict(fields)
@@ -96,28 +96,28 @@ def test_an_answer_of_a_newer_python_has_a_whole_head_and_our_headers() -> None:
 
 
 def test_a_field_that_comes_twice_has_both_values() -> None:
-    *_, headers = read_head(io.BytesIO(b"HTTP/1.1 200 OK\r\nVary: a\r\nx: 1\r\nvary: b\r\n\r\n"))
+    *_, headers = read_header(io.BytesIO(b"HTTP/1.1 200 OK\r\nVary: a\r\nx: 1\r\nvary: b\r\n\r\n"))
     assert (headers.get("Vary"), headers.get("X"), headers.get("y")) == ("a, b", "1", None)
     assert headers.get_all("vary") == ["a, b"]
 
 
 def test_interim_answers_are_passed_over_but_not_without_end() -> None:
     hints = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
-    status, _, _, headers = read_head(io.BytesIO(hints * 3 + b"HTTP/1.1 206 OK\r\nA: b\r\n\r\n"))
+    status, _, _, headers = read_header(io.BytesIO(hints * 3 + b"HTTP/1.1 206 OK\r\nA: b\r\n\r\n"))
     assert (status, dict(headers.items())) == (206, {"A": "b"})
     with pytest.raises(http.client.HTTPException, match="interim"):
-        read_head(io.BytesIO(hints * 100))
+        read_header(io.BytesIO(hints * 100))
 
 
 def test_a_long_value_may_go_on_in_the_next_line() -> None:
-    *_, headers = read_head(io.BytesIO(b"HTTP/1.1 200 OK\r\na: 1\r\n  2\r\n\t3\r\nb: 4\r\n\r\n"))
+    *_, headers = read_header(io.BytesIO(b"HTTP/1.1 200 OK\r\na: 1\r\n  2\r\n\t3\r\nb: 4\r\n\r\n"))
     assert dict(headers.items()) == {"a": "1 2 3", "b": "4"}
 
 
 @pytest.mark.parametrize("cut", range(len(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r")))
 def test_a_head_that_was_cut_is_no_answer(cut: int) -> None:
     with pytest.raises(http.client.RemoteDisconnected):
-        read_head(io.BytesIO(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r"[:cut]))
+        read_header(io.BytesIO(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r"[:cut]))
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_head_that_was_cut_is_no_answer(cut: int) -> None:
 )
 def test_what_is_not_http_is_said_to_be_none(head: bytes) -> None:
     with pytest.raises(http.client.HTTPException):
-        read_head(io.BytesIO(head))
+        read_header(io.BytesIO(head))
 
 
 # -- requests ----------------------------------------------------------------------------------------
@@ -147,12 +147,12 @@ def test_what_is_not_http_is_said_to_be_none(head: bytes) -> None:
 @pytest.mark.parametrize("bad", ["a\r\nX: 1", "a\nX: 1", "a\rX", "a\0"])
 def test_no_value_can_begin_another_field(bad: str) -> None:
     good: dict[str, Any] = {"method": "GET", "target": "/a", "host": "host", "headers": {"A": "b"}, "body": None}
-    request_head(**good)
+    request_header(**good)
     for wrong in ({"target": f"/{bad}"}, {"host": bad}, {"headers": {"A": bad}}, {"headers": {bad: "A"}}):
         with pytest.raises(ValueError, match="control character"):
-            request_head(**good | wrong)
+            request_header(**good | wrong)
     with pytest.raises(ValueError, match="control character"):
-        request_head(**good | {"target": "/a HTTP/1.1"})
+        request_header(**good | {"target": "/a HTTP/1.1"})
 
 
 @pytest.mark.parametrize(
@@ -167,5 +167,5 @@ def test_no_value_can_begin_another_field(bad: str) -> None:
     ],
 )
 def test_what_every_request_needs_is_added(method: str, headers: dict[str, str], body: Any, sent: list[str]) -> None:
-    head = request_head(method, "/a?b", "host", headers, body)
+    head = request_header(method, "/a?b", "host", headers, body)
     assert head.decode("iso-8859-1").split("\r\n") == [f"{method} /a?b HTTP/1.1", *sent, "", ""]

@@ -93,7 +93,7 @@ def test_a_reason_cannot_give_orders_to_a_terminal() -> None:
 )
 def test_a_name_that_cannot_be_looked_up_is_one_error(url: str) -> None:
     with pytest.raises(StorageError):
-        addresses.parts_of(url, url)
+        addresses.url_parts(url, url)
 
 
 def test_a_list_whose_pages_go_in_circles_ends() -> None:

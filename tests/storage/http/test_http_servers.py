@@ -23,8 +23,8 @@ from waiting import soon
 from webdataset.base.reports import Report
 from webdataset.errors import StorageError
 from webdataset.storage.http import reader
-from webdataset.storage.http.reader import PART_BYTES, ParallelReader, ReadAhead
-from webdataset.storage.http.stream import HttpStream, open_http
+from webdataset.storage.http.reader import PART_BYTES, ParallelReader, ReadAhead, open_http
+from webdataset.storage.http.stream import HttpStream
 
 DATA = random.Random(1).randbytes(3_000_000)
 BIG = random.Random(2).randbytes(5 * PART_BYTES + 12_345)
@@ -396,8 +396,7 @@ def test_nothing_is_left_after_many_shards(nginx, shards, address):
 def test_a_stream_opened_before_a_fork_is_read_after_it(address):
     program = f"""
 import hashlib, os, sys
-from webdataset.storage import reader
-from webdataset.storage.http.stream import open_http
+from webdataset.storage.http.reader import open_http
 with open_http({address!r}) as early: early.read()
 stream = open_http({address!r})
 child = os.fork()
@@ -413,8 +412,7 @@ os.waitpid(child, 0)
 def test_a_stream_begun_before_a_fork_says_that_it_cannot_go_on(big):
     program = f"""
 import os
-from webdataset.storage import reader
-from webdataset.storage.http.stream import open_http
+from webdataset.storage.http.reader import open_http
 stream = open_http({big!r})
 stream.read(2_500_000)
 child = os.fork()

@@ -141,7 +141,7 @@ def test_a_connection_that_the_server_closed_meanwhile_is_replaced(server):
 
 def _connection_used(url):
     stream = HttpStream(url)
-    connection = stream._reply.connection
+    connection = stream._response.connection
     with stream:
         assert stream.read() == b"data"
     return connection

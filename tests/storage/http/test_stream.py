@@ -13,7 +13,8 @@ from webdataset.base.reports import Report
 from webdataset.base.settings import settings
 from webdataset.errors import MissingShardError, SecurityError, StorageError
 from webdataset.storage.http import connections
-from webdataset.storage.http.stream import HttpStream, open_http
+from webdataset.storage.http.reader import open_http
+from webdataset.storage.http.stream import HttpStream
 
 DATA = os.urandom(300_000)
 QUICK = {"first_pause": 0.001}

@@ -16,7 +16,7 @@ from webdataset.gopen import gopen
 from webdataset.storage.patterns import expanded
 from webdataset.storage.stores import google, uploads
 from webdataset.storage.stores.gcs import GcsClient
-from webdataset.storage.stores.lookup import store_for
+from webdataset.storage.stores.lookup import stored_object
 
 pytestmark = pytest.mark.usefixtures("nobody")
 
@@ -71,7 +71,7 @@ def test_the_login_of_the_account_in_use_is_found(private, tmp_path):
 
 def test_a_login_that_has_ended_is_an_error_without_its_secrets(private, monkeypatch, tmp_path):
     credentials(monkeypatch, tmp_path, private, **user("bad-hush"))
-    with pytest.raises(StorageError, match=r"gives no token \(400 invalid_grant.*gcloud auth") as caught:
+    with pytest.raises(StorageError, match=r"returns no token \(400 invalid_grant.*gcloud auth") as caught:
         read(private)
     assert "hush" not in str(caught.value)
 
@@ -222,6 +222,6 @@ def test_another_emulator_takes_lists_and_gives_objects(gcp_emulator, monkeypatc
             stream.write(data)
         assert gopen(f"gs://bucket/{name}").read() == data
     assert expanded("gs://bucket/d/*.tar") == ["gs://bucket/d/large.tar", "gs://bucket/d/small one.tar"]
-    assert store_for("gs:").size("gs://bucket/d/large.tar") == len(large)
+    assert stored_object("gs://bucket/d/large.tar").size() == len(large)
     with pytest.raises(MissingShardError, match="there is no such bucket or object"):
         gopen("gs://bucket/none.tar")

@@ -16,7 +16,7 @@ from servers.doubles import Double, Reply, ranged
 from webdataset.errors import MissingPackageError, MissingShardError, SecurityError, StorageError, UnavailableError
 from webdataset.gopen import gopen
 from webdataset.storage.stores import aws, uploads
-from webdataset.storage.stores.lookup import store_for
+from webdataset.storage.stores.lookup import stored_object
 from webdataset.storage.stores.markup import parsed
 from webdataset.storage.stores.s3 import S3Client
 from webdataset.storage.stores.sigv4 import Keys, signed
@@ -309,7 +309,7 @@ def test_a_region_that_changes_its_mind_is_an_error(s3):
 
 @pytest.mark.parametrize(
     ("status", "code", "line"),
-    [(403, "ExpiredToken", r"the session token has expired .*log in anew"),
+    [(403, "ExpiredToken", r"the session token has expired .*log in again"),
      (403, "RequestTimeTooSkewed", r"the clock of this machine is wrong .*NTP"),
      (403, "InvalidAccessKeyId", r"does not know this access key .*AWS_ACCESS_KEY_ID"),
      (403, "SignatureDoesNotMatch", r"the secret key is wrong .*AWS_SECRET_ACCESS_KEY"),
@@ -319,7 +319,7 @@ def test_a_region_that_changes_its_mind_is_an_error(s3):
 )  # fmt: skip
 def test_errors_of_the_store_are_one_line_with_the_cure(s3, status, code, line):
     s3(lambda question: error(status, code, "why"))
-    for job in (lambda: gopen("s3://bucket/a.tar"), lambda: list(store_for("s3:").list("s3://bucket/"))):
+    for job in (lambda: gopen("s3://bucket/a.tar"), lambda: list(stored_object("s3://bucket/").list())):
         with pytest.raises(StorageError, match=line) as caught:
             job()
         assert "hush" not in str(caught.value)
@@ -329,14 +329,14 @@ def test_errors_of_the_store_are_one_line_with_the_cure(s3, status, code, line):
 def test_a_server_that_is_no_store_is_an_error(s3):
     s3(lambda question: Reply(200, b"<html><body>Please log in<br></body></html>"))
     with pytest.raises(StorageError, match="does not answer as an S3 store"):
-        list(store_for("s3:").list("s3://bucket/"))
+        list(stored_object("s3://bucket/").list())
 
 
 def test_a_list_that_does_not_advance_is_an_error(s3):
     page = b"<R><IsTruncated>true</IsTruncated><NextContinuationToken>x</NextContinuationToken></R>"
     s3(lambda question: Reply(200, page))
     with pytest.raises(StorageError, match="does not advance"):
-        list(store_for("s3:").list("s3://bucket/"))
+        list(stored_object("s3://bucket/").list())
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ NO_LINKS = os.O_NOFOLLOW | os.O_CLOEXEC
 TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}(?:\.(\d+))?\.temp")
 FACTS = re.compile(r"\.(.+)\.facts")
 _OURS = (".lock", ".temp", ".facts")
-ROOM = ".room"
+EVICTION_LOCK = ".room"
 
 
 class CannotStoreError(OSError):
@@ -302,7 +302,7 @@ def name_of_temporary(name: str) -> str | None:
 def is_ours(path: str) -> bool:
     """Whether a file is no shard, but something about one."""
     name = os.path.basename(path)
-    return name == ROOM or (name.startswith(".") and name.endswith(_OURS))
+    return name == EVICTION_LOCK or (name.startswith(".") and name.endswith(_OURS))
 
 
 def files(folder: str) -> Iterator[tuple[str, os.stat_result]]:

@@ -14,16 +14,16 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from webdataset.errors import StorageError
-from webdataset.storage.streams import arriving
+from webdataset.storage.streams import partial_reads
 
 from . import contents
 from .contents import CHUNK_BYTES, NO_LINKS, CannotStoreError, Facts, Lock, storing
-from .eviction import Room
+from .eviction import Evictor
 
 HEAD_BYTES = 512
 TAIL_BYTES = 1024
 ROOM_BYTES = 32 << 20
-"""Room is looked for again whenever so many more bytes have come than were announced."""
+"""Evictor is looked for again whenever so many more bytes have come than were announced."""
 STOP_SECONDS = 0.05
 GRACE_SECONDS = 0.04
 GRACE_BYTES = 1 << 20
@@ -42,11 +42,11 @@ class Checks(Protocol):
         """Look at the complete file, before it gets its name."""
 
 
-class Filling:
+class Download:
     """A file being fetched under a lock, which is given back at the end, however it ends."""
 
     def __init__(
-        self, path: str, lock: Lock, source: Any, checks: Checks, room: Room, *, url: str | None = None
+        self, path: str, lock: Lock, source: Any, checks: Checks, room: Evictor, *, url: str | None = None
     ) -> None:
         self.path = path
         self.temporary = ""
@@ -71,7 +71,7 @@ class Filling:
         self._stopping = False
         self._left = False  # its reader has gone, but others read along
         self._thread: threading.Thread | None = None
-        self._read = arriving(source).read
+        self._read = partial_reads(source).read
 
     def begin(self) -> bool:
         """Get the first bytes and make the temporary file; False if the folder refuses: the source stays open."""

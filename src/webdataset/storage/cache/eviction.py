@@ -7,10 +7,20 @@ import fcntl
 import os
 from collections.abc import Callable, Iterator
 
-from .contents import NO_LINKS, ROOM, CannotStoreError, announced_length, beside, files, is_ours, remove_unused, storing
+from .contents import (
+    EVICTION_LOCK,
+    NO_LINKS,
+    CannotStoreError,
+    announced_length,
+    beside,
+    files,
+    is_ours,
+    remove_unused,
+    storing,
+)
 
 
-class Room:
+class Evictor:
     """Keeps a folder at `size` bytes or less, within one file; without a limit if that is not positive."""
 
     def __init__(self, folder: str, size: int) -> None:
@@ -24,27 +34,27 @@ class Room:
             yield
             return
         with one_at_a_time(self.folder):
-            self._check(make_room(self.folder, self.size - (length or 0))[0])
+            self._check(evict(self.folder, self.size - (length or 0))[0])
             yield
 
     def look_again(self, written: int) -> None:
         """A file has grown to so many bytes, more than was known: make room, or say that there is none."""
         if self.size > 0:
             with one_at_a_time(self.folder):
-                self._check(make_room(self.folder, self.size)[0] - written)
+                self._check(evict(self.folder, self.size)[0] - written)
 
     def tidy(self, newest: str) -> None:
         """Get back to the limit after a file was put there."""
         if self.size > 0:
             with contextlib.suppress(CannotStoreError), one_at_a_time(self.folder):
-                make_room(self.folder, self.size, keep=newest)
+                evict(self.folder, self.size, keep=newest)
 
     def _check(self, total: int) -> None:
         if total > self.size:
             raise CannotStoreError(None, f"the shards in use take up its {self.size} bytes already")
 
 
-def make_room(
+def evict(
     folder: str, size: int, *, keep: str | None = None, keyfn: Callable[[str], float] | None = None
 ) -> tuple[int, list[str]]:
     """Remove the least recently used files until the rest is at most `size` bytes.
@@ -70,7 +80,7 @@ def make_room(
 def one_at_a_time(folder: str) -> Iterator[None]:
     """Held for moments only, while room is made and taken."""
     with storing("cannot lock in the cache"):
-        handle = os.open(os.path.join(folder, ROOM), os.O_RDWR | os.O_CREAT | NO_LINKS, 0o600)
+        handle = os.open(os.path.join(folder, EVICTION_LOCK), os.O_RDWR | os.O_CREAT | NO_LINKS, 0o600)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
             yield

@@ -15,17 +15,17 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from webdataset.errors import StorageError
-from webdataset.storage.streams import PiecewiseStream, arriving
+from webdataset.storage.streams import PiecewiseStream, partial_reads
 
 from . import contents
 from .contents import CHUNK_BYTES, CannotStoreError, open_regular
-from .download import Filling
+from .download import Download
 
 FIRST_LOOK = 0.0005
 LAST_LOOK = 0.02
 
 
-class Source(Protocol):
+class ByteSource(Protocol):
     """Where the bytes come from."""
 
     def at(self, position: int, size: int) -> bytes | None:
@@ -34,15 +34,15 @@ class Source(Protocol):
     def close(self) -> None: ...
 
 
-class Following(PiecewiseStream):
+class TailStream(PiecewiseStream):
     """A stream over a source that may be replaced by another one on the way.
 
     `find(alone)` gives the next, without others if it must be alone.
     """
 
-    def __init__(self, source: Source, find: Callable[[bool], Source]) -> None:
+    def __init__(self, source: ByteSource, find: Callable[[bool], ByteSource]) -> None:
         super().__init__()
-        self.kept = not isinstance(source, Direct)
+        self.kept = not isinstance(source, DirectSource)
         self.position = 0
         self._source = source
         self._find = find
@@ -87,7 +87,7 @@ class Following(PiecewiseStream):
         self._source = new
         old.close()
 
-    def _agree(self, old: Source, new: Source) -> bool:
+    def _agree(self, old: ByteSource, new: ByteSource) -> bool:
         """Whether the new source begins with the bytes that were given out; False if it, too, was given up."""
         position = 0
         while position < self.position:
@@ -100,14 +100,14 @@ class Following(PiecewiseStream):
         return True
 
 
-class Growing:
-    """The temporary file of a shard that is being fetched, here (then there is a `filling`) or by another process."""
+class PartialFile:
+    """The temporary file of a shard that is being fetched, here (then there is a `download`) or by another process."""
 
     def __init__(
         self,
         handle: int,
         path: str,
-        filling: Filling | None = None,
+        download: Download | None = None,
         *,
         length: int | None,
         wait_seconds: float,
@@ -116,11 +116,11 @@ class Growing:
         self.handle = handle
         self.path = path
         self.length = length
-        self.filling = filling
+        self.download = download
         self.wait_seconds = wait_seconds
         self.too_slow = False
         self._tell = tell
-        self._direct: Direct | None = None
+        self._direct: DirectSource | None = None
 
     def at(self, position: int, size: int) -> bytes | None:
         if self._direct is not None:
@@ -128,8 +128,8 @@ class Growing:
         data = self.given(position, size)
         if data:
             return data
-        if self.filling is not None and self.filling.owner == os.getpid():
-            return self._from_here(self.filling, position, size)
+        if self.download is not None and self.download.owner == os.getpid():
+            return self._from_here(self.download, position, size)
         return self._from_elsewhere(position, size)
 
     def given(self, position: int, size: int) -> bytes:
@@ -140,22 +140,22 @@ class Growing:
         os.close(self.handle)
         if self._direct is not None:
             self._direct.close()
-        elif self.filling is not None:
-            self.filling.stop()
-            if self.filling.refused is not None:
-                self._tell(self.filling.refused)
+        elif self.download is not None:
+            self.download.stop()
+            if self.download.refused is not None:
+                self._tell(self.download.refused)
 
-    def _from_here(self, filling: Filling, position: int, size: int) -> bytes:
-        with filling.changed:
-            while not (filling.over or filling.done) and filling.written <= position:
-                filling.changed.wait()
+    def _from_here(self, download: Download, position: int, size: int) -> bytes:
+        with download.changed:
+            while not (download.over or download.done) and download.written <= position:
+                download.changed.wait()
         data = self.given(position, size)
-        if data or filling.over:
+        if data or download.over:
             return data
-        if filling.refused is None:
-            raise filling.error or ValueError("I/O operation on closed file")
-        self._tell(filling.refused)
-        self._direct = Direct(filling.source, filling.rest, filling.written)
+        if download.refused is None:
+            raise download.error or ValueError("I/O operation on closed file")
+        self._tell(download.refused)
+        self._direct = DirectSource(download.source, download.rest, download.written)
         return self._direct.at(position, size)
 
     def _from_elsewhere(self, position: int, size: int) -> bytes | None:
@@ -191,7 +191,7 @@ class Growing:
         return False, True
 
 
-class Complete:
+class CompleteFile:
     """A file that has its name."""
 
     def __init__(self, handle: int) -> None:
@@ -208,7 +208,7 @@ class Complete:
         os.close(self.handle)
 
 
-class Direct:
+class DirectSource:
     """The source itself, without the folder: `rest` was read from it before, and comes at `start`."""
 
     def __init__(self, stream: Any, rest: bytes = b"", start: int = 0) -> None:
@@ -216,7 +216,7 @@ class Direct:
         self.length: int | None = getattr(stream, "length", None)
         self._rest = rest
         self._position = start
-        self._read = arriving(stream).read
+        self._read = partial_reads(stream).read
 
     def at(self, position: int, size: int) -> bytes:
         assert position == self._position, "a source is read in order"
@@ -243,14 +243,14 @@ def too_long() -> CannotStoreError:
     return CannotStoreError(None, "another process has been fetching the shard for too long")
 
 
-def _too_slow(source: Source) -> bool:
-    return isinstance(source, Growing) and source.too_slow
+def _too_slow(source: ByteSource) -> bool:
+    return isinstance(source, PartialFile) and source.too_slow
 
 
-def _begins_with(old: Source, position: int, data: bytes) -> bool:
+def _begins_with(old: ByteSource, position: int, data: bytes) -> bool:
     """Whether the old source gave these bytes at this place."""
     while data:
-        given = old.given(position, len(data)) if isinstance(old, Growing) else b""
+        given = old.given(position, len(data)) if isinstance(old, PartialFile) else b""
         if not given or not data.startswith(given):
             return False
         position += len(given)

@@ -21,7 +21,7 @@ _CONTROL = re.compile(r"[\x00-\x20\x7f]")
 
 
 @functools.lru_cache(maxsize=256)
-def parts_of(url: str, shown: str) -> SplitResult:
+def url_parts(url: str, shown: str) -> SplitResult:
     """The parts of a url that may be asked for; others are errors. Kept, since an object may be read in many pieces."""
     try:
         parts = urlsplit(url)
@@ -42,13 +42,13 @@ def _is_host_name(host: str) -> bool:
         return False
 
 
-def redirected(source: SplitResult, location: str, shown: str) -> SplitResult:
+def redirect_target(source: SplitResult, location: str, shown: str) -> SplitResult:
     """Where a redirect leads, if it may be followed."""
     try:
-        joined = urljoin(address_of(source), location)
+        joined = urljoin(sent_url(source), location)
     except ValueError as exn:
         raise StorageError(f"a redirect leads to something that is not a url: {exn}", url=shown) from None
-    target = parts_of(joined, shown)
+    target = url_parts(joined, shown)
     if source.scheme == "https" and target.scheme == "http" and not settings.allow_downgrade:
         raise SecurityError(
             f"a redirect from https to http (host {target.hostname}) is refused",
@@ -59,19 +59,19 @@ def redirected(source: SplitResult, location: str, shown: str) -> SplitResult:
 
 
 @functools.lru_cache(maxsize=256)
-def place_of(parts: SplitResult) -> tuple[str, str, int]:
+def origin_of(parts: SplitResult) -> tuple[str, str, int]:
     """What credentials are for: scheme, host and port."""
     return parts.scheme, parts.hostname or "", port_of(parts)
 
 
 @functools.lru_cache(maxsize=256)
-def host_of(parts: SplitResult) -> str:
+def host_field(parts: SplitResult) -> str:
     """What the header field `Host` says: the port only if it is not the usual one.
 
-    >>> host_of(urlsplit("http://me@Host:80/a")), host_of(urlsplit("https://[::1]:8443/a"))
+    >>> host_field(urlsplit("http://me@Host:80/a")), host_field(urlsplit("https://[::1]:8443/a"))
     ('host', '[::1]:8443')
     """
-    scheme, host, port = place_of(parts)
+    scheme, host, port = origin_of(parts)
     host = f"[{host}]" if ":" in host else host if host.isascii() else host.encode("idna").decode()
     return host if port == (443 if scheme == "https" else 80) else f"{host}:{port}"
 
@@ -85,16 +85,16 @@ def netloc_of(parts: SplitResult) -> str:
     return parts.netloc.rpartition("@")[2]
 
 
-def address_of(parts: SplitResult) -> str:
+def sent_url(parts: SplitResult) -> str:
     """The url without its user and fragment, as it is sent."""
-    return f"{parts.scheme}://{netloc_of(parts)}{target_of(parts)}"
+    return f"{parts.scheme}://{netloc_of(parts)}{request_target(parts)}"
 
 
 @functools.lru_cache(maxsize=256)
-def target_of(parts: SplitResult) -> str:
+def request_target(parts: SplitResult) -> str:
     """Path and query as they are sent.
 
-    >>> target_of(urlsplit("http://host/a b/%41?x={1}"))
+    >>> request_target(urlsplit("http://host/a b/%41?x={1}"))
     '/a%20b/%41?x={1}'
     """
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

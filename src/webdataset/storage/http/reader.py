@@ -27,23 +27,23 @@ BUFFER_BYTES = 1 << 20
 BUFFERS = 8
 """Measured on loopback: 8 of 1 MiB are 10 % faster than 32 of 256 KiB; more bring nothing."""
 DIRECT_BYTES = 64 << 10
-"""Reads of this size are worth a system call of their own, which saves a copy."""
+"""Reads of at least this size go straight to the socket, which saves a copy."""
 BUSY_SHARE = 0.5
-"""A reader that is away for this part of the time that it spends on receiving is helped by a thread. One that only
-copies is not: what another thread received has left the processor's cache, and copying it costs half of the rate."""
+"""The thread starts when the reader spends more than this part of the receiving time on other work. A reader that only
+copies would lose half of the rate by it: what another thread received has left the processor's cache."""
 PART_BYTES = 8 << 20
 CONNECTIONS = 4
 FAR_SECONDS = 0.02
 """A server that takes this long to answer is far away."""
 SLOW_BYTES_PER_SECOND = 64e6
-"""A connection that brings less is worth being helped by others."""
+"""Below this rate more connections are opened."""
 LARGE_BYTES = 32 << 20
-"""Only objects of this size are read over several connections unless told so."""
+"""Smaller objects are read over one connection unless a number is given."""
 CLOSE_SECONDS = 0.09
 
 
 def open_http(url: str, mode: str = "rb", *, connections: int | None = None, **options: Any) -> Any:
-    """Open an `http:` or `https:` url for reading, in the background and over as many `connections` as pay.
+    """Open an `http:` or `https:` url for reading ahead, over as many `connections` as help.
 
     The options are those of HttpStream.
     """
@@ -55,7 +55,7 @@ def open_http(url: str, mode: str = "rb", *, connections: int | None = None, **o
 
 
 def reading_ahead(stream: HttpStream, connections: int | None = None) -> Any:
-    """The same bytes, fetched ahead, over so many `connections`: if not given, as size, distance and rate ask for."""
+    """The same bytes, read ahead, over that many `connections`; else as size, distance and rate suggest."""
     if connections is not None and connections < 1:
         stream.close()
         raise ValueError(f"connections must be at least 1, got {connections}")
@@ -72,14 +72,14 @@ def _reader(stream: HttpStream, connections: int | None) -> ReadAhead | Parallel
         return ParallelReader(stream, connections)
     if length < LARGE_BYTES or stream.proxied:  # proxies keep whole objects, not parts of them
         return ReadAhead(stream)
-    return ParallelReader(stream, when_slow=stream.waited < FAR_SECONDS or stream.is_near())
+    return ParallelReader(stream, when_slow=stream.waited < FAR_SECONDS or stream.has_low_rtt())
 
 
 class ReadAhead(PiecewiseStream):
     """One stream, read by a thread into buffers that are used again and again.
 
-    The thread starts when the reader turns out to be busy with what it got, in the process that reads. An error comes
-    at its very byte.
+    The thread starts when the reader turns out to be busy with what it got, in the process that reads. An error is
+    raised at the byte where it happened.
     """
 
     def __init__(self, source: HttpStream, buffers: int = BUFFERS, buffer_bytes: int = BUFFER_BYTES) -> None:
@@ -103,7 +103,7 @@ class ReadAhead(PiecewiseStream):
         self._process = os.getpid()
         self._receiving = 0.0
         self._away = 0.0
-        self._left = 0.0  # when the reader went away with what it got
+        self._returned_at = 0.0  # when the reader got its last bytes
 
     @property
     def length(self) -> int | None:
@@ -119,21 +119,19 @@ class ReadAhead(PiecewiseStream):
 
     @property
     def received(self) -> int:
-        """The number of bytes that came."""
+        """The number of bytes received."""
         return self.source.position - self._start
 
     @property
     def is_slow(self) -> bool:
-        """Whether the connection brings less than it should, whatever becomes of the bytes then."""
+        """Whether the connection is slow, whatever the reader does."""
         return self.received < SLOW_BYTES_PER_SECOND * self._receiving
 
     def tell(self) -> int:
         return self._position
 
-    # -- reading ---------------------------------------------------------------------------------
-
     def read1(self, size: int = -1, /) -> bytes:
-        """What is there, up to `size` bytes; waits only while nothing is."""
+        """What is available, up to `size` bytes; waits only while nothing is."""
         place = self._place
         if place == self._end or self.closed:
             if size == 0 or not self._next():
@@ -156,15 +154,8 @@ class ReadAhead(PiecewiseStream):
         self._position += count
         return bytes(view[:count])
 
-    def readinto(self, buffer: Any, /) -> int:
-        view = memoryview(buffer).cast("B")
-        count = got = 0
-        while count < len(view) and (got := self.readinto1(view[count:])):
-            count += got
-        return count
-
     def readinto1(self, buffer: Any, /) -> int:
-        """What is there, copied once, or not at all where nobody reads ahead."""
+        """What is available, copied once, or not at all while there is no thread."""
         view = memoryview(buffer).cast("B")
         if self._place == self._end or self.closed:
             if len(view) >= DIRECT_BYTES and self._is_direct():
@@ -232,7 +223,7 @@ class ReadAhead(PiecewiseStream):
         return False
 
     def _is_direct(self) -> bool:
-        """Whether the reader receives by itself; starts the thread where that pays."""
+        """Whether the reader receives by itself; starts the thread when that helps."""
         if self.closed:
             raise ValueError("I/O operation on closed file")
         if self._thread is None and self._away > BUSY_SHARE * self._receiving and self._is_long():
@@ -245,7 +236,7 @@ class ReadAhead(PiecewiseStream):
             raise StorageError("a stream that is being read cannot be read on in a forked process", url=self.url)
 
     def _is_long(self) -> bool:
-        """More than a buffer is still to come, or nobody knows."""
+        """Whether more than a buffer is still to come, or may be."""
         length = self.source.length
         return self.source.position > 0 and (length is None or length - self.source.position > self._buffer_bytes)
 
@@ -260,18 +251,18 @@ class ReadAhead(PiecewiseStream):
             raise self._error
         if self._over:
             return 0
-        if not self._left:
+        if not self._returned_at:
             self._process = os.getpid()
         self._check_process()
         start = time.perf_counter()
-        self._away += start - (self._left or start)
+        self._away += start - (self._returned_at or start)
         try:
             count = self.source.readinto1(view)
         except Exception as exn:
             self._error = exn
             raise
-        self._left = time.perf_counter()
-        self._receiving += self._left - start
+        self._returned_at = time.perf_counter()
+        self._receiving += self._returned_at - start
         self._over = not count
         return count
 
@@ -394,7 +385,7 @@ class ParallelReader(PiecewiseStream):
         return self._position
 
     def read1(self, size: int = -1, /) -> bytes:
-        """What is there, up to `size` bytes; waits only while nothing is."""
+        """What is available, up to `size` bytes; waits only while nothing is."""
         if self.closed:
             raise ValueError("I/O operation on closed file")
         if size == 0:

@@ -27,7 +27,7 @@ from webdataset.base.reports import current_report
 from webdataset.base.settings import settings
 from webdataset.errors import CommandError, MissingShardError, SecurityError, StorageError, UnavailableError
 from webdataset.storage.outages import OUTAGES
-from webdataset.storage.patience import GaveUpError, Patience, Waiting
+from webdataset.storage.patience import Patience, RetriesExhaustedError, RetryState
 from webdataset.storage.stores.uploads import Upload
 from webdataset.storage.streams import PiecewiseStream, count_received
 from webdataset.storage.urls import scheme_of
@@ -64,12 +64,12 @@ _HINTS = (
 
 
 @dataclass(frozen=True)
-class Address:
+class SshAddress:
     """Where an ssh: url leads.
 
-    >>> address_of("ssh://me@host:2222/data/a%20b.tar")
-    Address(host='host', path='/data/a b.tar', user='me', port=2222)
-    >>> address_of("sftp://host/~/a.tar").path
+    >>> ssh_address("ssh://me@host:2222/data/a%20b.tar")
+    SshAddress(host='host', path='/data/a b.tar', user='me', port=2222)
+    >>> ssh_address("sftp://host/~/a.tar").path
     'a.tar'
     """
 
@@ -92,7 +92,7 @@ def _without(options: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name not in names}
 
 
-def address_of(url: str) -> Address:
+def ssh_address(url: str) -> SshAddress:
     """The parts of an ssh: url; refused if ssh could take one of them for an option."""
     try:
         parts = urlsplit(url)
@@ -110,7 +110,7 @@ def address_of(url: str) -> Address:
         )
     if not host or not path or "\0" in path:
         raise StorageError("an ssh: url is ssh://[user@]host[:port]/path", url=url)
-    return Address(host, path.removeprefix("~/") if path.startswith("~/") else f"/{path}", user, port)
+    return SshAddress(host, path.removeprefix("~/") if path.startswith("~/") else f"/{path}", user, port)
 
 
 class SshStream(PiecewiseStream):
@@ -134,10 +134,10 @@ class SshStream(PiecewiseStream):
         self.url = url
         self.position = 0
         self.length: int | None = None
-        self._address = address_of(url)
+        self._address = ssh_address(url)
         self._connect_timeout = connect_timeout
         server = ("ssh", self._address.host, self._address.port)
-        self._waiting = Waiting(Patience(patience, retries, first_pause), url, server)
+        self._waiting = RetryState(Patience(patience, retries, first_pause), url, server)
         self._stamp: list[str] | None = None
         self._report = current_report()
         self._child: _Remote | None = None
@@ -235,7 +235,7 @@ class SshStream(PiecewiseStream):
             raise (self._early(error.message) if self._stamp is not None else error) from None
         try:
             self._waiting.pause(error.message, hint=error.hint, quiet=quiet)
-        except GaveUpError as exn:
+        except RetriesExhaustedError as exn:
             message, hint = str(exn), exn.hint
             if self._stamp is not None:
                 message = self._early(message).message
@@ -255,7 +255,7 @@ class SshUpload(Upload):
 
     def __init__(self, url: str, *, connect_timeout: float = CONNECT_SECONDS, bufsize: int = 8192) -> None:  # noqa: ARG002
         super().__init__(url)
-        self._address = address_of(url)
+        self._address = ssh_address(url)
         self._timeout = connect_timeout
         folder, slash, name = self._address.path.rpartition("/")
         self._temporary = f"{folder}{slash}.{name[:200]}.{secrets.token_hex(6)}.tmp"
@@ -301,7 +301,9 @@ class SshUpload(Upload):
 class _Remote(CommandStream):
     """A shell script that runs on the other machine; what it says on standard error is kept for the message."""
 
-    def __init__(self, address: Address, script: str, words: list[str], *, mode: str, url: str, timeout: float) -> None:
+    def __init__(
+        self, address: SshAddress, script: str, words: list[str], *, mode: str, url: str, timeout: float
+    ) -> None:
         if settings.secure:
             raise SecurityError("the command 'ssh' is not run in secure mode", url=url)
         argv = [*_ssh(address, timeout, url), _command(script, words)]
@@ -347,7 +349,7 @@ class _Remote(CommandStream):
             self._said.close()
 
 
-def _ssh(address: Address, timeout: float, url: str) -> list[str]:
+def _ssh(address: SshAddress, timeout: float, url: str) -> list[str]:
     """The local command; `WDS_SSH` may name another program or add options, as in `WDS_SSH="ssh -F config"`."""
     command = shlex.split(settings.ssh_command)
     if not command or shutil.which(command[0]) is None:

@@ -1,4 +1,4 @@
-"""Objects being written: sent in parts in the background, visible when complete, or not at all.
+"""Uploads: sent in parts in the background, visible when complete, or not at all.
 
 A part is at least 8 MiB; after every thousand parts the next ones are twice as large, so that ten thousand of
 them, the most that stores take, make more than the largest object (5 TB).
@@ -93,8 +93,6 @@ class Upload(io.BufferedIOBase):
             self.abort()
             raise failed
 
-    # -- what a kind of upload does --------------------------------------------------------------
-
     def _write(self, data: Any) -> int:
         raise NotImplementedError
 
@@ -105,11 +103,11 @@ class Upload(io.BufferedIOBase):
         """Undo what was sent; never raises."""
 
     def _release(self) -> None:
-        """Give back memory, threads and files."""
+        """Free memory, threads and files."""
 
 
 class Parts(ABC):
-    """How a store takes an object in parts; a part may be sent from any thread."""
+    """The requests of an upload in parts to one store; a part may be sent from any thread."""
 
     parallel = 3
 
@@ -123,7 +121,7 @@ class Parts(ABC):
 
     @abstractmethod
     def part(self, number: int, data: bytes, last: bool) -> str:
-        """Send a part, numbered from 1; the store's name for it."""
+        """Send a part, numbered from 1; returns the store's name for it."""
 
     @abstractmethod
     def complete(self, names: list[str]) -> None:
@@ -131,7 +129,7 @@ class Parts(ABC):
 
     @abstractmethod
     def abort(self) -> None:
-        """Forget the parts; not much time is spent on a store that is down."""
+        """Discard the parts, without much patience for a store that is down."""
 
 
 class PartsUpload(Upload):
@@ -145,8 +143,8 @@ class PartsUpload(Upload):
         self._begun = False
         self._pool: ThreadPoolExecutor | None = None
         self._sent: list[Future[str]] = []
-        self._flying = 0
-        self._landed = threading.Condition()
+        self._in_flight = 0
+        self._sent_one = threading.Condition()
         self._stop = Stop()
         self._report = current_report()
 
@@ -179,14 +177,14 @@ class PartsUpload(Upload):
             self.parts.begin()
             self._begun = True
         data, self._buffer = bytes(self._buffer), bytearray()
-        with self._landed:
-            while self._flying and self._flying + len(data) > IN_FLIGHT_BYTES and self._failed is None:
-                self._landed.wait(1.0)
-            self._flying += len(data)
+        with self._sent_one:
+            while self._in_flight and self._in_flight + len(data) > IN_FLIGHT_BYTES and self._failed is None:
+                self._sent_one.wait(1.0)
+            self._in_flight += len(data)
         self._check()
-        self._sent.append(self._threads().submit(self._fly, len(self._sent) + 1, data, last))
+        self._sent.append(self._threads().submit(self._send_part, len(self._sent) + 1, data, last))
 
-    def _fly(self, number: int, data: bytes, last: bool) -> str:
+    def _send_part(self, number: int, data: bytes, last: bool) -> str:
         """Runs in a thread of the pool."""
         try:
             if self._failed is not None:
@@ -197,9 +195,9 @@ class PartsUpload(Upload):
             self._failed = self._failed or exn
             raise
         finally:
-            with self._landed:
-                self._flying -= len(data)
-                self._landed.notify_all()
+            with self._sent_one:
+                self._in_flight -= len(data)
+                self._sent_one.notify_all()
 
     def _threads(self) -> ThreadPoolExecutor:
         if self._pool is None:
@@ -215,7 +213,7 @@ class PartsUpload(Upload):
         self._stop.set()  # no part waits for a store that is down
         for future in self._sent:
             future.cancel()
-        # A part that lands after the store forgot the others would stay there for ever.
+        # A part that arrives after the others were discarded would stay there for ever.
         wait(self._sent, ABORT_SECONDS)
         if self._begun:
             with contextlib.suppress(Exception):
