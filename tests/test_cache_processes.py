@@ -318,13 +318,13 @@ def test_a_stream_that_nobody_closes_stops_fetching_when_it_is_collected(server,
 class Anything:
     """Takes any file for a good one."""
 
-    def head(self, data):
+    def check_start(self, data):
         pass
 
-    def is_over(self, head, tail):
+    def is_complete(self, head, tail):
         return True
 
-    def file(self, path):
+    def check_file(self, path):
         pass
 
 

@@ -23,15 +23,15 @@ class Checks:
         self.refuse = refuse
         self.seen = []
 
-    def head(self, data):
+    def check_start(self, data):
         if "head" in self.refuse:
             raise ValueError("a bad beginning")
 
-    def is_over(self, head, tail):
+    def is_complete(self, head, tail):
         self.seen.append((head, tail))
         return self.over
 
-    def file(self, path):
+    def check_file(self, path):
         if "file" in self.refuse:
             raise ValueError("a bad file")
 
@@ -111,7 +111,7 @@ def test_what_may_have_been_cut_is_read_but_not_kept(folder, wanted):
     with folder.open(wanted(checks=Checks(over=False))) as stream:
         assert stream.read() == DATA
     assert shown(folder) == []
-    with pytest.raises(CannotStoreError, match="cannot be told from a cut"):
+    with pytest.raises(CannotStoreError, match="may have been cut"):
         folder.get(wanted(checks=Checks(over=False)))
 
 

@@ -1,8 +1,8 @@
 """Many objects of an AIStore cluster, or members of its shards, with one request: GetBatch.
 
-The answer is a tar archive with one member for each thing asked for, in the same order. An empty member named
-`__404__/...` stands for what the cluster did not find, and also for what it could not reach; an archive that was given
-up just ends. Whoever reads the archive must count, and ask again for what is not in it.
+The response is a tar archive with one member for each item of the request, in the same order. An empty member named
+`__404__/...` stands for an item that the cluster did not find or could not reach; an archive that was given up just
+ends. The reader of the archive must count, and request again what is not in it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ MISSING = "__404__/"
 
 @dataclass(frozen=True)
 class BatchItem:
-    """One thing to ask for: an object, or a member of it."""
+    """One item of a batch: an object, or a member of a shard."""
 
     url: str
     name: ObjectName
 
     @property
     def member(self) -> str:
-        """What it is called in the archive."""
+        """Its name in the archive."""
         inside = self.name.query.get("archpath")
         return f"{self.name.key}/{inside}" if inside else self.name.key
 
@@ -41,7 +41,7 @@ class BatchItem:
         return name in (self.member, f"{self.name.bucket}/{self.member}")
 
     def is_missing(self, name: str) -> bool:
-        """Whether a member of the archive says that this one was not found, or the shard that has it."""
+        """Whether a member of the archive says that this item, or its shard, was not found."""
         lacking = name.removeprefix(MISSING)
         shard = (self.name.key, f"{self.name.bucket}/{self.name.key}")
         return lacking != name and (self.is_called(lacking) or lacking in shard)
@@ -65,7 +65,7 @@ def batch_item(url: str) -> BatchItem:
 
 
 def read_singly(item: BatchItem, **options: Any) -> bytes:
-    """An item by a request of its own, which waits for a cluster in trouble; MissingShardError if it is not there."""
+    """An item by a request of its own, which waits for a cluster in trouble; MissingShardError if it is missing."""
     with AisStream(item.url, cluster_of(item.url, **options), item.name) as stream:
         return stream.read()
 
@@ -104,7 +104,7 @@ class BatchStream:
             self._archive = self._archive_part(self._response)
 
     def read(self, size: int = -1) -> bytes:
-        """Some bytes as they arrive, none at the end; a broken answer is an error."""
+        """Some bytes as they arrive, none at the end; a response that breaks is an error."""
         if self._archive is None:
             return self._received(lambda: self._response.raw.read1(size))
         place, end = self._place, len(self._archive)
@@ -124,15 +124,15 @@ class BatchStream:
         return data
 
     def _archive_part(self, response: OpenResponse) -> memoryview:
-        """The second part of the answer of a cluster that completed the archive first; the first part describes it."""
+        """The second part of a multipart response (`streaming=False`); the first part describes it."""
         kind = email.message.Message()
         kind["Content-Type"] = response.header("Content-Type") or ""
         boundary = b"\r\n--" + (kind.get_boundary() or "").encode()
         data = self._received(response.raw.read)
-        head = 0
-        while (body := data.find(b"\r\n\r\n", head)) >= 0:
-            if b'name="archive"' in data[head:body] or b"x-tar" in data[head:body]:
+        start = 0
+        while (body := data.find(b"\r\n\r\n", start)) >= 0:
+            if b'name="archive"' in data[start:body] or b"x-tar" in data[start:body]:
                 end = data.rfind(boundary)
                 return memoryview(data)[body + 4 : end if end > body else len(data)]
-            head = max(data.find(boundary, body), body + 4)
+            start = max(data.find(boundary, body), body + 4)
         raise StorageError("the cluster's answer has no archive in it", url=self.url)

@@ -2,12 +2,12 @@
 
     ais://bucket/train-000000.tar                           an object; its characters are taken as they are
     ais://bucket/train-000000.tar?archpath=0001.jpg         one member of a shard
-    ais://bucket/train-000000.tar?etl_name=resize           an object as a transformation in the cluster gives it
+    ais://bucket/train-000000.tar?etl_name=resize           an object as a transformation in the cluster returns it
 
 The cluster is the one of `AIS_ENDPOINT`, the token that of `AIS_AUTHN_TOKEN` or `AIS_AUTHN_TOKEN_FILE`. With
-`USE_AIS_FOR=gs:s3`, `gs:` and `s3:` urls are read through it, too. A body that breaks goes on at the same byte, through
-the proxy again; its checksum is compared at the end (that of an object above 8 MiB only if the package `xxhash` is
-installed).
+`USE_AIS_FOR=gs:s3`, `gs:` and `s3:` urls are read through it, too. A body that breaks is resumed at the same byte,
+through the proxy again; its checksum is compared at the end (that of an object above 8 MiB only if the package `xxhash`
+is installed).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def open_ais(url: str, mode: str = "rb", *, bufsize: int = 8192, **options: Any)
 
 @dataclass(frozen=True)
 class ObjectName:
-    """What a url names.
+    """The parts of a url.
 
     >>> object_name("ais://b/a.tar?archpath=x/1.jpg")
     ObjectName(bucket='b', key='a.tar', provider='ais', query={'archpath': 'x/1.jpg'})
@@ -75,12 +75,12 @@ class ObjectName:
 
     @property
     def is_generated(self) -> bool:
-        """Whether the cluster makes these bytes when asked: they have no checksum, and no middle to begin at."""
+        """Whether the cluster generates these bytes on request: they have no checksum, and cannot be read in ranges."""
         return any(name.startswith(("arch", "etl")) for name in self.query)
 
     @property
     def is_here(self) -> bool:
-        """Whether the bucket is the cluster's own: another store, or another cluster, has lists of its own."""
+        """Whether the bucket is the cluster's own, not another store's or another cluster's."""
         return self.uname.startswith("ais/@#")
 
     @property
@@ -103,7 +103,7 @@ class ObjectName:
 
 
 def object_name(url: str) -> ObjectName:
-    """Take a url apart."""
+    """Split a url."""
     scheme = scheme_of(url)
     if scheme not in PROVIDERS:
         known = ", ".join(PROVIDERS)
@@ -254,20 +254,18 @@ class AisStream(HttpStream):
         return count
 
     def _compare(self) -> None:
-        """At the end of the whole: what came is what the cluster has."""
+        """Compare the checksum at the end of the object."""
         hasher, self._hasher = self._hasher, None
         if hasher is not None and hasher.hexdigest() != self._checksum.lower():
             raise StorageError("the checksum of what came is not the cluster's", url=self.url)
 
-    # -- going on after a break ------------------------------------------------------------------
-
     def _mark(self, response: OpenResponse) -> str | None:
-        """What names the version of an object: its checksum, else its version number."""
+        """The version of an object: its checksum, else its version number."""
         if self._digest_so_far is not None:
-            return "made"  # _check_range compares the bytes themselves
+            return "generated"  # _check_range compares the bytes themselves
         found = _mark(response.header) or response.validator
         if response.status == 206 and (self.version is None or found != self.version.validator):
-            # a bucket may be set up to give the checksum of the range instead of the object's
+            # a bucket may be configured to send the checksum of the range instead of the object's
             found = _mark(self._cluster.ask("HEAD", self._name.address(self._cluster), self.url).headers.get)
         return found
 
@@ -288,11 +286,8 @@ class AisStream(HttpStream):
         except TRANSIENT_ERRORS as exn:
             raise self._error(describe(exn, self.options.read_timeout)) from None
         if missing or again.digest() != self._digest_so_far.digest():
-            raise self._error("the cluster gives other bytes when asked again")
+            raise self._error("the cluster returns other bytes when asked again")
         self.version = ObjectVersion.of(response, self._identity)
-
-
-# -- lists -----------------------------------------------------------------------------------------
 
 
 def _entries(cluster: Cluster, name: ObjectName, value: dict[str, Any], url: str) -> Iterator[dict[str, Any]]:
@@ -321,13 +316,10 @@ def _page(response: WholeResponse, url: str) -> dict[str, Any]:
     return page if isinstance(page, dict) else {}
 
 
-# -- writing ---------------------------------------------------------------------------------------
-
-
 def _store(cluster: Cluster, address: str, url: str, file: Any, size: int) -> None:
-    """Send an object in two steps: the proxy says where to, then the body goes there.
+    """Send an object in two steps: the proxy redirects, then the body goes to the target.
 
-    The proxy is never sent the body: it answers before the end of it, and a client that streams loses the beginning.
+    The proxy never gets the body: it responds before the end of it, and a client that streams loses the beginning.
     """
     headers = {"Content-Length": str(size), "Content-Type": "application/octet-stream"}
     checksum = ""
@@ -341,14 +333,14 @@ def _store(cluster: Cluster, address: str, url: str, file: Any, size: int) -> No
     stored, sent = _marks(response.headers), {"xxhash2": checksum} if checksum else {}
     if not _agree(stored, sent):
         raise _stored_otherwise(size, url)
-    _check_there(cluster, address, url, size, stored | sent)
+    _check_stored(cluster, address, url, size, stored | sent)
 
 
-def _check_there(cluster: Cluster, address: str, url: str, size: int, marks: dict[str, str]) -> None:
-    """What is there now are the bytes that were stored, or an error says so.
+def _check_stored(cluster: Cluster, address: str, url: str, size: int, marks: dict[str, str]) -> None:
+    """Check that the object is still the one that was stored.
 
-    Anything else is left alone, for it is another writer's: a target makes an object visible when its length and its
-    checksum are right, and the last one that does so wins.
+    Another one is left alone, for it is another writer's: a target makes an object visible when its length and its
+    checksum are right, and the last writer wins.
     """
     there = cluster.ask("HEAD", address, url, ok=(200, NOT_FOUND, *REFUSED))
     if there.status in REFUSED:
@@ -368,12 +360,12 @@ def _stored_otherwise(size: int, url: str) -> StorageError:
 
 
 def _agree(some: dict[str, str], others: dict[str, str]) -> bool:
-    """Whether what both say is the same."""
+    """Whether marks of the same kind are equal."""
     return all(some[kind] == others[kind] for kind in some.keys() & others.keys())
 
 
 def _marks(headers: HeaderFields) -> dict[str, str]:
-    """What the cluster says of an object's content: its checksum by kind, else its version."""
+    """What identifies an object's content: its checksum by kind, else its version."""
     kind, value = headers.get("ais-checksum-type"), headers.get("ais-checksum-value")
     if kind and value:
         return {kind: value.lower()}

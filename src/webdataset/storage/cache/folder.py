@@ -1,9 +1,9 @@
-"""A folder of complete files that many processes fill: each file is fetched once, and the oldest make room.
+"""A cache folder that many processes fill: each file is fetched once, the least recently used ones are evicted.
 
 - A file appears under its name only when it is complete and checked: it is written under a random name and renamed.
 - One process fetches, under a lock beside the file; a lock goes with its process, however that ends. Others read along.
 - Leftovers of a process that was killed are removed by the next one that fetches.
-- A file that is open for reading is not removed to make room.
+- A file that is open for reading is not evicted.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from webdataset.errors import SecurityError
 from webdataset.storage.local import ReadFile
 
 from . import contents
+from .checks import TarChecks
 from .contents import CHUNK_BYTES, NO_LINKS, CannotStoreError, Facts, Lock, storing
-from .download import Checks, Download
+from .download import Download
 from .eviction import Evictor
 from .tail import (
     FIRST_LOOK,
@@ -34,35 +35,35 @@ from .tail import (
 )
 
 WAIT_SECONDS = 120.0
-"""How long to wait for another process that brings no byte, before the source is read without the folder."""
+"""How long to wait for another process that receives no byte, before the source is read without the folder."""
 
 
 class CacheRequest(NamedTuple):
-    """A file that is asked for: its name, how it is fetched, and what must be true of it.
+    """A request for a file: its name, how it is fetched and checked.
 
-    `tell` hears why the folder does not take it; `url` is noted beside the file; `is_current` says whether a file with
-    these facts is still what would be fetched.
+    `warn` is called with the reason if the folder does not take it; `url` is noted beside the file; `is_current` says
+    whether a file with these facts is still what would be fetched.
     """
 
     name: str
     fetch: Callable[[], Any]
-    checks: Checks
-    tell: Callable[[CannotStoreError], None]
+    checks: TarChecks
+    warn: Callable[[CannotStoreError], None]
     url: str | None = None
     is_current: Callable[[Facts], bool] | None = None
 
 
 class Folder:
-    """The files of one folder, at most `size` bytes in all, within one file, if that is positive."""
+    """The files of one folder, at most `size` bytes in all, give or take one file, if that is positive."""
 
     def __init__(self, path: str, size: int = -1, wait_seconds: float = WAIT_SECONDS) -> None:
         self.path = path
-        self.room = Evictor(path, size)
+        self.evictor = Evictor(path, size)
         self.wait_seconds = wait_seconds
-        self.swept = False
+        self.is_swept = False
 
     def path_of(self, name: str) -> str:
-        """Where a file of this name lies; a name that leads out of the folder is refused."""
+        """The path of a file of this name; a name that leads out of the folder is refused."""
         path = os.path.normpath(os.path.join(self.path, name))
         inside = os.path.join(os.path.normpath(self.path), "")
         if "\0" in name or not path.startswith(inside) or path == inside:
@@ -70,13 +71,13 @@ class Folder:
         return path
 
     def get(self, request: CacheRequest) -> str:
-        """The path of the complete file, fetched now if it is not there or not what it should be."""
+        """The path of the complete file, fetched now if it is missing, damaged or out of date."""
         path = self.path_of(request.name)
-        patience = _Patience(self.wait_seconds)
+        waiting = _Waiting(self.wait_seconds)
         while not self._is_good(path, request):
             lock = self._lock(path)
             if lock is None:
-                patience.wait(path)
+                waiting.wait(path)
             elif self._is_good(path, request):
                 lock.release()
             else:
@@ -84,7 +85,7 @@ class Folder:
         return path
 
     def open(self, request: CacheRequest) -> Any:
-        """The file as a stream, at once: what is not there yet is read while this or another process fetches it.
+        """The file as a stream; one that is missing is read while this or another process fetches it.
 
         The stream has the attribute `kept`: False if the folder did not take the file from the start.
         """
@@ -95,16 +96,16 @@ class Folder:
         return TailStream(source, lambda alone: self._source(path, request, alone))
 
     def _source(self, path: str, request: CacheRequest, alone: bool) -> ByteSource:
-        """The complete file, or where its bytes can be had for now."""
+        """The complete file, or another source of its bytes."""
         try:
             if not alone:
                 return self._shared_source(path, request)
         except CannotStoreError as exn:
-            request.tell(exn)
+            request.warn(exn)
         return DirectSource(request.fetch())
 
     def _shared_source(self, path: str, request: CacheRequest) -> ByteSource:
-        patience = _Patience(self.wait_seconds)
+        waiting = _Waiting(self.wait_seconds)
         while True:
             handle = self._good_handle(path, request)
             if handle is not None:
@@ -112,34 +113,34 @@ class Folder:
             lock = self._lock(path)
             if lock is not None:
                 if not self._is_good(path, request):
-                    return self._lead(path, lock, request)
+                    return self._start_download(path, lock, request)
                 lock.release()
                 continue
             for temporary in contents.temporaries(path):
                 with contextlib.suppress(OSError):
-                    return self._growing(temporary, path, None, request)
-            patience.wait(path)
+                    return self._partial_file(temporary, path, None, request)
+            waiting.wait(path)
 
-    def _growing(self, temporary: str, path: str, download: Download | None, request: CacheRequest) -> PartialFile:
+    def _partial_file(self, temporary: str, path: str, download: Download | None, request: CacheRequest) -> PartialFile:
         handle = open_shared(temporary)
         length = contents.announced_length(temporary)
-        return PartialFile(handle, path, download, length=length, wait_seconds=self.wait_seconds, tell=request.tell)
+        return PartialFile(handle, path, download, length=length, wait_seconds=self.wait_seconds, warn=request.warn)
 
-    def _lead(self, path: str, lock: Lock, request: CacheRequest) -> ByteSource:
-        """Fetch the file in the background, and be the first to read it."""
+    def _start_download(self, path: str, lock: Lock, request: CacheRequest) -> ByteSource:
+        """Fetch the file in the background, and read along."""
         download = self._download(path, lock, request)
         if not download.begin():
             assert download.refused is not None
-            request.tell(download.refused)
+            request.warn(download.refused)
             return DirectSource(download.source, download.rest)
         try:
             with storing("cannot read from the cache"):
-                growing = self._growing(download.temporary, path, download, request)
+                partial = self._partial_file(download.temporary, path, download, request)
         except BaseException:
             download.give_up()
             raise
         download.start()
-        return growing
+        return partial
 
     def _fetch(self, path: str, lock: Lock, request: CacheRequest) -> str:
         """Fetch the file while the caller waits."""
@@ -152,17 +153,17 @@ class Folder:
         if failure is not None:
             raise failure
         if not download.published:
-            raise CannotStoreError(None, "the end of the shard cannot be told from a cut")
+            raise CannotStoreError(None, "the shard came without its length, and may have been cut")
         return path
 
     def _download(self, path: str, lock: Lock, request: CacheRequest) -> Download:
-        """A file that is to be fetched, what others have left of it cleared away."""
+        """A download of the file; what other processes have left of it is removed."""
         try:
             contents.remove(*contents.temporaries(path))
-            if not self.swept:
-                self.swept = True
+            if not self.is_swept:
+                self.is_swept = True
                 contents.remove_leftovers(self.path)
-            return Download(path, lock, request.fetch(), request.checks, self.room, url=request.url)
+            return Download(path, lock, request.fetch(), request.checks, self.evictor, url=request.url)
         except BaseException:
             lock.release()
             raise
@@ -173,14 +174,14 @@ class Folder:
         return contents.lock_now(contents.beside(path, "lock"))
 
     def _is_good(self, path: str, request: CacheRequest) -> bool:
-        """A whole file lies there, no link to elsewhere, and no copy of an older version if that can be asked."""
+        """Whether the file is complete, no link to elsewhere, and of the current version if that can be asked."""
         if not contents.is_whole(path):
             return False
         facts = None if request.is_current is None else contents.read_facts(path)
         if request.is_current is not None and facts is not None and not request.is_current(facts):
             return False
         try:
-            request.checks.file(path)
+            request.checks.check_file(path)
         except PermissionError as exn:
             raise CannotStoreError(exn.errno, "a file there belongs to somebody else") from exn
         except Exception:
@@ -193,11 +194,11 @@ class Folder:
             return None
         with storing("cannot read from the cache"), contextlib.suppress(FileNotFoundError):
             return open_shared(path)
-        return None  # another process made room just now
+        return None  # another process evicted it just now
 
 
-class _Patience:
-    """Waits for another process as long as it brings bytes."""
+class _Waiting:
+    """Waits for another process as long as its file grows."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds

@@ -1,4 +1,4 @@
-"""Web addresses: what may be asked for, through which proxy, with whose password, and where redirects may lead."""
+"""Web addresses: which urls may be requested, their proxies, their passwords, and where redirects may lead."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 from webdataset.base.settings import settings
 from webdataset.errors import SecurityError, StorageError
 
-# A url is sent as it was given, because a signature may cover every character; only what cannot be sent is encoded.
+# A url is sent unchanged, because a signature may cover every character; only what cannot be sent is encoded.
 _UNSENDABLE = re.compile(r"[^\x21-\x7e]")
 _CONTROL = re.compile(r"[\x00-\x20\x7f]")
 
 
 @functools.lru_cache(maxsize=256)
 def url_parts(url: str, shown: str) -> SplitResult:
-    """The parts of a url that may be asked for; others are errors. Kept, since an object may be read in many pieces."""
+    """The parts of a url that may be requested; cached, since an object may be read in many parts."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -43,7 +43,7 @@ def _is_host_name(host: str) -> bool:
 
 
 def redirect_target(source: SplitResult, location: str, shown: str) -> SplitResult:
-    """Where a redirect leads, if it may be followed."""
+    """The target of a redirect, if it may be followed."""
     try:
         joined = urljoin(sent_url(source), location)
     except ValueError as exn:
@@ -60,13 +60,13 @@ def redirect_target(source: SplitResult, location: str, shown: str) -> SplitResu
 
 @functools.lru_cache(maxsize=256)
 def origin_of(parts: SplitResult) -> tuple[str, str, int]:
-    """What credentials are for: scheme, host and port."""
+    """Scheme, host and port, which credentials are for."""
     return parts.scheme, parts.hostname or "", port_of(parts)
 
 
 @functools.lru_cache(maxsize=256)
 def host_field(parts: SplitResult) -> str:
-    """What the header field `Host` says: the port only if it is not the usual one.
+    """The value of the field `Host`: with the port only if it is not the default.
 
     >>> host_field(urlsplit("http://me@Host:80/a")), host_field(urlsplit("https://[::1]:8443/a"))
     ('host', '[::1]:8443')
@@ -81,7 +81,7 @@ def port_of(parts: SplitResult) -> int:
 
 
 def netloc_of(parts: SplitResult) -> str:
-    """Host and port as given, without the user."""
+    """Host and port as written, without the user."""
     return parts.netloc.rpartition("@")[2]
 
 
@@ -92,7 +92,7 @@ def sent_url(parts: SplitResult) -> str:
 
 @functools.lru_cache(maxsize=256)
 def request_target(parts: SplitResult) -> str:
-    """Path and query as they are sent.
+    """Path and query as they are sent, the request target of HTTP.
 
     >>> request_target(urlsplit("http://host/a b/%41?x={1}"))
     '/a%20b/%41?x={1}'
@@ -102,7 +102,7 @@ def request_target(parts: SplitResult) -> str:
 
 
 def quoted(text: str, safe: str = "/") -> str:
-    """A name as it stands in an address.
+    """A name, percent-encoded for an address.
 
     >>> quoted("a b/c+d.tar")
     'a%20b/c%2Bd.tar'
@@ -110,11 +110,8 @@ def quoted(text: str, safe: str = "/") -> str:
     return quote(text.encode("utf-8", "surrogateescape"), safe=safe + "-_.~")
 
 
-# -- passwords -------------------------------------------------------------------------------------
-
-
 def password_header(parts: SplitResult) -> dict[str, str]:
-    """The header for the user named in the url, else for the one that `.netrc` has for exactly this host."""
+    """`Authorization` for the user in the url, else for the one that `.netrc` has for exactly this host."""
     if parts.username is not None:
         return {"Authorization": basic(unquote(parts.username), unquote(parts.password or ""))}
     found = _netrc_entry(parts.hostname or "")
@@ -152,9 +149,6 @@ def _netrc(path: str, _changed: int) -> dict[str, tuple[str, str]]:
     return {host: (entry[0], entry[2] or "") for host, entry in hosts.items() if host != "default"}
 
 
-# -- proxies ---------------------------------------------------------------------------------------
-
-
 def proxy_for(parts: SplitResult, proxy: str | None) -> SplitResult | None:
     """The proxy to go through: the given one ("" for none), else the one the system names (`http_proxy`, ...)."""
     if proxy is None:
@@ -169,7 +163,7 @@ def proxy_for(parts: SplitResult, proxy: str | None) -> SplitResult | None:
 
 @functools.lru_cache(maxsize=256)
 def _system_proxy(scheme: str, netloc: str, _named: tuple[str | None, ...]) -> str | None:
-    """Looked up once: it takes longer than to send a request."""
+    """Cached, because looking it up takes longer than sending a request."""
     import urllib.request
 
     if urllib.request.proxy_bypass(netloc):
@@ -184,11 +178,8 @@ def proxy_headers(proxy: SplitResult) -> dict[str, str]:
     return {"Proxy-Authorization": basic(unquote(proxy.username), unquote(proxy.password or ""))}
 
 
-# -- secure mode -----------------------------------------------------------------------------------
-
-
 def check_public(connection: Any, parts: SplitResult, proxied: bool, shown: str, what: str) -> None:
-    """In secure mode what others say must not lead to this machine or its private network.
+    """In secure mode, refuse a redirect or a list's url that leads to this machine or its private network.
 
     The address of the open connection is what counts: a name may resolve to something else a moment later.
     """

@@ -113,7 +113,7 @@ class OpenResponse:
 
     @property
     def retry_after(self) -> float:
-        """The seconds the server asks to wait, given as such or as a date."""
+        """The seconds to wait that the server asks for, as a number or a date."""
         text = (self.header("Retry-After") or "").strip()
         if text.isdecimal():
             return float(text) if len(text) < 6 else 0.0
@@ -280,12 +280,12 @@ def strong_etag(header: Callable[[str], str | None]) -> str | None:
 
 
 def validator_from(header: Callable[[str], str | None]) -> str | None:
-    """What `If-Range` takes: a strong ETag, else the time of the last change."""
+    """A value for `If-Range`: a strong ETag, else `Last-Modified`."""
     return strong_etag(header) or header("Last-Modified")
 
 
 def md5_from(header: Callable[[str], str | None]) -> bytes | None:
-    """The MD5 of the whole body, where a server gives it: `Content-MD5` (Azure), `x-goog-hash` (Google).
+    """The MD5 of the whole body, if the server sent it: `Content-MD5` (Azure), `x-goog-hash` (Google).
 
     >>> md5_from({"x-goog-hash": "crc32c=AAAAAA==,md5=1B2M2Y8AsgTpgAmY7PhCfg=="}.get).hex()
     'd41d8cd98f00b204e9800998ecf8427e'
@@ -305,7 +305,7 @@ def _is_followed(method: str, status: int) -> bool:
 
 
 def _without_credentials(headers: dict[str, str]) -> dict[str, str]:
-    """Only what says nothing about the user goes to another host."""
+    """The headers that go to another host: those that say nothing about the user."""
     kept = ("user-agent", "accept", "accept-encoding", "range", "if-range", "if-match", "content-type")
     return {name: value for name, value in headers.items() if name.lower() in kept}
 

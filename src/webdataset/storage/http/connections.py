@@ -124,7 +124,7 @@ class Connection(http.client.HTTPConnection):
     def __init__(self, host: str, port: int, timeout: float, watch: Watch, *, is_proxy: bool) -> None:
         super().__init__(host, port, timeout=timeout)
         self._watch = watch
-        # where http.client gets its socket
+        # http.client calls it to get its socket
         self._create_connection = functools.partial(_dial_proxy if is_proxy else _dial, watch)
 
     def send_request(
@@ -172,7 +172,7 @@ def _dial_proxy(watch: Watch, address: tuple[str, int], timeout: float, _source:
 
 
 def _dial(watch: Watch, address: tuple[str, int], timeout: float, _source: Any = None) -> socket.socket:
-    """A socket connected to the first of the host's addresses that answers."""
+    """A socket connected to the first of the host's addresses that accepts."""
     failure: OSError = OSError("the host has no address")
     for family, kind, protocol, _, place in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
         sock = socket.socket(family, kind, protocol)
@@ -194,7 +194,7 @@ def _tls_for(cafile: str | None) -> ssl.SSLContext:
 
 @functools.lru_cache(maxsize=8)
 def _tls(cafile: str | None, _default: str | None = None, more: str | None = None) -> ssl.SSLContext:
-    """What is trusted: the given file, else the system's or SSL_CERT_FILE's certificates, and those in `more`.
+    """The trusted certificates: those of the file, else the system's or SSL_CERT_FILE's, and those in `more`.
 
     Reading them takes 20 ms, so once per process; OpenSSL looks at SSL_CERT_FILE itself.
     """

@@ -192,8 +192,6 @@ class ReadAhead(PiecewiseStream):
         if self._report is not None:
             count_received(self._report, self.received, self.retried)
 
-    # -- inside, the reader's thread ---------------------------------------------------------------
-
     def _next(self) -> bool:
         """Take the next filled buffer; False at the end."""
         if self._is_direct():
@@ -231,7 +229,7 @@ class ReadAhead(PiecewiseStream):
         return self._thread is None
 
     def _check_process(self) -> None:
-        """Two processes that read from one connection would each get a part of it."""
+        """Refuse to read in a forked process: two that read from one connection would each get a part of it."""
         if self._process != os.getpid():
             raise StorageError("a stream that is being read cannot be read on in a forked process", url=self.url)
 
@@ -276,7 +274,7 @@ class ReadAhead(PiecewiseStream):
             thread.join(CLOSE_SECONDS / 4)
         # a thread that still asks for the host's address ends by itself as soon as that is answered
 
-    # -- inside, the thread that reads ahead -------------------------------------------------------
+    # -- the thread that reads ahead ---------------------------------------------------------------
 
     def _fill(self) -> None:
         try:
@@ -305,7 +303,7 @@ class ReadAhead(PiecewiseStream):
         return memoryview(bytearray(self._buffer_bytes))
 
     def _filled(self, view: memoryview) -> bool:
-        """Fill a buffer, every piece handed over as soon as it is there; False at the end."""
+        """Fill a buffer, every piece handed over as soon as it arrives; False at the end."""
         count, got = 0, 1
         while got and count < len(view):
             start = time.perf_counter()
@@ -318,7 +316,7 @@ class ReadAhead(PiecewiseStream):
         return got > 0
 
     def _hand_over(self, piece: _Filled) -> None:
-        """Make the piece the next one to take, or make the last one longer if it still lies there."""
+        """Queue the piece, or extend the last one if it has not been taken yet."""
         before = self._ready[-1] if self._ready else None
         if before is not None and before.view is piece.view and not before.last:
             before.stop, before.last = piece.stop, piece.last
@@ -328,7 +326,7 @@ class ReadAhead(PiecewiseStream):
 
 @dataclass
 class _Filled:
-    """A piece of a buffer that can be read; after the last one the buffer is free."""
+    """A filled piece of a buffer; after the last one the buffer is free."""
 
     view: memoryview
     start: int
@@ -337,10 +335,10 @@ class _Filled:
 
 
 class ParallelReader(PiecewiseStream):
-    """Parts of one object, fetched side by side over several connections and given out in order.
+    """Parts of one object, fetched side by side over several connections and returned in order.
 
-    The first connection brings the first part; every other part is asked for on its own, and resumed on its own.
-    With `when_slow` the first connection brings all of it, unless it turns out to be slow.
+    The first connection receives the first part; every other part is requested and resumed by itself. With `when_slow`
+    the first connection receives the whole object, unless it turns out to be slow.
     """
 
     def __init__(
@@ -359,7 +357,7 @@ class ParallelReader(PiecewiseStream):
         self._part_bytes = part_bytes
         self._connections = connections
         self._watched = when_slow
-        self._asked = self._length
+        self._requested = self._length
         self._parts: deque[ReadAhead] = deque()
         self._current = ReadAhead(first) if when_slow else ReadAhead(first, _buffers(part_bytes))
         if not when_slow:
@@ -394,13 +392,13 @@ class ParallelReader(PiecewiseStream):
             self._kept = contextlib.ExitStack()
             self._kept.enter_context(kept_alive())
             self._current.start()
-            self._ask()
+            self._request_parts()
         while not (data := self._current.read1(size)):
             if not self._parts:
                 return b""
-            self._leave(self._current)
+            self._finish(self._current)
             self._current = self._parts.popleft()
-            self._ask()
+            self._request_parts()
         self._position += len(data)
         if self._watched and self._position >= self._part_bytes:
             self._help_if_slow()
@@ -414,7 +412,7 @@ class ParallelReader(PiecewiseStream):
         for part in self._parts:
             part.source.abort()  # all of them before the first is waited for
         for part in (self._current, *self._parts):
-            self._leave(part)
+            self._finish(part)
         self._parts.clear()
         if self._kept is not None:
             self._kept.close()
@@ -427,25 +425,25 @@ class ParallelReader(PiecewiseStream):
         place = self._position + BUFFERS * BUFFER_BYTES
         if self._current.is_slow and place + self._part_bytes <= self._length:
             self._leave_rest_at(place)
-            self._ask()
+            self._request_parts()
 
     def _leave_rest_at(self, place: int) -> None:
-        """What follows this byte is brought by other connections."""
+        """Leave what follows this byte to other connections."""
         self._first.stop_at(place)
-        self._asked = place
+        self._requested = place
 
-    def _ask(self) -> None:
-        """Keep as many parts under way as there may be connections."""
-        while self._asked < self._length and len(self._parts) < self._connections - 1:
-            stop = min(self._asked + self._part_bytes, self._length)
-            source = self._first.part(self._asked, stop)
+    def _request_parts(self) -> None:
+        """Request parts, as many at a time as there may be connections."""
+        while self._requested < self._length and len(self._parts) < self._connections - 1:
+            stop = min(self._requested + self._part_bytes, self._length)
+            source = self._first.part(self._requested, stop)
             source.report = None
             part = ReadAhead(source, _buffers(self._part_bytes))
             part.start()
             self._parts.append(part)
-            self._asked = stop
+            self._requested = stop
 
-    def _leave(self, part: ReadAhead) -> None:
+    def _finish(self, part: ReadAhead) -> None:
         part.close()
         self._retried += part.retried
         self._received += part.received

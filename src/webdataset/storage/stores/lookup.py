@@ -13,19 +13,20 @@ from typing import TYPE_CHECKING, Any
 from webdataset.base.settings import settings
 from webdataset.errors import MissingShardError, StorageError
 from webdataset.storage.options import LIST, StorageOptions
-from webdataset.storage.urls import scheme_of
+from webdataset.storage.urls import FAMILIES, scheme_of
 
 if TYPE_CHECKING:
     from .client import StoredObject
 
-# scheme -> module and class of its objects
-STORES = {
-    **dict.fromkeys(("s3",), "stores.s3.S3Client"),
-    **dict.fromkeys(("gs", "gcs", "htgs"), "stores.gcs.GcsClient"),
-    **dict.fromkeys(("az", "abfs", "abfss"), "stores.azure.AzureClient"),
-    **dict.fromkeys(("hf",), "stores.hf.HubClient"),
-    **dict.fromkeys(("ais",), "ais.objects.AisObject"),
+_CLASSES = {
+    "s3": "stores.s3.S3Client",
+    "gs": "stores.gcs.GcsClient",
+    "az": "stores.azure.AzureClient",
+    "hf": "stores.hf.HubClient",
+    "ais": "ais.objects.AisObject",
 }
+STORES = {scheme: _CLASSES[family] for scheme, family in FAMILIES.items() if family in _CLASSES}
+"""Scheme -> module and class of its objects."""
 _MAGIC = re.compile(r"[*[]|\?(?!(?:arch|etl_)[a-z]+=)")  # AIStore's options are no pattern
 
 
