@@ -27,9 +27,9 @@ def get_batch(
 
         get_batch(["ais://bucket/a.tar?archpath=0001.jpg", "ais://bucket/other.bin"])
 
-    With `missing="none"` the data of what is not there is None; otherwise it is an error. What the cluster sends is
-    counted, and compared with what was asked for. What it leaves out is asked for again, each by itself and with
-    patience: an object is missing if the cluster says so while it has all its targets. Options: `endpoint`, `token`,
+    With `missing="none"` the data of a missing object is None; otherwise it is an error. What the cluster sends is
+    counted and compared with the request. What it leaves out is requested again, each by itself and with patience: an
+    object is missing if the cluster says so while it has all its targets. Options: `endpoint`, `token`,
     `patience`, `streaming`, `coloc`.
     """
     if missing not in ("raise", "none"):
@@ -43,14 +43,14 @@ def _batches(
     items: Iterator[BatchItem], skip: bool, batch_items: int, options: dict[str, Any]
 ) -> Iterator[tuple[str, bytes | None]]:
     while batch := list(itertools.islice(items, batch_items)):
-        for item, data in zip(batch, _whole(batch, skip, options), strict=True):
+        for item, data in zip(batch, _batch(batch, skip, options), strict=True):
             yield item.url, data
 
 
-def _whole(batch: Sequence[BatchItem], skip: bool, options: dict[str, Any]) -> Iterator[bytes | None]:
-    """All of a batch: together as far as the cluster gives it, the next ones singly, and together again.
+def _batch(batch: Sequence[BatchItem], skip: bool, options: dict[str, Any]) -> Iterator[bytes | None]:
+    """The items of a batch: as far as one response has them, the next ones singly, then by another response.
 
-    While nothing comes together, twice as many are read singly each time.
+    While responses have nothing, twice as many items are read singly each time.
     """
     single = {name: value for name, value in options.items() if name not in BATCH_OPTIONS}
     done = singles = 0
@@ -66,7 +66,7 @@ def _whole(batch: Sequence[BatchItem], skip: bool, options: dict[str, Any]) -> I
 
 
 def _together(items: Sequence[BatchItem], options: dict[str, Any]) -> Iterator[bytes | None]:
-    """What one answer holds, None for what the cluster did not find; ends early if the answer does."""
+    """The items in one response, None for those that the cluster did not find; ends early if the response does."""
     try:
         with contextlib.closing(open_batch(items, **options)) as stream:
             yield from _members(stream, items)
@@ -77,7 +77,7 @@ def _together(items: Sequence[BatchItem], options: dict[str, Any]) -> Iterator[b
 
 
 def _members(stream: BatchStream, items: Sequence[BatchItem]) -> Iterator[bytes | None]:
-    """Each member of the archive must be the one that stands at its place among the items."""
+    """The members of the archive, each compared with the item at its position."""
     left = iter(items)
     for members in read_members(stream, url=stream.url):
         for name, _, data in members:
@@ -102,4 +102,4 @@ def _singly(item: BatchItem, skip: bool, options: dict[str, Any]) -> bytes | Non
 
 
 class _MixedUpError(StorageError):
-    """The answer is not to what was asked: asking again would not make it more trustworthy."""
+    """The response is not to the request: another one would not be more trustworthy."""

@@ -1,4 +1,4 @@
-"""What is stored under a url, removed."""
+"""Removal of files and objects."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 from webdataset.errors import StorageError
 
 from .local import allowed_path
-from .publish import translated
+from .publish import as_storage_error
 from .stores.lookup import STORES, stored_object
 from .urls import local_path, scheme_of
 
@@ -16,7 +16,7 @@ REMOVED = (200, 202, 204, 404, 410)
 
 
 def remove(url: str) -> None:
-    """Remove a file or an object; that it is not there is fine.
+    """Remove a file or an object; a missing one is no error.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -42,7 +42,7 @@ def _remove_file(path: str) -> None:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise translated(error, path) from error
+        raise as_storage_error(error, path) from error
 
 
 def _remove_from_server(url: str) -> None:

@@ -9,7 +9,6 @@ import threading
 import pytest
 
 from webdataset.errors import StorageError
-from webdataset.storage.cache import contents
 from webdataset.storage.cache.contents import CannotStoreError
 from webdataset.storage.cache.eviction import evict
 from webdataset.storage.cache.folder import CacheRequest, Folder
@@ -221,27 +220,3 @@ def test_many_files_leave_no_thread_and_no_open_file(folder, wanted):
     for thread in threads:
         thread.join(60)
     assert (open_files(), threading.active_count()) == before
-
-
-def test_facts_come_back_and_rubbish_fits_no_file(tmp_path):
-    path = str(tmp_path / "a.tar")
-    assert contents.read_facts(path) is None
-    facts = contents.Facts(3, 4, "http://h/a.tar", '"etag"')
-    contents.write_facts(path, facts)
-    assert contents.read_facts(path) == facts
-    for rubbish in ("", "[]", "{}", '{"size": "x", "crc32": 1}', "null"):
-        (tmp_path / ".a.tar.facts").write_text(rubbish)
-        assert contents.read_facts(path) is contents.UNREADABLE
-
-
-def test_a_lock_is_had_by_one_and_leaves_no_file(tmp_path):
-    path = str(tmp_path / "lock")
-    lock = contents.lock_now(path)
-    assert lock is not None
-    assert contents.lock_now(path) is None
-    lock.release()
-    lock.release()
-    assert os.listdir(tmp_path) == []
-    again = contents.lock_now(path)
-    assert again is not None
-    again.release()

@@ -4,95 +4,11 @@ from __future__ import annotations
 
 import http.client
 import io
-import string
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
-from hypothesis import strategies as st
 
-from webdataset.storage.http.connections import FIELDS, Response
 from webdataset.storage.http.headers import read_header, request_header
-
-NAMES = st.text(string.ascii_letters + string.digits + "-_", min_size=1, max_size=12)
-VALUES = st.text(string.ascii_letters + string.digits + ' ,;:/="-\u00e9', max_size=20).map(str.strip)
-KNOWN = st.sampled_from(
-    [
-        ("Content-Length", "17"),
-        ("Content-Length", "-1"),
-        ("Content-Length", "many"),
-        ("Transfer-Encoding", "chunked"),
-        ("Connection", "close"),
-        ("Connection", "Keep-Alive"),
-        ("Proxy-Connection", "keep-alive"),
-        ("Keep-Alive", "timeout=5"),
-    ]
-)
-
-
-class Socket:
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-
-    def makefile(self, *_: Any) -> Any:
-        return io.BufferedReader(io.BytesIO(self.data))  # type: ignore[arg-type]
-
-
-def begun(kind: Any, data: bytes, method: str) -> dict[str, Any]:
-    response = kind(Socket(data), method=method)
-    response.begin()
-    fields = {name: value for name, value in vars(response).items() if name not in ("fp", "headers", "msg")}
-    return fields | {"body": response.fp.read()}
-
-
-class ResponseOfANewerPython(Response):
-    """An answer with a field that is not known here, which http.client's own code is to set."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.new_field = None
-
-    def _begin(self, *_: Any) -> None:
-        raise AssertionError("this sets the known fields only")
-
-
-@given(
-    version=st.sampled_from(["HTTP/1.1", "HTTP/1.0"]),
-    status=st.sampled_from([200, 204, 206, 304, 404, 503]),
-    reason=st.sampled_from(["OK", "", "Not Found"]),
-    fields=st.lists(st.one_of(KNOWN, st.tuples(NAMES, VALUES)), max_size=8, unique_by=lambda field: field[0].lower()),
-    method=st.sampled_from(["GET", "HEAD"]),
-    end=st.sampled_from(["\r\n", "\n"]),
-    before=st.sampled_from(["", "HTTP/1.1 100 Continue\r\n\r\n"]),
-)
-def test_an_answer_means_what_it_means_to_http_client(
-    *, version: str, status: int, reason: str, fields: list[tuple[str, str]], method: str, end: str, before: str
-) -> None:
-    lines = [f"{version} {status} {reason}", *(f"{name}: {value}" for name, value in fields), "", "body"]
-    data = (before + end.join(lines)).encode("iso-8859-1")
-    lengths = [value for name, value in fields if name.lower() == "content-length"]
-    assume(all(value.isdecimal() and len(value) < 19 for value in lengths))  # others are errors, not no length
-    expected = begun(http.client.HTTPResponse, data, method)
-    assert begun(Response, data, method) == expected
-    assert begun(ResponseOfANewerPython, data, method) == expected | {"new_field": None}
-    *_, headers = read_header(io.BytesIO(data))
-    for name, value in fields:
-        assert headers.get(name.upper()) == value
-    assert dict(headers.items()) == dict(fields)
-
-
-def test_http_client_of_this_python_has_the_known_fields_only() -> None:
-    """If not, answers are read correctly, but slowly: look at what is new, and add it."""
-    response = http.client.HTTPResponse(Socket(b""))  # type: ignore[arg-type]
-    assert vars(response).keys() == FIELDS
-
-
-def test_an_answer_of_a_newer_python_has_a_whole_head_and_our_headers() -> None:
-    with pytest.raises(http.client.RemoteDisconnected, match="cut"):
-        begun(ResponseOfANewerPython, b"HTTP/1.1 200 OK\r\nContent-Le", "GET")
-    response = ResponseOfANewerPython(Socket(b"HTTP/1.1 200 OK\r\na: 1\r\nA: 2\r\nContent-Length: 3\r\n\r\nbody"))
-    response.begin()
-    assert (response.headers.get("a"), response.read()) == ("1, 2", b"bod")
 
 
 def test_a_field_that_comes_twice_has_both_values() -> None:
