@@ -143,6 +143,11 @@ class RetryState:
         asked = min(retry_after, LONGEST_RETRY_AFTER)
         self._sleep(min(left, max(asked, self.patience.pause_before(self._failures))))
 
+    def check_open(self) -> None:
+        """Raise if another thread has closed the stream meanwhile."""
+        if self.stopped.is_set():
+            raise ValueError("I/O operation on closed file")
+
     def close(self) -> None:
         """Stop waiting."""
         OUTAGES.leave(self)

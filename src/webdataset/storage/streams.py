@@ -35,6 +35,23 @@ class QuietStream(io.BufferedIOBase):
             self.close()
 
 
+class AbortableStream(io.BufferedIOBase):
+    """A stream that is aborted by an exception in its `with` block, and when nobody closes it."""
+
+    def abort(self) -> None:
+        raise NotImplementedError
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if kind is not None:
+            self.abort()
+        self.close()
+
+    def __del__(self) -> None:
+        # nobody would hear of a failure, and the collector must not wait
+        with contextlib.suppress(Exception):
+            self.abort()
+
+
 class PiecewiseStream(QuietStream):
     """A stream to read, made from `read1` alone, which returns what is available and waits only while nothing is."""
 

@@ -190,7 +190,7 @@ class AisConnector(Connector):
             try:
                 response = self._send_to_both(method, headers, body, follow=follow, reuse=reuse)
             except TRANSIENT_ERRORS as exn:
-                self._check_open()
+                self._retries.check_open()
                 _pause_after(self._retries, exn, self._cluster)
                 continue
             if not self._is_trouble(response, version):
@@ -231,11 +231,6 @@ class AisConnector(Connector):
     def _plain(self, address: str) -> Connector:
         """A connector to another node, which does not get the token."""
         return Connector(address, replace(self.options, prepare=without_credentials))
-
-    def _check_open(self) -> None:
-        """Another thread may have closed the connection under this one."""
-        if self._retries.stopped.is_set():
-            raise ValueError("I/O operation on closed file")
 
     def _failure(self, response: OpenResponse) -> StorageError:
         error = failure(response, self._shown)

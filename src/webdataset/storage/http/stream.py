@@ -198,11 +198,11 @@ class HttpStream(PiecewiseStream):
         """Request the whole body, or the rest of it, until a response can be used or the retries are used up."""
         with self._unavailable_after_retries():
             while True:
-                self._check_open()
+                self._retries.check_open()
                 try:
                     response = self._connector.send("GET", self._range_headers())
                 except TRANSIENT_ERRORS as exn:
-                    self._check_open()
+                    self._retries.check_open()
                     wait_after(self._retries, exn, self.options.read_timeout)
                     continue
                 if response.status not in RETRIED_STATUS:
@@ -246,7 +246,7 @@ class HttpStream(PiecewiseStream):
         self._response = response
         if self._retries.stopped.is_set():
             self._drop()
-            self._check_open()
+            self._retries.check_open()
 
     def _check_range(self, response: OpenResponse) -> None:
         """Check that the rest is of the same version, and begins where the last response stopped."""
@@ -273,17 +273,12 @@ class HttpStream(PiecewiseStream):
 
     def _pause_to_resume(self, reason: str) -> None:
         """Pause before the rest is requested, or raise that the body ends early."""
-        self._check_open()
+        self._retries.check_open()
         self._drop()
         if self.position > self._start and (self.version is None or not self.version.resumable):
             raise self._error(reason)
         with self._unavailable_after_retries():
             self._retries.pause(reason, quiet=True)  # if the server answers, it is no outage
-
-    def _check_open(self) -> None:
-        """Another thread may have closed the stream under this one's read."""
-        if self._retries.stopped.is_set():
-            raise ValueError("I/O operation on closed file")
 
     def _error(self, reason: str, hint: str = "", kind: type[StorageError] = StorageError) -> StorageError:
         if self.version is None:

@@ -10,7 +10,6 @@ No command outlives the process that started it, however that ends: see `guards`
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import select
 import signal
@@ -22,7 +21,7 @@ from webdataset.base.redact import redacted
 from webdataset.base.reports import Report, current_report
 from webdataset.base.settings import settings
 from webdataset.errors import CommandError, SecurityError
-from webdataset.storage.streams import count_received
+from webdataset.storage.streams import AbortableStream, count_received
 
 from .guards import end_group, guard
 
@@ -31,7 +30,7 @@ DEFAULT_TIMEOUT = 7200.0
 REAP_SECONDS = 5.0
 
 
-class CommandStream(io.BufferedIOBase):
+class CommandStream(AbortableStream):
     """A running command; a string goes through the shell, a list of words does not.
 
     >>> with CommandStream("echo hello") as stream:
@@ -162,16 +161,6 @@ class CommandStream(io.BufferedIOBase):
             if self.proc is not None and self._owner == os.getpid():
                 self._kill()
             self._end()
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if kind is not None:
-            self.abort()
-        self.close()
-
-    def __del__(self) -> None:
-        # Nobody would hear of a failure, and the collector must not wait for a child.
-        with contextlib.suppress(Exception):
-            self.abort()
 
     def _start(self, bufsize: int, popen: dict[str, Any]) -> None:
         if not settings.allow_pipe:

@@ -7,7 +7,6 @@ them, the most that stores take, make more than the largest object (5 TB).
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import threading
 from abc import ABC, abstractmethod
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from webdataset.base.reports import current_report
 from webdataset.base.stops import Stop
 from webdataset.errors import StorageError
+from webdataset.storage.streams import AbortableStream
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,7 +28,7 @@ IN_FLIGHT_BYTES = 32 * MIB
 ABORT_SECONDS = 30.0
 
 
-class Upload(io.BufferedIOBase):
+class Upload(AbortableStream):
     """A stream to write to: `close()` completes the object, `abort()` leaves nothing of it."""
 
     def __init__(self, url: str) -> None:
@@ -76,16 +76,6 @@ class Upload(io.BufferedIOBase):
             self._discard()
             self._release()
         super().close()
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if kind is not None:
-            self.abort()
-        self.close()
-
-    def __del__(self) -> None:
-        # An upload that nobody closed is not known to be complete.
-        with contextlib.suppress(Exception):
-            self.abort()
 
     def _check(self) -> None:
         if self._failed is not None:
