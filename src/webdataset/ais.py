@@ -1,4 +1,4 @@
-"""Random reads from AIStore: many objects, or members of shards, with few requests."""
+"""AIStore: many objects, or members of shards, with few requests; lists of objects."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 from .base.logs import Log
 from .errors import MissingShardError, ShardError, StorageError
 from .storage.ais.batch import BatchItem, BatchStream, batch_item, open_batch, read_singly
+from .storage.ais.objects import AisObject
 from .tar.reader import read_members
 
-__all__ = ["get_batch"]
+__all__ = ["get_batch", "list_objects"]
 
 BATCH_ITEMS = 1024
 BATCH_OPTIONS = ("streaming", "coloc")
@@ -37,6 +38,17 @@ def get_batch(
     if batch_items < 1:
         raise ValueError(f"batch_items must be at least 1, got {batch_items}")
     return _batches(map(batch_item, urls), missing == "none", batch_items, options)
+
+
+def list_objects(
+    prefix: str, *, cached: bool = False, partial: bool = False, pagesize: int = 0, **options: Any
+) -> Iterator[tuple[str, int]]:
+    """Yield url and size of every object whose url begins with this one; `cached`: only what is in the cluster.
+
+    A cluster that has lost a target leaves out what that held. This is an error unless `partial=True`. Options:
+    `endpoint`, `token`, `patience`.
+    """
+    return AisObject(prefix, **options).list(pagesize=pagesize, cached=cached, partial=partial)
 
 
 def _batches(

@@ -55,8 +55,13 @@ class AbortableStream(io.BufferedIOBase):
 class PiecewiseStream(QuietStream):
     """A stream to read, made from `read1` alone, which returns what is available and waits only while nothing is."""
 
+    position = 0
+
     def readable(self) -> bool:
         return True
+
+    def tell(self) -> int:
+        return self.position
 
     def read1(self, size: int = -1, /) -> bytes:
         raise NotImplementedError

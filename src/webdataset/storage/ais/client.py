@@ -72,8 +72,8 @@ class Cluster:
         A cluster that does not show its map is taken to be complete.
         """
         seconds = min(MAP_SECONDS, self.options.read_timeout)
-        times = {"connect_timeout": min(seconds, self.options.connect_timeout), "read_timeout": seconds}
-        options = replace(self.options, prepare=self.with_token, **times)  # type: ignore[arg-type]
+        connect = min(seconds, self.options.connect_timeout)
+        options = replace(self.options, prepare=self.with_token, connect_timeout=connect, read_timeout=seconds)
         try:
             response = Connector(self.address("v1", "daemon", what="smap"), options).send("GET")
             data = response.raw.read() if response.status == 200 else b"null"

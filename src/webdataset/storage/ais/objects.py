@@ -60,7 +60,7 @@ def open_ais(url: str, mode: str = "rb", *, bufsize: int = 8192, **options: Any)
 
 @dataclass(frozen=True)
 class ObjectName:
-    """The parts of a url.
+    """The parts of the url of an object.
 
     >>> object_name("ais://b/a.tar?archpath=x/1.jpg")
     ObjectName(bucket='b', key='a.tar', provider='ais', query={'archpath': 'x/1.jpg'})
@@ -103,7 +103,7 @@ class ObjectName:
 
 
 def object_name(url: str) -> ObjectName:
-    """Split a url."""
+    """The parts of a url; StorageError if it names no bucket."""
     scheme = scheme_of(url)
     if scheme not in PROVIDERS:
         known = ", ".join(PROVIDERS)
@@ -201,6 +201,18 @@ class AisObject(StoredObject):
         return self.cluster.ask(method, self.name.address(self.cluster), self.url, **options)
 
 
+class _Store:
+    """What the documentation once named for lists; now `webdataset.ais.list_objects`."""
+
+    def list(
+        self, prefix: str, *, pagesize: int = 0, cached: bool = False, partial: bool = False, **options: Any
+    ) -> Iterator[tuple[str, int]]:
+        return AisObject(prefix, **options).list(pagesize=pagesize, cached=cached, partial=partial)
+
+
+STORE = _Store()
+
+
 class AisStream(HttpStream):
     """The bytes of an object."""
 
@@ -211,7 +223,7 @@ class AisStream(HttpStream):
         self._name = name
         self._verify = verify
         self._api = api
-        self._asked = False
+        self._has_connector = False
         self._checksum = ""
         self._hasher: xxhash.Hash | None = None
         self._digest_so_far = hashlib.blake2b() if name.is_generated else None
@@ -223,8 +235,8 @@ class AisStream(HttpStream):
         return AisStream(self.url, self._cluster, self._name, verify=False, api=self._api, **place)
 
     def _open(self) -> None:
-        if not self._asked:
-            self._asked = True
+        if not self._has_connector:
+            self._has_connector = True
             address = self._name.address(self._cluster, self._api)
             self._connector = AisConnector(self._cluster, address, self.url)
         super()._open()
@@ -236,10 +248,8 @@ class AisStream(HttpStream):
             raise error
         super()._accept(response)
         if not self.position and self._stop is None and self._verify and not self._name.is_generated:
-            kind, self._checksum = (
-                response.header("Ais-Checksum-Type") or "",
-                response.header("Ais-Checksum-Value") or "",
-            )
+            kind = response.header("Ais-Checksum-Type") or ""
+            self._checksum = response.header("Ais-Checksum-Value") or ""
             affordable = kind != "xxhash2" or xxhash.is_affordable(response.length)
             self._hasher = _CHECKSUMS[kind]() if kind in _CHECKSUMS and self._checksum and affordable else None
 
@@ -296,8 +306,7 @@ def _entries(cluster: Cluster, name: ObjectName, value: dict[str, Any], url: str
     token = ""
     while True:
         body = json.dumps({"action": "list", "value": value}).encode()
-        response = cluster.ask("GET", address, url, headers={"Content-Type": "application/json"}, body=body)
-        page = _page(response, url)
+        page = _page(cluster.ask("GET", address, url, headers={"Content-Type": "application/json"}, body=body), url)
         yield from page.get("entries") or []  # no entries are null, not an empty list
         following = page.get("continuation_token") or ""
         if not following:

@@ -52,9 +52,6 @@ class TailStream(PiecewiseStream):
         """The number of bytes, if it is known."""
         return getattr(self._source, "length", None)
 
-    def tell(self) -> int:
-        return self.position
-
     def read1(self, size: int = -1, /) -> bytes:
         """What is available, up to `size` bytes; waits only while nothing is."""
         if self.closed:

@@ -43,7 +43,7 @@ _CONTENT_RANGE = re.compile(r"bytes ([0-9]{1,18})-([0-9]{1,18})/([0-9]{1,18}|\*)
 class ConnectionOptions:
     """How a server is reached, and how patiently."""
 
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """More header fields, for the origin of the url alone."""
     prepare: Prepare | None = None
     """Returns the headers of each request to the origin of the url; without it, the url or `.netrc` may name a user."""
@@ -55,7 +55,7 @@ class ConnectionOptions:
     retries: int | None = None
     """Most tries in a row without a byte."""
     first_pause: float = FIRST_PAUSE
-    proxy: str | None = None
+    proxy: str | None = field(default=None, repr=False)
     cafile: str | None = None
     foreign: bool = False
     """Whether a list from elsewhere names the url."""

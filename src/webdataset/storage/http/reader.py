@@ -87,7 +87,7 @@ class ReadAhead(PiecewiseStream):
         self.url = source.url
         self.source = source
         self._report, source.report = source.report, None  # counted here, by the thread that reads the data
-        self._start = self._position = source.position
+        self._start = self.position = source.position
         self._buffer_bytes = buffer_bytes
         self._unmade = buffers
         self._free: list[memoryview] = []
@@ -127,9 +127,6 @@ class ReadAhead(PiecewiseStream):
         """Whether the connection is slow, whatever the reader does."""
         return self.received < SLOW_BYTES_PER_SECOND * self._receiving
 
-    def tell(self) -> int:
-        return self._position
-
     def read1(self, size: int = -1, /) -> bytes:
         """What is available, up to `size` bytes; waits only while nothing is."""
         place = self._place
@@ -139,7 +136,7 @@ class ReadAhead(PiecewiseStream):
             place = self._place
         stop = self._end if size < 0 else min(place + size, self._end)
         self._place = stop
-        self._position += stop - place
+        self.position += stop - place
         return bytes(self._view[place:stop])
 
     def read(self, size: int | None = -1, /) -> bytes:
@@ -151,7 +148,7 @@ class ReadAhead(PiecewiseStream):
         count = got = 0
         while count < len(view) and (got := self._receive(view[count:])):
             count += got
-        self._position += count
+        self.position += count
         return bytes(view[:count])
 
     def readinto1(self, buffer: Any, /) -> int:
@@ -160,14 +157,14 @@ class ReadAhead(PiecewiseStream):
         if self._place == self._end or self.closed:
             if len(view) >= DIRECT_BYTES and self._is_direct():
                 count = self._receive(view)
-                self._position += count
+                self.position += count
                 return count
             if not len(view) or not self._next():
                 return 0
         place, stop = self._place, min(self._place + len(view), self._end)
         view[: stop - place] = self._view[place:stop]
         self._place = stop
-        self._position += stop - place
+        self.position += stop - place
         return stop - place
 
     def start(self) -> None:
@@ -362,7 +359,7 @@ class ParallelReader(PiecewiseStream):
         self._current = ReadAhead(first) if when_slow else ReadAhead(first, _buffers(part_bytes))
         if not when_slow:
             self._leave_rest_at(min(part_bytes, self._length))
-        self._position = 0
+        self.position = 0
         self._retried = 0
         self._received = 0
         self._kept: contextlib.ExitStack | None = None
@@ -378,9 +375,6 @@ class ParallelReader(PiecewiseStream):
     @property
     def retried(self) -> int:
         return self._retried + sum(part.retried for part in (self._current, *self._parts))
-
-    def tell(self) -> int:
-        return self._position
 
     def read1(self, size: int = -1, /) -> bytes:
         """What is available, up to `size` bytes; waits only while nothing is."""
@@ -399,8 +393,8 @@ class ParallelReader(PiecewiseStream):
             self._finish(self._current)
             self._current = self._parts.popleft()
             self._request_parts()
-        self._position += len(data)
-        if self._watched and self._position >= self._part_bytes:
+        self.position += len(data)
+        if self._watched and self.position >= self._part_bytes:
             self._help_if_slow()
         return data
 
@@ -422,7 +416,7 @@ class ParallelReader(PiecewiseStream):
     def _help_if_slow(self) -> None:
         self._watched = False
         # the first connection is ahead of the reader by what its buffers hold, and never by more
-        place = self._position + BUFFERS * BUFFER_BYTES
+        place = self.position + BUFFERS * BUFFER_BYTES
         if self._current.is_slow and place + self._part_bytes <= self._length:
             self._leave_rest_at(place)
             self._request_parts()

@@ -146,9 +146,6 @@ class HttpStream(PiecewiseStream):
                 return count
         return 0
 
-    def tell(self) -> int:
-        return self.position
-
     def abort(self) -> None:
         """End what another thread is waiting for; the stream itself is left to be closed by its reader."""
         self._retries.stopped.set()

@@ -161,9 +161,6 @@ class SshStream(PiecewiseStream):
     def retried(self) -> int:
         return self._retries.total
 
-    def tell(self) -> int:
-        return self.position
-
     def close(self) -> None:
         """End the command at once."""
         if not self.closed:
