@@ -458,5 +458,5 @@ def _is_of_file(stream: Any, path: str) -> bool:
         return False
 
 
-def _url_of(item: Any) -> str:
+def _url_of(item: object) -> str:
     return as_url(item["url"] if isinstance(item, dict) else item)

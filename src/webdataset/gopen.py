@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, BinaryIO
 
 from .base.logs import Log
@@ -117,7 +117,7 @@ class Pipe(CommandStream):
 
     def __init__(
         self,
-        command: Any,
+        command: str | Sequence[str],
         *args: Any,
         mode: str | None = None,
         timeout: float = DEFAULT_TIMEOUT,
@@ -151,7 +151,7 @@ class Pipe(CommandStream):
 
 
 def set_options(
-    obj: Any,
+    obj: object,
     timeout: float | None = None,
     ignore_errors: bool | None = None,
     ignore_status: Iterable[int] | None = None,

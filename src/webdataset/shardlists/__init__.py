@@ -346,10 +346,10 @@ def _pass_in_pipeline(own: int) -> int:
     return report.epoch if in_force else own
 
 
-def _urls_of(item: Any, options: StorageOptions) -> list[str]:
+def _urls_of(item: object, options: StorageOptions) -> list[str]:
     """The urls of an item of a list: a string, a path or a {"url": url}."""
     return [as_url(item["url"])] if isinstance(item, dict) else expanded_element(as_url(item), options)
 
 
-def _plain(item: Any) -> Any:
+def _plain(item: object) -> object:
     return os.fspath(item) if isinstance(item, os.PathLike) else item

@@ -142,7 +142,7 @@ def shards_of_pattern(pattern: str, origin: str, options: StorageOptions | None 
         raise SampleError(str(exn), url=origin) from None
 
 
-def _source(entry: Any, spec: dict[str, Any], origin: str, options: StorageOptions) -> MSSource:
+def _source(entry: object, spec: dict[str, Any], origin: str, options: StorageOptions) -> MSSource:
     if not isinstance(entry, dict) or not set(entry) <= KEYS or "shards" not in entry:
         raise SampleError(f"a dataset has 'shards' and some of {sorted(KEYS)}, got {entry!r}", url=origin or None)
     buckets = _words(entry.get("buckets", spec.get("buckets", "")))
@@ -156,5 +156,5 @@ def _source(entry: Any, spec: dict[str, Any], origin: str, options: StorageOptio
     return MSSource(str(name), int(perepoch or -1), int(entry.get("resample") or -1), urls)
 
 
-def _words(value: Any) -> list[str]:
+def _words(value: object) -> list[str]:
     return [str(word) for word in value] if isinstance(value, list) else [str(value or "")]

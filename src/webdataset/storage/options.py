@@ -48,13 +48,13 @@ class Option:
     is_secret: bool = False
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if not isinstance(value, str) or not value or any(character < " " for character in value):
         raise ValueError("a text")
     return value
 
 
-def _web_address(value: Any) -> str:
+def _web_address(value: object) -> str:
     text = _text(value)
     parts = urlsplit(text if "://" in text else f"http://{text}")
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
@@ -62,19 +62,19 @@ def _web_address(value: Any) -> str:
     return text.rstrip("/")
 
 
-def _flag(value: Any) -> bool:
+def _flag(value: object) -> bool:
     if not isinstance(value, bool):
         raise ValueError("True or False")
     return value
 
 
-def _number(value: Any) -> float:
+def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
         raise ValueError("a number of seconds, at least 0")
     return float(value)
 
 
-def _times(value: Any) -> tuple[float, float]:
+def _times(value: object) -> tuple[float, float]:
     pair = value if isinstance(value, (tuple, list)) else (value, value)
     times = [time for time in pair if isinstance(time, (int, float)) and not isinstance(time, bool) and 0 < time < 1e6]
     if len(times) != 2 or len(pair) != 2:
@@ -82,8 +82,8 @@ def _times(value: Any) -> tuple[float, float]:
     return float(times[0]), float(times[1])
 
 
-def _count(least: int) -> Callable[[Any], int]:
-    def checked(value: Any) -> int:
+def _count(least: int) -> Callable[[object], int]:
+    def checked(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise ValueError(f"a whole number, at least {least}")
         return value
@@ -91,7 +91,7 @@ def _count(least: int) -> Callable[[Any], int]:
     return checked
 
 
-def _fields(value: Any) -> dict[str, str]:
+def _fields(value: object) -> dict[str, str]:
     if not isinstance(value, Mapping) or not all(isinstance(text, str) for pair in value.items() for text in pair):
         raise ValueError("a dict of names and texts")
     for name, text in value.items():
@@ -109,7 +109,7 @@ def _flag_in(text: str) -> bool:
     return words[text.lower()]
 
 
-def _times_in(text: str) -> Any:
+def _times_in(text: str) -> float | tuple[float, ...]:
     return tuple(map(float, text.split(","))) if "," in text else float(text)
 
 
@@ -212,7 +212,7 @@ class StorageOptions(Mapping[str, Any]):
         given = {name: value for name, value in changes.items() if value is not None}
         return StorageOptions({**self._values, **given}, self._named_by) if given else self
 
-    def for_list(self, origin: Any) -> StorageOptions:
+    def for_list(self, origin: object) -> StorageOptions:
         """The options for urls in a list from `origin`, which is trusted only if it is a local file.
 
         Headers go to no other server than the list's, and in secure mode no server of a private network is asked for
@@ -274,7 +274,7 @@ def _without_user(address: str) -> str:
     return re.sub(r"(?<=://)[^/@]*@", "", address)
 
 
-def _checked(name: str, value: Any) -> Any:
+def _checked(name: str, value: object) -> Any:
     if name not in OPTIONS:
         raise _unknown(name)
     try:
@@ -297,7 +297,7 @@ def _parsed(name: str, text: str) -> Any:
         raise ValueError(f"the storage option {name} must be {kind}, got {redacted(text)!r}") from None
 
 
-def _unknown(name: Any) -> ValueError:
+def _unknown(name: str) -> ValueError:
     import difflib
 
     close = difflib.get_close_matches(str(name), OPTIONS, n=1)
@@ -310,5 +310,5 @@ def _known() -> str:
     return f"the options are {', '.join(OPTIONS)}"
 
 
-def _shown(name: str, value: Any) -> str:
+def _shown(name: str, value: object) -> str:
     return "***" if OPTIONS[name].is_secret and not settings.show_secrets else redacted(repr(value))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Any
 from urllib.parse import unquote
 
 from webdataset.base.settings import settings
@@ -54,7 +53,7 @@ class UnsetVariableError(ValueError, AssertionError):
     """`${NAME}` in a url, and no `WDS_NAME` in the environment (an AssertionError in older versions)."""
 
 
-def as_url(url: Any) -> str:
+def as_url(url: object) -> str:
     """A url or path of any type as text.
 
     >>> from pathlib import Path

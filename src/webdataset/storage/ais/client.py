@@ -21,7 +21,7 @@ from webdataset.base.redact import redacted
 from webdataset.base.settings import settings
 from webdataset.errors import StorageError
 from webdataset.storage.http import addresses
-from webdataset.storage.http.connect import REDIRECTS, ConnectionOptions, Connector, OpenResponse
+from webdataset.storage.http.connect import REDIRECTS, Body, ConnectionOptions, Connector, OpenResponse
 from webdataset.storage.http.faults import (
     RETRIED_STATUS,
     TRANSIENT_ERRORS,
@@ -116,7 +116,7 @@ class Cluster:
         url: str,
         *,
         headers: Mapping[str, str] | None = None,
-        body: Any = None,
+        body: Body = None,
         upload: Mapping[str, str] | None = None,
         ok: tuple[int, ...] = (200,),
     ) -> WholeResponse:
@@ -179,7 +179,7 @@ class AisConnector(Connector):
         self,
         method: str = "GET",
         headers: Mapping[str, str] | None = None,
-        body: Any = None,
+        body: Body = None,
         *,
         follow: bool = True,
         reuse: bool = True,
@@ -208,7 +208,9 @@ class AisConnector(Connector):
         if self._target is not None:
             self._target.abort()
 
-    def _send_to_both(self, method: str, headers: Any, body: Any, *, follow: bool, reuse: bool) -> OpenResponse:
+    def _send_to_both(
+        self, method: str, headers: Mapping[str, str] | None, body: Body, *, follow: bool, reuse: bool
+    ) -> OpenResponse:
         upload = self._upload
         # The proxy never gets a body that is to be stored: it does not wait for its end.
         response = super().send(method, headers, body if upload is None else b"", follow=False, reuse=reuse)

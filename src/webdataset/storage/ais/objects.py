@@ -18,7 +18,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import unquote
 
 from webdataset.base.settings import settings
@@ -31,6 +31,7 @@ from webdataset.storage.http.requests import WholeResponse
 from webdataset.storage.http.stream import HttpStream, ObjectVersion
 from webdataset.storage.stores.client import StoredObject
 from webdataset.storage.stores.uploads import FileBody, FileUpload, Upload
+from webdataset.storage.streams import QuietStream
 from webdataset.storage.urls import scheme_of
 
 from . import xxhash
@@ -156,7 +157,7 @@ class AisObject(StoredObject):
     def has_ranges(self) -> bool:  # type: ignore[override]
         return not self.name.is_generated
 
-    def stream(self) -> Any:
+    def stream(self) -> QuietStream:
         stream = AisStream(self.url, self.cluster, self.name, verify=self._verify, api=self._api)
         return reading_ahead(stream, 1 if self.name.is_generated else self._connections)
 
@@ -325,7 +326,7 @@ def _page(response: WholeResponse, url: str) -> dict[str, Any]:
     return page if isinstance(page, dict) else {}
 
 
-def _store(cluster: Cluster, address: str, url: str, file: Any, size: int) -> None:
+def _store(cluster: Cluster, address: str, url: str, file: BinaryIO, size: int) -> None:
     """Send an object in two steps: the proxy redirects, then the body goes to the target.
 
     The proxy never gets the body: it responds before the end of it, and a client that streams loses the beginning.

@@ -12,7 +12,7 @@ import os
 import re
 import socket
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import SplitResult
@@ -32,6 +32,8 @@ REDIRECTS = frozenset({301, 302, 303, 307, 308})
 SAME_METHOD = frozenset({307, 308})
 DRAINED_BYTES = 64 << 10
 
+Body = bytes | Iterable[bytes] | None
+"""What a request sends; other than bytes, its headers must have the length."""
 Prepare = Callable[[str, str, dict[str, str]], dict[str, str]]
 """`(method, url, headers) -> headers to send`: adds a signature or token, called again for every request."""
 
@@ -186,7 +188,7 @@ class Connector:
         self,
         method: str = "GET",
         headers: Mapping[str, str] | None = None,
-        body: bytes | None = None,
+        body: Body = None,
         *,
         follow: bool = True,
         reuse: bool = True,
@@ -230,7 +232,7 @@ class Connector:
         method: str,
         parts: SplitResult,
         headers: dict[str, str],
-        body: bytes | None,
+        body: Body,
         *,
         redirected: bool,
         reuse: bool,

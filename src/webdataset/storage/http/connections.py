@@ -161,7 +161,7 @@ class _TlsConnection(Connection):
         wrapped.do_handshake()
 
 
-def _dial_proxy(watch: Watch, address: tuple[str, int], timeout: float, _source: Any = None) -> socket.socket:
+def _dial_proxy(watch: Watch, address: tuple[str, int], timeout: float, _source: object = None) -> socket.socket:
     try:
         return _dial(watch, address, timeout)
     except OSError as exn:
@@ -171,7 +171,7 @@ def _dial_proxy(watch: Watch, address: tuple[str, int], timeout: float, _source:
         raise ProxyDownError(exn.errno, f"the proxy {address[0]}:{address[1]} cannot be reached ({reason})") from exn
 
 
-def _dial(watch: Watch, address: tuple[str, int], timeout: float, _source: Any = None) -> socket.socket:
+def _dial(watch: Watch, address: tuple[str, int], timeout: float, _source: object = None) -> socket.socket:
     """A socket connected to the first of the host's addresses that accepts."""
     failure: OSError = OSError("the host has no address")
     for family, kind, protocol, _, place in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from webdataset.errors import StorageError
-from webdataset.storage.streams import PiecewiseStream, count_received
+from webdataset.storage.streams import PiecewiseStream, QuietStream, count_received
 
 from .pool import kept_alive
-from .stream import HttpStream
+from .stream import HttpStream, ObjectVersion
 from .verified import VerifiedStream
 
 BUFFER_BYTES = 1 << 20
@@ -42,7 +42,7 @@ LARGE_BYTES = 32 << 20
 CLOSE_SECONDS = 0.09
 
 
-def open_http(url: str, mode: str = "rb", *, connections: int | None = None, **options: Any) -> Any:
+def open_http(url: str, mode: str = "rb", *, connections: int | None = None, **options: Any) -> QuietStream:
     """Open an `http:` or `https:` url for reading ahead, over as many `connections` as help.
 
     The options are those of HttpStream.
@@ -54,7 +54,7 @@ def open_http(url: str, mode: str = "rb", *, connections: int | None = None, **o
     return reading_ahead(HttpStream(url, **options), connections)
 
 
-def reading_ahead(stream: HttpStream, connections: int | None = None) -> Any:
+def reading_ahead(stream: HttpStream, connections: int | None = None) -> QuietStream:
     """The same bytes, read ahead, over that many `connections`; else as size, distance and rate suggest."""
     if connections is not None and connections < 1:
         stream.close()
@@ -110,7 +110,7 @@ class ReadAhead(PiecewiseStream):
         return self.source.length
 
     @property
-    def version(self) -> Any:
+    def version(self) -> ObjectVersion | None:
         return self.source.version
 
     @property
@@ -369,7 +369,7 @@ class ParallelReader(PiecewiseStream):
         return self._length
 
     @property
-    def version(self) -> Any:
+    def version(self) -> ObjectVersion | None:
         return self._first.version
 
     @property

@@ -11,7 +11,7 @@ from typing import Any
 from webdataset.errors import StorageError, UnavailableError
 from webdataset.storage.patience import RetriesExhaustedError, RetryState
 
-from .connect import ConnectionOptions, Connector, OpenResponse
+from .connect import Body, ConnectionOptions, Connector, OpenResponse
 from .faults import RETRIED_STATUS, TRANSIENT_ERRORS, status_error, wait_after
 from .headers import HeaderFields
 
@@ -50,7 +50,7 @@ def request(
     url: str,
     options: ConnectionOptions | None = None,
     *,
-    body: bytes | None = None,
+    body: Body = None,
     ok: Collection[int] = (200, 204, 206),
     idempotent: bool = True,
     follow: bool = True,

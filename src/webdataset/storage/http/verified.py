@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 from webdataset.errors import StorageError
@@ -51,7 +52,7 @@ class VerifiedStream(QuietStream):
             super().close()
             self._stream.close()
 
-    def _counted(self, buffer: Any, readinto: Any) -> int:
+    def _counted(self, buffer: Any, readinto: Callable[[memoryview], int]) -> int:
         view = memoryview(buffer).cast("B")
         count = int(readinto(view))
         self._update(view[:count], ends=not count and len(view) > 0)

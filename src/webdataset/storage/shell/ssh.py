@@ -258,7 +258,7 @@ class SshUpload(Upload):
         self._size = 0
         self._child = self._remote(WRITE, [self._temporary], "wb")
 
-    def _write(self, data: Any) -> int:
+    def _write(self, data: bytes | memoryview) -> int:
         view = memoryview(data).cast("B")
         try:
             self._child.write(view)

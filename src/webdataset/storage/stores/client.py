@@ -21,6 +21,7 @@ from webdataset.storage.http.reader import reading_ahead
 from webdataset.storage.http.requests import WholeResponse, request
 from webdataset.storage.http.stream import HttpStream, ObjectVersion, RangedObject
 from webdataset.storage.patience import Patience
+from webdataset.storage.streams import QuietStream
 
 from .uploads import Upload
 
@@ -41,7 +42,7 @@ class StoredObject(RangedObject):
     has_ranges = True
 
     @abstractmethod
-    def stream(self) -> Any:
+    def stream(self) -> QuietStream:
         """The bytes of the object, read ahead in the background."""
 
     @abstractmethod
@@ -119,7 +120,7 @@ class Client(StoredObject):
 
     # -- requests --------------------------------------------------------------------------------
 
-    def stream(self) -> Any:
+    def stream(self) -> QuietStream:
         try:
             stream = self._stream()
         except StorageError as exn:
@@ -248,7 +249,7 @@ def md5_base64(data: bytes) -> str:
 
 
 def pages(
-    first: Any, fetch: Callable[[Any], tuple[Iterable[tuple[str, int]], Any]], url: str
+    first: str, fetch: Callable[[str], tuple[Iterable[tuple[str, int]], str]], url: str
 ) -> Iterator[tuple[str, int]]:
     """The entries of all pages of a list; `fetch(marker)` returns one page and the marker of the next."""
     marker, seen = first, {first}

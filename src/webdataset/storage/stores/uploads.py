@@ -10,7 +10,7 @@ import contextlib
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from webdataset.base.reports import current_report
@@ -83,7 +83,7 @@ class Upload(AbortableStream):
             self.abort()
             raise failed
 
-    def _write(self, data: Any) -> int:
+    def _write(self, data: bytes | memoryview) -> int:
         raise NotImplementedError
 
     def _finish(self) -> None:
@@ -138,7 +138,7 @@ class PartsUpload(Upload):
         self._stop = Stop()
         self._report = current_report()
 
-    def _write(self, data: Any) -> int:
+    def _write(self, data: bytes | memoryview) -> int:
         view = memoryview(data).cast("B")
         done = 0
         while done < len(view):
@@ -219,14 +219,14 @@ class PartsUpload(Upload):
 class FileUpload(Upload):
     """An object that is collected in a temporary file and sent by `send(file, size)` when it is complete."""
 
-    def __init__(self, url: str, send: Any) -> None:
+    def __init__(self, url: str, send: Callable[[BinaryIO, int], object]) -> None:
         import tempfile
 
         super().__init__(url)
         self._send = send
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed in _release
 
-    def _write(self, data: Any) -> int:
+    def _write(self, data: bytes | memoryview) -> int:
         return self._file.write(data)
 
     def _finish(self) -> None:

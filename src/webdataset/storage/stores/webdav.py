@@ -7,7 +7,7 @@ server makes the file visible when all of it has arrived.
 from __future__ import annotations
 
 import functools
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 from webdataset.errors import StorageError
 from webdataset.storage.http.requests import request
@@ -33,8 +33,7 @@ def open_put(url: str, **options: Any) -> FileUpload:
 
 def _put(url: str, options: dict[str, Any], file: BinaryIO, size: int) -> None:
     headers = {"Content-Length": str(size), "Content-Type": "application/octet-stream"} | options.pop("headers", {})
-    body = cast(bytes, FileBody(file))  # what http.client sends may be any iterable
-    response = request("PUT", url, headers=headers, body=body, ok=FINAL, **options)
+    response = request("PUT", url, headers=headers, body=FileBody(file), ok=FINAL, **options)
     if response.status not in STORED:
         hint = _HINTS.get(response.status, "")
         raise StorageError(f"the server answers {response.status} to PUT", url=url, hint=hint)
