@@ -79,7 +79,7 @@ def test_something_else_than_a_dict_is_refused():
      ("connections", 0, "at least 1"), ("patience", "90", "a number of seconds"), ("patience", -1, "at least 0"),
      ("timeout", 0, "above 0"), ("timeout", (1, 2, 3), "two of them"), ("headers", [("a", "b")], "a dict"),
      ("headers", {"a": 1}, "a dict"), ("headers", {"a b": "c"}, "header fields"),
-     ("headers", {"X": "a\r\nY: b"}, "header fields"), ("headers", {"Range": "bytes=0-1"}, "says for itself"),
+     ("headers", {"X": "a\r\nY: b"}, "header fields"), ("headers", {"Range": "bytes=0-1"}, "sets itself"),
      ("region", "", "a text"), ("cafile", 7, "a text")],
 )  # fmt: skip
 def test_a_value_of_the_wrong_kind_is_refused(name, value, told):
