@@ -57,7 +57,7 @@ class Download:
         self._crc32 = 0
         self._first_bytes = self._last_bytes = b""
         self._stopping = False
-        self._left = False  # its reader has gone, but others read along
+        self._reader_left = False  # its reader has gone, but others read along
         self._thread: threading.Thread | None = None
         self._read = partial_reads(source).read
 
@@ -90,7 +90,7 @@ class Download:
             self.error = exn
         finally:
             self._finish()
-            if self._left:
+            if self._reader_left:
                 _quietly(self._end_source)
 
     def start(self) -> None:
@@ -117,7 +117,7 @@ class Download:
             thread.join()
             return
         if contents.is_in_use(self.temporary):
-            self._left = True
+            self._reader_left = True
             if self.done:
                 _quietly(self._end_source)
             return
@@ -140,7 +140,7 @@ class Download:
                 self._evictor.check(self.written)
                 next_check += CHECKED_BYTES
             data = self._read(CHUNK_BYTES)
-            if self._stopping or (self._left and not contents.is_in_use(self.temporary)):
+            if self._stopping or (self._reader_left and not contents.is_in_use(self.temporary)):
                 raise _Stopped
         self.source.close()  # a command that failed says so here
         if self.length is not None and self.written != self.length:

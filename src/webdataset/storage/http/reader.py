@@ -89,14 +89,14 @@ class ReadAhead(PiecewiseStream):
         self._report, source.report = source.report, None  # counted here, by the thread that reads the data
         self._start = self.position = source.position
         self._buffer_bytes = buffer_bytes
-        self._unmade = buffers
+        self._buffers_left = buffers
         self._free: list[memoryview] = []
         self._ready: deque[_Filled] = deque()
-        self._taken: _Filled | None = None
+        self._current: _Filled | None = None
         self._view = memoryview(b"")
         self._place = self._end = 0
         self._error: BaseException | None = None
-        self._over = False
+        self._at_end = False
         self._closing = False
         self._changed = threading.Condition(threading.Lock())
         self._thread: threading.Thread | None = None
@@ -181,7 +181,7 @@ class ReadAhead(PiecewiseStream):
         super().close()
         self._view, self._place, self._end = memoryview(b""), 0, 0
         if self._thread is None or self._process != os.getpid():
-            if not self._over:
+            if not self._at_end:
                 self.source.abort()  # another thread may be in the middle of a read
             self.source.close()  # a forked copy has no thread
         else:
@@ -194,22 +194,22 @@ class ReadAhead(PiecewiseStream):
         if self._is_direct():
             self._place, self._end = 0, self._receive(self._own_view())
             return self._end > 0
-        if self._over and not self._ready:
+        if self._at_end and not self._ready:
             return False
         self._check_process()
         with self._changed:
             while True:
-                if self._taken is not None and self._taken.last:
-                    self._free.append(self._taken.view)
+                if self._current is not None and self._current.last:
+                    self._free.append(self._current.view)
                     self._changed.notify()
-                self._taken = None
-                while not (self._ready or self._error or self._over or self._closing):
+                self._current = None
+                while not (self._ready or self._error or self._at_end or self._closing):
                     self._changed.wait()
                 if not self._ready:
                     break
-                self._taken = taken = self._ready.popleft()
-                if taken.start < taken.stop:
-                    self._view, self._place, self._end = taken.view, taken.start, taken.stop
+                self._current = piece = self._ready.popleft()
+                if piece.start < piece.stop:
+                    self._view, self._place, self._end = piece.view, piece.start, piece.stop
                     return True
         if self._closing:
             raise ValueError("I/O operation on closed file")
@@ -244,7 +244,7 @@ class ReadAhead(PiecewiseStream):
         """Some bytes, straight from the connection."""
         if self._error is not None:
             raise self._error
-        if self._over:
+        if self._at_end:
             return 0
         if not self._returned_at:
             self._process = os.getpid()
@@ -258,7 +258,7 @@ class ReadAhead(PiecewiseStream):
             raise
         self._returned_at = time.perf_counter()
         self._receiving += self._returned_at - start
-        self._over = not count
+        self._at_end = not count
         return count
 
     def _stop(self, thread: threading.Thread) -> None:
@@ -284,19 +284,19 @@ class ReadAhead(PiecewiseStream):
                 self._changed.notify()
         else:
             with self._changed:
-                self._over = True
+                self._at_end = True
                 self._changed.notify()
 
     def _empty(self) -> memoryview | None:
         """A buffer to fill; None when the stream is closed."""
         with self._changed:
-            while not self._free and not self._unmade and not self._closing:
+            while not self._free and not self._buffers_left and not self._closing:
                 self._changed.wait()
             if self._closing:
                 return None
             if self._free:
                 return self._free.pop()  # the one used last, which is still in the processor's cache
-            self._unmade -= 1
+            self._buffers_left -= 1
         return memoryview(bytearray(self._buffer_bytes))
 
     def _filled(self, view: memoryview) -> bool:
@@ -353,7 +353,7 @@ class ParallelReader(PiecewiseStream):
         self._first = first
         self._part_bytes = part_bytes
         self._connections = connections
-        self._watched = when_slow
+        self._when_slow = when_slow
         self._requested = self._length
         self._parts: deque[ReadAhead] = deque()
         self._current = ReadAhead(first) if when_slow else ReadAhead(first, _buffers(part_bytes))
@@ -362,7 +362,7 @@ class ParallelReader(PiecewiseStream):
         self.position = 0
         self._retried = 0
         self._received = 0
-        self._kept: contextlib.ExitStack | None = None
+        self._kept_alive: contextlib.ExitStack | None = None
 
     @property
     def length(self) -> int | None:
@@ -382,9 +382,9 @@ class ParallelReader(PiecewiseStream):
             raise ValueError("I/O operation on closed file")
         if size == 0:
             return b""
-        if self._kept is None:
-            self._kept = contextlib.ExitStack()
-            self._kept.enter_context(kept_alive())
+        if self._kept_alive is None:
+            self._kept_alive = contextlib.ExitStack()
+            self._kept_alive.enter_context(kept_alive())
             self._current.start()
             self._request_parts()
         while not (data := self._current.read1(size)):
@@ -394,7 +394,7 @@ class ParallelReader(PiecewiseStream):
             self._current = self._parts.popleft()
             self._request_parts()
         self.position += len(data)
-        if self._watched and self.position >= self._part_bytes:
+        if self._when_slow and self.position >= self._part_bytes:
             self._help_if_slow()
         return data
 
@@ -408,13 +408,13 @@ class ParallelReader(PiecewiseStream):
         for part in (self._current, *self._parts):
             self._finish(part)
         self._parts.clear()
-        if self._kept is not None:
-            self._kept.close()
+        if self._kept_alive is not None:
+            self._kept_alive.close()
         if self._report is not None:
             count_received(self._report, self._received, self._retried)
 
     def _help_if_slow(self) -> None:
-        self._watched = False
+        self._when_slow = False
         # the first connection is ahead of the reader by what its buffers hold, and never by more
         place = self.position + BUFFERS * BUFFER_BYTES
         if self._current.is_slow and place + self._part_bytes <= self._length:

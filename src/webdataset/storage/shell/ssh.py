@@ -141,7 +141,7 @@ class SshStream(PiecewiseStream):
         self._stamp: list[str] | None = None
         self._report = current_report()
         self._child: _Remote | None = None
-        self._over = False
+        self._at_end = False
         self._open()
 
     def read1(self, size: int = -1, /) -> bytes:
@@ -149,7 +149,7 @@ class SshStream(PiecewiseStream):
         if self.closed:
             raise ValueError("I/O operation on closed file")
         size = CHUNK_BYTES if size < 0 else size
-        while size and not self._over:
+        while size and not self._at_end:
             data = self._receive(size)
             if data:
                 self.position += len(data)
@@ -183,7 +183,7 @@ class SshStream(PiecewiseStream):
         if not data:
             if self.length is not None and self.position < self.length:
                 raise self._ends_early("the file was cut short")
-            self._over = True
+            self._at_end = True
             self._drop()
         return data
 

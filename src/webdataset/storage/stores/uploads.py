@@ -130,7 +130,7 @@ class PartsUpload(Upload):
         self.parts = parts
         self._first_bytes = part_bytes
         self._buffer = bytearray()
-        self._begun = False
+        self._is_multipart = False
         self._pool: ThreadPoolExecutor | None = None
         self._sent: list[Future[str]] = []
         self._in_flight = 0
@@ -153,7 +153,7 @@ class PartsUpload(Upload):
         return len(view)
 
     def _finish(self) -> None:
-        if not self._begun:
+        if not self._is_multipart:
             self.parts.whole(bytes(self._buffer))
             return
         self._send(last=True)
@@ -163,9 +163,9 @@ class PartsUpload(Upload):
 
     def _send(self, *, last: bool) -> None:
         """Hand a part to the background; waits while too many bytes are on their way."""
-        if not self._begun:
+        if not self._is_multipart:
             self.parts.begin()
-            self._begun = True
+            self._is_multipart = True
         data, self._buffer = bytes(self._buffer), bytearray()
         with self._sent_one:
             while self._in_flight and self._in_flight + len(data) > IN_FLIGHT_BYTES and self._failed is None:
@@ -205,7 +205,7 @@ class PartsUpload(Upload):
             future.cancel()
         # A part that arrives after the others were discarded would stay there for ever.
         wait(self._sent, ABORT_SECONDS)
-        if self._begun:
+        if self._is_multipart:
             with contextlib.suppress(Exception):
                 self.parts.abort()
 
