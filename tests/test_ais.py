@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
-import time
 
 import pytest
 
@@ -14,8 +12,7 @@ from tests_support import tar_bytes
 from webdataset import ais
 from webdataset.base.reports import Report
 from webdataset.errors import MissingShardError, StorageError
-from webdataset.storage.ais.batch import item_of, open_batch
-from webdataset.storage.ais.objects import STORE
+from webdataset.storage.ais.objects import AisObject
 
 QUICK = {"first_pause": 0.001}
 
@@ -66,17 +63,6 @@ def test_what_is_missing_can_be_none(urls, ais_bucket, streaming):
 def test_options_are_checked_before_anything_is_asked(options):
     with pytest.raises(ValueError, match="must be"):
         ais.get_batch([], **options)
-
-
-@pytest.mark.parametrize("url", ["ais://b", "ais://b/a?etl_name=x", "http://h/a"])
-def test_a_batch_takes_objects_and_members_only(url):
-    with pytest.raises(StorageError):
-        list(ais.get_batch([url]))
-
-
-def test_an_empty_batch_is_no_request():
-    with pytest.raises(ValueError, match="at least one"):
-        open_batch([])
 
 
 # -- faults --------------------------------------------------------------------------------------------
@@ -193,7 +179,7 @@ def test_a_batch_crosses_buckets_and_namespaces(ais_double, streaming):
     double.buckets |= {"c", "@#space/b", "@far#space/b"}
     data = {"ais://b/a": b"one", "ais://c/a": b"two", "ais://#space/b/a": b"three", "ais://@far#space/b/a": b"four"}
     for url, content in data.items():
-        with STORE.put(url) as sink:
+        with AisObject(url).upload() as sink:
             sink.write(content)
     wanted = [*data, *reversed(data)]
     assert list(ais.get_batch(wanted, streaming=streaming)) == [(url, data[url]) for url in wanted]
@@ -211,20 +197,6 @@ def test_what_may_not_be_read_is_an_error_at_once(many, ais_double):
     jwt = token(b"secret", admin=False, methods=("PUT",))
     with pytest.raises(StorageError, match=r"403.*AIS_AUTHN_TOKEN"):
         list(ais.get_batch([url for url, _ in many], token=jwt))
-
-
-def test_a_completed_archive_is_read_in_linear_time(ais_double):
-    """Twelve times the bytes in small reads: about 12 times the processor's time, not 144 times."""
-    small, large = (ais_double.put(name, bytes(size)) for name, size in (("s", 2 << 20), ("l", 24 << 20)))
-    assert min(seconds_to_read(large) for _ in range(3)) < 50 * min(seconds_to_read(small) for _ in range(5))
-
-
-def seconds_to_read(url):
-    with contextlib.closing(open_batch([item_of(url)], streaming=False)) as stream:
-        start = time.thread_time()
-        while stream.read(4096):
-            pass
-        return time.thread_time() - start
 
 
 def test_a_cluster_under_load_is_waited_for(many, ais_double):
@@ -272,10 +244,3 @@ def test_stopping_early_closes_the_connection(many):
     found = ais.get_batch([url for url, _ in many])
     assert next(found) == many[0]
     found.close()
-
-
-def test_a_member_is_known_by_its_name_with_and_without_the_bucket():
-    item = item_of("ais://b/a.tar?archpath=x/1.jpg")
-    assert item.is_called("a.tar/x/1.jpg")
-    assert item.is_called("b/a.tar/x/1.jpg")
-    assert not item.is_called("x/1.jpg")

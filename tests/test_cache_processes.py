@@ -21,7 +21,7 @@ from waiting import soon
 from webdataset.cache import FileCache, clear, entries, unique_cache_name, verify
 from webdataset.errors import StorageError
 from webdataset.storage.cache.contents import beside
-from webdataset.storage.cache.folder import Folder, Wanted
+from webdataset.storage.cache.folder import CacheRequest, Folder
 
 HELD = 28 * (512 + 3072)  # whole members
 
@@ -318,18 +318,18 @@ def test_a_stream_that_nobody_closes_stops_fetching_when_it_is_collected(server,
 class Anything:
     """Takes any file for a good one."""
 
-    def head(self, data):
+    def check_start(self, data):
         pass
 
-    def is_over(self, head, tail):
+    def is_complete(self, head, tail):
         return True
 
-    def file(self, path):
+    def check_file(self, path):
         pass
 
 
 def wanted(url, told=None):
-    return Wanted("a.tar", lambda: wds.gopen(url), Anything(), (told if told is not None else []).append)
+    return CacheRequest("a.tar", lambda: wds.gopen(url), Anything(), (told if told is not None else []).append)
 
 
 def test_waiting_for_another_process_has_a_limit(server, folder):

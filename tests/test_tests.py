@@ -22,7 +22,7 @@ ALLOWED = {
     "test_tests.py": "says what is forbidden",
     "fuzz/fuzzer.py": "how long to go on",
     "servers/aistore_nodes.py": "a token has expired, or not",
-    "storage/stores/test_azure.py": "the address that Azure's emulator has by default; nobody connects to it",
+    "storage/stores/test_azure_account.py": "the address that Azure's emulator has by default; nobody connects to it",
 }
 
 

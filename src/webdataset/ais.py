@@ -1,4 +1,4 @@
-"""Random reads from AIStore: many objects, or members of shards, with few requests."""
+"""AIStore: many objects, or members of shards, with few requests; lists of objects."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from typing import Any
 
 from .base.logs import Log
 from .errors import MissingShardError, ShardError, StorageError
-from .storage.ais.batch import BatchStream, Item, item_of, open_batch, read_singly
+from .storage.ais.batch import BatchItem, BatchStream, batch_item, open_batch, read_singly
+from .storage.ais.objects import AisObject
 from .tar.reader import read_members
 
-__all__ = ["get_batch"]
+__all__ = ["get_batch", "list_objects"]
 
 BATCH_ITEMS = 1024
 BATCH_OPTIONS = ("streaming", "coloc")
@@ -27,30 +28,41 @@ def get_batch(
 
         get_batch(["ais://bucket/a.tar?archpath=0001.jpg", "ais://bucket/other.bin"])
 
-    With `missing="none"` the data of what is not there is None; otherwise it is an error. What the cluster sends is
-    counted, and compared with what was asked for. What it leaves out is asked for again, each by itself and with
-    patience: an object is missing if the cluster says so while it has all its targets. Options: `endpoint`, `token`,
+    With `missing="none"` the data of a missing object is None; otherwise it is an error. What the cluster sends is
+    counted and compared with the request. What it leaves out is requested again, each by itself and with patience: an
+    object is missing if the cluster says so while it has all its targets. Options: `endpoint`, `token`,
     `patience`, `streaming`, `coloc`.
     """
     if missing not in ("raise", "none"):
         raise ValueError(f'missing must be "raise" or "none", got {missing!r}')
     if batch_items < 1:
         raise ValueError(f"batch_items must be at least 1, got {batch_items}")
-    return _batches(map(item_of, urls), missing == "none", batch_items, options)
+    return _batches(map(batch_item, urls), missing == "none", batch_items, options)
+
+
+def list_objects(
+    prefix: str, *, cached: bool = False, partial: bool = False, pagesize: int = 0, **options: Any
+) -> Iterator[tuple[str, int]]:
+    """Yield url and size of every object whose url begins with this one; `cached`: only what is in the cluster.
+
+    A cluster that has lost a target leaves out what that held. This is an error unless `partial=True`. Options:
+    `endpoint`, `token`, `patience`.
+    """
+    return AisObject(prefix, **options).list(pagesize=pagesize, cached=cached, partial=partial)
 
 
 def _batches(
-    items: Iterator[Item], skip: bool, batch_items: int, options: dict[str, Any]
+    items: Iterator[BatchItem], skip: bool, batch_items: int, options: dict[str, Any]
 ) -> Iterator[tuple[str, bytes | None]]:
     while batch := list(itertools.islice(items, batch_items)):
-        for item, data in zip(batch, _whole(batch, skip, options), strict=True):
+        for item, data in zip(batch, _batch(batch, skip, options), strict=True):
             yield item.url, data
 
 
-def _whole(batch: Sequence[Item], skip: bool, options: dict[str, Any]) -> Iterator[bytes | None]:
-    """All of a batch: together as far as the cluster gives it, the next ones singly, and together again.
+def _batch(batch: Sequence[BatchItem], skip: bool, options: dict[str, Any]) -> Iterator[bytes | None]:
+    """The items of a batch: as far as one response has them, the next ones singly, then by another response.
 
-    While nothing comes together, twice as many are read singly each time.
+    While responses have nothing, twice as many items are read singly each time.
     """
     single = {name: value for name, value in options.items() if name not in BATCH_OPTIONS}
     done = singles = 0
@@ -65,8 +77,8 @@ def _whole(batch: Sequence[Item], skip: bool, options: dict[str, Any]) -> Iterat
             done += 1
 
 
-def _together(items: Sequence[Item], options: dict[str, Any]) -> Iterator[bytes | None]:
-    """What one answer holds, None for what the cluster did not find; ends early if the answer does."""
+def _together(items: Sequence[BatchItem], options: dict[str, Any]) -> Iterator[bytes | None]:
+    """The items in one response, None for those that the cluster did not find; ends early if the response does."""
     try:
         with contextlib.closing(open_batch(items, **options)) as stream:
             yield from _members(stream, items)
@@ -76,8 +88,8 @@ def _together(items: Sequence[Item], options: dict[str, Any]) -> Iterator[bytes 
         _log.info("%s; what is left of these %d items is asked for again", exn, len(items))
 
 
-def _members(stream: BatchStream, items: Sequence[Item]) -> Iterator[bytes | None]:
-    """Each member of the archive must be the one that stands at its place among the items."""
+def _members(stream: BatchStream, items: Sequence[BatchItem]) -> Iterator[bytes | None]:
+    """The members of the archive, each compared with the item at its position."""
     left = iter(items)
     for members in read_members(stream, url=stream.url):
         for name, _, data in members:
@@ -92,7 +104,7 @@ def _members(stream: BatchStream, items: Sequence[Item]) -> Iterator[bytes | Non
                 raise _MixedUpError(f"the cluster sent {name!r} in the place of {item.member!r}", url=item.url)
 
 
-def _singly(item: Item, skip: bool, options: dict[str, Any]) -> bytes | None:
+def _singly(item: BatchItem, skip: bool, options: dict[str, Any]) -> bytes | None:
     try:
         return read_singly(item, **options)
     except MissingShardError:
@@ -102,4 +114,4 @@ def _singly(item: Item, skip: bool, options: dict[str, Any]) -> bytes | None:
 
 
 class _MixedUpError(StorageError):
-    """The answer is not to what was asked: asking again would not make it more trustworthy."""
+    """The response is not to the request: another one would not be more trustworthy."""

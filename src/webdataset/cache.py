@@ -31,8 +31,8 @@ from .handlers import Handler, checked_handler, handled, reraise_exception
 from .storage.cache import contents
 from .storage.cache.checks import NotATarError, TarChecks
 from .storage.cache.contents import CannotStoreError, Entry
-from .storage.cache.eviction import make_room
-from .storage.cache.folder import Folder, Wanted, open_in_use, write_whole
+from .storage.cache.eviction import evict
+from .storage.cache.folder import CacheRequest, Folder, open_in_use, write_whole
 from .storage.cache.kinds import check_tar_format, get_filetype, magic_filetype
 from .storage.cache.names import pipe_cleaner, unique_cache_name, url_to_cache_name, without_signature
 from .storage.local import allowed_path
@@ -74,7 +74,7 @@ CHECK_SECONDS = 2.0
 
 
 def __getattr__(name: str) -> Any:
-    """What the environment says, under the old names of this module."""
+    """Settings of the environment, under the old names of this module."""
     if name == "default_cache_dir":
         return settings.cache_dir or DEFAULT_FOLDER
     if name == "default_cache_size":
@@ -98,7 +98,7 @@ def download(url: str, dest: str, chunk_size: int = 1024**2, verbose: bool = Fal
 
 
 class LRUCleanup:
-    """Keeps a folder within a number of bytes: what was used least recently goes first."""
+    """Keeps a folder within a number of bytes: the least recently used files go first."""
 
     def __init__(
         self,
@@ -119,14 +119,14 @@ class LRUCleanup:
         self.cache_dir = cache_dir
 
     def cleanup(self) -> None:
-        """Remove files if there is need, at most once per interval."""
+        """Remove files if need be, at most once per interval."""
         now = time.monotonic()
         if self.last_run and self.interval is not None and now - self.last_run < self.interval:
             return
         self.last_run = now
         if self.cache_dir is None or not os.path.isdir(self.cache_dir):
             return
-        for path in make_room(self.cache_dir, self.cache_size, keyfn=self.keyfn)[1]:
+        for path in evict(self.cache_dir, self.cache_size, keyfn=self.keyfn)[1]:
             if self.verbose:
                 log.warning("removed %s from the cache", path)
 
@@ -139,7 +139,7 @@ def lru_cleanup(
 
 
 class StreamingOpen:
-    """A stage that opens shards where they are: url -> {"url", "stream"} and "local_path" for files."""
+    """A stage that opens shards in place: url -> {"url", "stream"} and "local_path" for files."""
 
     def __init__(self, verbose: bool = False, handler: Handler = reraise_exception) -> None:
         self.verbose = verbose
@@ -210,7 +210,7 @@ class FileCache:
 
     def __call__(self, urls: Iterable[Any]) -> Iterator[dict[str, Any]]:
         shards = (item if isinstance(item, dict) else {"url": item} for item in urls)
-        return _Opened(OpenedShards(shards, self._stream, self.handler, current_report()), self)
+        return _CachedShards(OpenedShards(shards, self._stream, self.handler, current_report()), self)
 
     def open(self, item: Any) -> dict[str, Any]:
         """Open one shard, from the folder if it can be there.
@@ -218,16 +218,16 @@ class FileCache:
         Its `local_path` is where it lies once it is complete.
         """
         url = _url_of(item)
-        return self._described(url, self._stream(url))
+        return self._opened_shard(url, self._stream(url))
 
     def _stream(self, item: Any) -> Any:
         url = as_url(item)
         if self._is_in_place(url):
             return StreamingOpen(self.verbose).open(url)["stream"]
-        wanted = self._wanted(url)
-        return self.folder.open(wanted) if self._can_stream() else self._opened_whole(url, wanted)
+        request = self._request(url)
+        return self.folder.open(request) if self._can_stream() else self._opened_whole(url, request)
 
-    def _described(self, url: str, stream: Any) -> dict[str, Any]:
+    def _opened_shard(self, url: str, stream: Any) -> dict[str, Any]:
         opened = {"url": url, "stream": stream}
         if self._is_in_place(url):
             path = local_path(url)
@@ -244,11 +244,11 @@ class FileCache:
         path = local_path(url)
         if path is not None and not self.always:
             return allowed_path(path, url)
-        return self.folder.get(self._wanted(url))
+        return self.folder.get(self._request(url))
 
-    def _wanted(self, url: str) -> Wanted:
+    def _request(self, url: str) -> CacheRequest:
         allowed_path(self.cache_dir, self.cache_dir)
-        return Wanted(
+        return CacheRequest(
             self._name(url),
             lambda: self._fetch(url),
             TarChecks(self.validator, url),
@@ -264,14 +264,14 @@ class FileCache:
         return self.url_to_name(url)
 
     def _can_stream(self) -> bool:
-        """Whether a shard may be read while it is fetched: a check that looks at the first bytes only can be made."""
+        """Whether a shard may be read while it is fetched: only with checks that need no more than its first bytes."""
         return self.streaming and (self.validator is None or self.validator is check_tar_format)
 
-    def _opened_whole(self, url: str, wanted: Wanted) -> Any:
+    def _opened_whole(self, url: str, request: CacheRequest) -> Any:
         try:
             while True:
-                with contextlib.suppress(FileNotFoundError):  # another process made room just now
-                    return open_in_use(self.folder.get(wanted))
+                with contextlib.suppress(FileNotFoundError):  # another process evicted it just now
+                    return open_in_use(self.folder.get(request))
         except CannotStoreError as exn:
             self._warn(exn)
             return self._gopen(url)
@@ -285,7 +285,7 @@ class FileCache:
         return gopen(url, storage_options=self.options)
 
     def _is_current(self, url: str, facts: contents.Facts) -> bool:
-        """Whether the server has still what was fetched, or does not say; it is not waited for long."""
+        """Whether the server still has what was fetched, or does not say; without much patience."""
         patience = min(CHECK_SECONDS, self.options.get("patience", settings.patience))
         try:
             with open_ranges(url, storage_options=self.options.changed(patience=patience)) as there:
@@ -301,8 +301,8 @@ class FileCache:
             warnings.warn(f"{self.cache_dir}: {exn.strerror or exn}; shards are streamed instead", stacklevel=2)
 
 
-class _Opened:
-    """Opened shards, the next one opened before the current one ends."""
+class _CachedShards:
+    """Iterator over opened shards, the next one opened before the current one ends."""
 
     def __init__(self, shards: OpenedShards, cache: FileCache) -> None:
         self._shards = shards
@@ -318,7 +318,7 @@ class _Opened:
         shard = next(self._shards)
         if self._succeeded is not None:
             self._succeeded()
-        return self._cache._described(as_url(shard["url"]), shard["stream"]) | {"__number__": shard["__number__"]}
+        return self._cache._opened_shard(as_url(shard["url"]), shard["stream"]) | {"__number__": shard["__number__"]}
 
 
 def entries(cache_dir: str | None = None) -> Iterator[Entry]:
@@ -334,22 +334,22 @@ def entries(cache_dir: str | None = None) -> Iterator[Entry]:
 
 
 def verify(cache_dir: str | None = None) -> Iterator[tuple[Entry, str | None]]:
-    """Each shard of a cache folder and what is wrong with it, its content compared with what was fetched."""
+    """Each shard of a cache folder and what is wrong with it; contents are compared with their checksums."""
     return ((entry, contents.problem_with(entry)) for entry in entries(cache_dir))
 
 
 def clear(cache_dir: str | None = None, *, unused_for: float = 0, foreign: bool = False) -> list[str]:
-    """Remove the shards that nobody uses, and half fetched ones whose process is gone; returns their paths.
+    """Remove the shards that no process uses, and incomplete ones whose process is gone; returns their paths.
 
-    `unused_for` spares what was used within so many seconds. Files that were not fetched into the folder but put
-    there stay, unless `foreign=True`.
+    `unused_for` spares what was used within that many seconds. Files that were put into the folder by something else
+    stay, unless `foreign=True`.
     """
     folder = os.fspath(cache_dir or settings.cache_dir or DEFAULT_FOLDER)
     removed = contents.remove_leftovers(folder)
     oldest = time.time() - unused_for
     for entry in contents.entries(folder):
         ours = foreign or contents.read_facts(entry.path) is not None
-        if ours and (entry.used <= oldest or not unused_for) and not contents.is_ours(entry.path):
+        if ours and (entry.used <= oldest or not unused_for) and not contents.is_bookkeeping(entry.path):
             removed += [entry.path] if contents.remove_unused(entry.path) else []
     return removed
 
@@ -432,14 +432,14 @@ def _records(streams: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
             ahead = stream if hasattr(stream, "peek") else io.BufferedReader(stream)
             while ahead.peek(1):
                 try:
-                    record = read_cbor(partial(_taken, ahead))
+                    record = read_cbor(partial(_read_exactly, ahead))
                     sample = {"__url__": source["url"], **record}
                 except (DecodingError, TypeError, ValueError) as exn:
-                    raise ShardError(f"this is not a row of CBOR records: {exn}", url=source["url"]) from exn
+                    raise ShardError(f"this is not a sequence of CBOR records: {exn}", url=source["url"]) from exn
                 yield sample
 
 
-def _taken(stream: Any, size: int) -> bytes:
+def _read_exactly(stream: Any, size: int) -> bytes:
     """The next bytes of a stream, read in pieces, so that memory grows with what arrives."""
     pieces, rest = [], size
     while rest and (piece := stream.read(min(rest, 1 << 20))):
@@ -451,12 +451,12 @@ def _taken(stream: Any, size: int) -> bytes:
 
 
 def _is_of_file(stream: Any, path: str) -> bool:
-    """Whether it is this file that the stream reads."""
+    """Whether the stream reads this file."""
     try:
         return os.path.samestat(os.fstat(stream.fileno()), os.stat(path))
     except (AttributeError, OSError, ValueError):
         return False
 
 
-def _url_of(item: Any) -> str:
+def _url_of(item: object) -> str:
     return as_url(item["url"] if isinstance(item, dict) else item)

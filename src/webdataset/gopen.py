@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, BinaryIO
 
 from .base.logs import Log
@@ -26,7 +26,7 @@ from .storage.urls import as_url, is_local, scheme_of
 
 log = Log("webdataset.gopen")
 
-# Programs put words for their messages here; a failing command shows them.
+# Programs put details here, which errors of commands show.
 info: dict[str, Any] = {}
 
 
@@ -60,7 +60,7 @@ def gopen(
 
 
 def open_ranges(url: Any, *, storage_options: Mapping[str, Any] | None = None, **options: Any) -> RangeReader:
-    """Open a url to read parts of it; schemes that programs have added give whole streams only.
+    """Open a url to read ranges of it; schemes that programs have added can only be read as whole streams.
 
     >>> import tempfile
     >>> with tempfile.NamedTemporaryFile() as file, open_ranges(file.name) as parts:
@@ -89,7 +89,7 @@ def rewrite_url(url: str) -> str:
 
 
 def rewritten_url(url: str) -> str:
-    """The url that is opened in place of this one: as `rewrite_url` says, itself where there are no rules."""
+    """The url after `GOPEN_REWRITE`, unchanged where there are no rules."""
     if settings.secure and settings.gopen_rewrite:
         raise _rewriting_refused(url)
     for rule in filter(None, settings.gopen_rewrite.split(";")):
@@ -103,7 +103,7 @@ def rewritten_url(url: str) -> str:
 
 
 def _rewriting_refused(url: str) -> SecurityError:
-    hint = "unset GOPEN_REWRITE, or give the urls that are meant"
+    hint = "unset GOPEN_REWRITE, or write the urls that are meant"
     return SecurityError("secure mode (WDS_SECURE) does not rewrite urls", url=url, hint=hint)
 
 
@@ -117,7 +117,7 @@ class Pipe(CommandStream):
 
     def __init__(
         self,
-        command: Any,
+        command: str | Sequence[str],
         *args: Any,
         mode: str | None = None,
         timeout: float = DEFAULT_TIMEOUT,
@@ -151,13 +151,13 @@ class Pipe(CommandStream):
 
 
 def set_options(
-    obj: Any,
+    obj: object,
     timeout: float | None = None,
     ignore_errors: bool | None = None,
     ignore_status: Iterable[int] | None = None,
     handler: Callable[[Exception], Any] | None = None,
 ) -> bool:
-    """Change how a command's failures are taken; False for a stream that is no command."""
+    """Change how failures of a command are handled; False for a stream that is no command."""
     if handler is not None:
         checked_handler(handler)
     if not isinstance(obj, CommandStream):
@@ -174,7 +174,7 @@ def set_options(
 
 
 def is_replaced(url: str) -> bool:
-    """Whether a program has put an opener of its own in the place of ours, or added one."""
+    """Whether a program has replaced our opener of this scheme, or added one."""
     scheme = scheme_of(url)
     return scheme in gopen_schemes and gopen_schemes[scheme] is not _NATIVE.get(scheme)
 
@@ -229,7 +229,7 @@ def gopen_hf(url: str, mode: str = "rb", bufsize: int = 8192, **kw: Any) -> Any:
 
 
 def gopen_error(url: str, *args: Any, **kw: Any) -> Any:  # noqa: ARG001 - stands in for an opener
-    """What opens a scheme that nobody knows: an error that says how to add it."""
+    """The opener of unknown schemes: an error that says how to add one."""
     raise unknown_scheme(url, gopen_schemes)
 
 

@@ -22,7 +22,7 @@ from .gopen import gopen
 from .handlers import Handler, ask, checked_handler, close, reraise_exception
 from .storage.opening import OpenedShards
 from .storage.options import StorageOptions
-from .storage.streams import arriving
+from .storage.streams import partial_reads
 from .tar.large import LargeMembers, select_limits
 from .tar.limits import Limits
 from .tar.reader import read_members
@@ -448,7 +448,7 @@ def _members(
 ) -> Iterator[list[Member]]:
     stream, url = source["stream"], source.get("url")
     select, rename = reading.select, reading.rename
-    plain = decompressed(arriving(stream), url=url)
+    plain = decompressed(partial_reads(stream), url=url)
     limits = reading.limits(None if is_expanded(plain) else stream)
     windows = read_members(plain, url=url, limits=limits, report=report, concatenated=reading.concatenated)
     try:

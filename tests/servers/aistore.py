@@ -17,6 +17,7 @@ import secrets
 import threading
 import urllib.error
 import urllib.request
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -198,7 +199,7 @@ def ais_double(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bucket]:
     """A bucket in a double of its own, to be broken at will."""
     double = DoubleCluster()
     double.buckets.add("b")
-    monkeypatch.setattr(smap, "CLUSTERS", smap.Clusters())  # ports are used again
+    monkeypatch.setattr(smap, "CLUSTERS", defaultdict(smap.Membership))  # ports are used again
     monkeypatch.setenv("AIS_ENDPOINT", double.endpoint)
     monkeypatch.delenv("WDS_RETRIES", raising=False)
     monkeypatch.delenv("AIS_AUTHN_TOKEN", raising=False)

@@ -24,7 +24,7 @@ PAGE_LIMIT = 10_000
 
 
 def checksum_of(data: bytes) -> str:
-    return xxhash.new(data).hexdigest()
+    return xxhash.xxh64(data)
 
 
 @dataclass

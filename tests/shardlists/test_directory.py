@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import webdataset as wds
-from webdataset.shardlists import DirectoryShardList
+from webdataset.shardlists import (
+    DirectoryShardList,
+    get_pid_from_filename,
+)
 from webdataset.shardlists.claims import Claim
 
 CONSUMER = """
@@ -97,30 +102,6 @@ def test_an_error_in_the_middle_of_a_shard_leaves_it_claimed(make_shard: Any, tm
     assert claims_in(tmp_path) == {"a.tar": os.getpid()}
 
 
-def test_another_process_with_the_same_number_does_not_hold_a_claim(tmp_path: Path) -> None:
-    mine = Claim.of_this_process()
-    earlier = mine._replace(started=mine.started - 1)
-    (tmp_path / f"a.tar{earlier.ending}").touch()
-    (tmp_path / f"b.tar{mine.ending}").touch()
-    DirectoryShardList(tmp_path).cleanup_files_without_processes()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.tar", f"b.tar{mine.ending}"]
-
-
-def test_the_claims_of_another_machine_are_left_alone_for_as_long_as_one_says(tmp_path: Path) -> None:
-    claimed = f"a.tar{Claim(2**22 + 1, 1, 'elsewhere-1').ending}"
-    (tmp_path / claimed).touch()
-    for patience in (None, 3600):
-        DirectoryShardList(tmp_path, claim_timeout=patience).cleanup_files_without_processes()
-        assert os.listdir(tmp_path) == [claimed]
-    os.rename(tmp_path / claimed, tmp_path / "x")
-    os.rename(tmp_path / "x", tmp_path / claimed)  # claimed now, however old the shard is
-    os.utime(tmp_path / claimed, (1, 1))
-    DirectoryShardList(tmp_path, claim_timeout=3600).cleanup_files_without_processes()
-    assert os.listdir(tmp_path) == [claimed]
-    DirectoryShardList(tmp_path, claim_timeout=1e-9).cleanup_files_without_processes()
-    assert os.listdir(tmp_path) == ["a.tar"]
-
-
 def test_a_time_for_claims_must_be_above_zero(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="claim_timeout must be"):
         DirectoryShardList(tmp_path, claim_timeout=0)
@@ -157,3 +138,78 @@ def test_workers_use_every_shard_once(make_shards: Any, tmp_path: Path) -> None:
     keys = [sample["__key__"] for sample in wds.WebLoader(dataset, batch_size=None, num_workers=2)]
     assert sorted(keys) == [f"{i:06d}" for i in range(120)]
     assert os.listdir(tmp_path) == []
+
+
+def queue(tmp_path, *names, **kw):
+    for name in names:
+        (tmp_path / name).touch()
+    return DirectoryShardList(f"{tmp_path}/", poll=None, **kw)
+
+
+def names(tmp_path):
+    return sorted(os.listdir(tmp_path))
+
+
+def test_a_queue_yields_each_shard_once_and_deletes_it(tmp_path):
+    shards = queue(tmp_path, "a.tar", "b.tgz", "c.txt", mode="unlink")
+    seen = []
+    for shard in shards:
+        assert get_pid_from_filename(shard["url"]) == os.getpid()
+        assert os.path.exists(shard["url"])
+        seen.append(os.path.basename(shard["url"]).rpartition("._")[0])
+    assert sorted(seen) == ["a.tar", "b.tgz"]
+    assert names(tmp_path) == ["c.txt"]
+
+
+def test_a_queue_can_keep_what_is_done(tmp_path):
+    assert len(list(queue(tmp_path, "a.tar", "b.tar", mode="keep"))) == 2
+    assert names(tmp_path) == ["a.tar._done_", "b.tar._done_"]
+
+
+def test_a_queue_can_go_on_for_ever_and_puts_back_what_it_holds(tmp_path):
+    shards = iter(queue(tmp_path, "a.tar", "b.tar"))
+    assert len(list(islice(shards, 10))) == 10
+    shards.close()
+    assert names(tmp_path) == ["a.tar", "b.tar"]
+
+
+def test_a_queue_can_take_the_oldest_first_and_call_a_function_after(tmp_path):
+    for age, name in enumerate(("c.tar", "a.tar", "b.tar")):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (age, age))
+    done = []
+    for _ in queue(tmp_path, select="oldest", fate=lambda path: (done.append(path), os.unlink(path))):
+        pass
+    assert [os.path.basename(path)[:1] for path in done] == ["c", "a", "b"]
+
+
+def test_shards_of_the_same_time_come_in_the_order_of_their_names(tmp_path):
+    shards = queue(tmp_path, "d.tar", "b.tar", "a.tar", "c.tar", mode="unlink", select="oldest")
+    for name in names(tmp_path):
+        os.utime(tmp_path / name, ns=(5, 5))
+    assert [os.path.basename(shard["url"])[:1] for shard in shards] == ["a", "b", "c", "d"]
+
+
+def test_a_pattern_for_every_name_finds_no_shard_that_is_claimed_or_done(tmp_path):
+    shards = queue(tmp_path, "a.tar", f"b.tar._{os.getppid()}_", "c.tar._done_", pattern="*", mode="keep")
+    assert len(list(shards)) == 1
+    assert names(tmp_path) == ["a.tar._done_", f"b.tar._{os.getppid()}_", "c.tar._done_"]
+
+
+def test_what_a_dead_process_had_claimed_comes_back(tmp_path):
+    process = multiprocessing.get_context("fork").Process(target=lambda: None)
+    process.start()
+    process.join()
+    shards = queue(tmp_path, f"a.tar._{process.pid}_", f"b.tar._{os.getppid()}_", mode="unlink")
+    assert len(list(shards)) == 1
+    assert names(tmp_path) == [f"b.tar._{os.getppid()}_"]
+
+
+def test_a_queue_waits_no_longer_than_its_limit(tmp_path):
+    assert list(DirectoryShardList(tmp_path, poll=0.01, timeout=0.05)) == []
+
+
+@pytest.mark.parametrize("wrong", [{"mode": "x"}, {"select": "x"}])
+def test_a_queue_refuses_unknown_options(tmp_path, wrong):
+    with pytest.raises(ValueError, match="got 'x'"):
+        DirectoryShardList(tmp_path, **wrong)

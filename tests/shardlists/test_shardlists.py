@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import multiprocessing
 import os
 import pickle
 import subprocess
@@ -13,10 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webdataset.base.reports import Report
-from webdataset.errors import EmptyDatasetError, ObsoleteError, SecurityError
+from webdataset.errors import EmptyDatasetError
 from webdataset.shardlists import (
-    DirectoryShardList,
-    MultiShardSample,
     PytorchShardList,
     ResampledShardList,
     ResampledShards,
@@ -26,11 +23,9 @@ from webdataset.shardlists import (
     all_urls,
     expand_source,
     expand_urls,
-    get_pid_from_filename,
     non_empty,
     resampled,
     shard_shuffle,
-    shardspec,
     single_node_only,
     split_by_node,
     split_by_worker,
@@ -234,147 +229,4 @@ def test_a_pytorch_shard_list_with_epoch_shuffle_gives_each_shard_to_one_worker(
 # -- a folder as a queue ---------------------------------------------------------------------------
 
 
-def queue(tmp_path, *names, **kw):
-    for name in names:
-        (tmp_path / name).touch()
-    return DirectoryShardList(f"{tmp_path}/", poll=None, **kw)
-
-
-def names(tmp_path):
-    return sorted(os.listdir(tmp_path))
-
-
-def test_a_queue_yields_each_shard_once_and_deletes_it(tmp_path):
-    shards = queue(tmp_path, "a.tar", "b.tgz", "c.txt", mode="unlink")
-    seen = []
-    for shard in shards:
-        assert get_pid_from_filename(shard["url"]) == os.getpid()
-        assert os.path.exists(shard["url"])
-        seen.append(os.path.basename(shard["url"]).rpartition("._")[0])
-    assert sorted(seen) == ["a.tar", "b.tgz"]
-    assert names(tmp_path) == ["c.txt"]
-
-
-def test_a_queue_can_keep_what_is_done(tmp_path):
-    assert len(list(queue(tmp_path, "a.tar", "b.tar", mode="keep"))) == 2
-    assert names(tmp_path) == ["a.tar._done_", "b.tar._done_"]
-
-
-def test_a_queue_can_go_on_for_ever_and_puts_back_what_it_holds(tmp_path):
-    shards = iter(queue(tmp_path, "a.tar", "b.tar"))
-    assert len(list(islice(shards, 10))) == 10
-    shards.close()
-    assert names(tmp_path) == ["a.tar", "b.tar"]
-
-
-def test_a_queue_can_take_the_oldest_first_and_call_a_function_after(tmp_path):
-    for age, name in enumerate(("c.tar", "a.tar", "b.tar")):
-        (tmp_path / name).touch()
-        os.utime(tmp_path / name, (age, age))
-    done = []
-    for _ in queue(tmp_path, select="oldest", fate=lambda path: (done.append(path), os.unlink(path))):
-        pass
-    assert [os.path.basename(path)[:1] for path in done] == ["c", "a", "b"]
-
-
-def test_shards_of_the_same_time_come_in_the_order_of_their_names(tmp_path):
-    shards = queue(tmp_path, "d.tar", "b.tar", "a.tar", "c.tar", mode="unlink", select="oldest")
-    for name in names(tmp_path):
-        os.utime(tmp_path / name, ns=(5, 5))
-    assert [os.path.basename(shard["url"])[:1] for shard in shards] == ["a", "b", "c", "d"]
-
-
-def test_a_pattern_for_every_name_finds_no_shard_that_is_claimed_or_done(tmp_path):
-    shards = queue(tmp_path, "a.tar", f"b.tar._{os.getppid()}_", "c.tar._done_", pattern="*", mode="keep")
-    assert len(list(shards)) == 1
-    assert names(tmp_path) == ["a.tar._done_", f"b.tar._{os.getppid()}_", "c.tar._done_"]
-
-
-def test_what_a_dead_process_had_claimed_comes_back(tmp_path):
-    process = multiprocessing.get_context("fork").Process(target=lambda: None)
-    process.start()
-    process.join()
-    shards = queue(tmp_path, f"a.tar._{process.pid}_", f"b.tar._{os.getppid()}_", mode="unlink")
-    assert len(list(shards)) == 1
-    assert names(tmp_path) == [f"b.tar._{os.getppid()}_"]
-
-
-def test_a_queue_waits_no_longer_than_its_limit(tmp_path):
-    assert list(DirectoryShardList(tmp_path, poll=0.01, timeout=0.05)) == []
-
-
-@pytest.mark.parametrize("wrong", [{"mode": "x"}, {"select": "x"}])
-def test_a_queue_refuses_unknown_options(tmp_path, wrong):
-    with pytest.raises(ValueError, match="got 'x'"):
-        DirectoryShardList(tmp_path, **wrong)
-
-
 # -- several datasets in a file ----------------------------------------------------------------------
-
-SPEC = """
-prefix: http://h/
-datasets:
-  - shards: ["x-{0..3}.tar"]
-  - choose: 2
-    shards: ["y-{0..3}.tar", q.tar]
-    buckets: [b2]
-  - resample: 6
-    shards: z-{0..2}.tar
-    buckets: b4
-"""
-
-
-@pytest.fixture
-def spec(tmp_path, monkeypatch):
-    monkeypatch.setenv("ALLOW_OBSOLETE", "1")
-    path = tmp_path / "spec.yaml"
-    path.write_text(SPEC)
-    return path
-
-
-def test_a_yaml_file_mixes_datasets(spec):
-    shards = MultiShardSample(str(spec))
-    first, second = urls(shards), urls(shards)
-    for found in (first, second):
-        assert sorted(url for url in found if "/x-" in url) == [f"http://h/x-{i}.tar" for i in range(4)]
-        assert len({url for url in found if "/b2/" in url}) == 2
-        assert sum("/b4/z-" in url for url in found) == 6
-        assert len(found) == 12
-    assert first != second
-    assert urls(MultiShardSample(str(spec))) == first
-    assert isinstance(shardspec(str(spec)), MultiShardSample)
-    assert isinstance(shardspec(SIX), SimpleShardList)
-
-
-def test_a_yaml_file_is_obsolete_unless_allowed(spec, monkeypatch):
-    monkeypatch.delenv("ALLOW_OBSOLETE")
-    with pytest.raises(ObsoleteError, match="ALLOW_OBSOLETE"):
-        MultiShardSample(str(spec))
-
-
-@pytest.mark.parametrize("shard", ["pipe:touch x", "/etc/passwd", "${HOME}"])
-def test_a_yaml_file_from_elsewhere_names_no_command_file_or_variable(spec, monkeypatch, shard):
-    monkeypatch.setenv("WDS_HOME", "http://evil/")
-    spec.write_text(f"datasets: [{{shards: ['{shard}']}}]")
-    with pytest.raises(SecurityError):
-        MultiShardSample(f"pipe:cat {spec}")
-
-
-def test_a_local_yaml_file_may_name_variables(spec, monkeypatch):
-    monkeypatch.setenv("SOME_BUCKET", "http://h/b")
-    spec.write_text("datasets: [{shards: [a.tar], buckets: [$SOME_BUCKET]}]")
-    assert urls(MultiShardSample(str(spec))) == ["http://h/b/a.tar"]
-
-
-def test_a_local_yaml_file_may_name_commands(spec):
-    spec.write_text("datasets: [{shards: ['pipe:cat a.tar']}]")
-    assert urls(MultiShardSample(str(spec))) == ["pipe:cat a.tar"]
-
-
-@pytest.mark.parametrize(
-    "text", ["[1]", "x: 1", "datasets: [{shards: [a], wrong: 1}]", "datasets: [{}]", "a: [", "datasets: []\nq: 1"]
-)
-def test_a_wrong_yaml_file_is_an_error(spec, text):
-    spec.write_text(text)
-    with pytest.raises(ValueError, match="url"):
-        MultiShardSample(str(spec))

@@ -26,6 +26,8 @@ def left(tmp_path, monkeypatch):
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
     monkeypatch.setattr(tempfile, "tempdir", None)
+    with wds.gopen("pipe:true") as stream:  # the guard of commands, once started, stays with the process
+        stream.read()
     before = _there(folder)
 
     def difference():

@@ -25,7 +25,7 @@ from webdataset.gopen import gopen, gopen_schemes, open_ranges
 from webdataset.indices.catalogue import Catalogue, Shard
 from webdataset.storage.http.reader import PART_BYTES
 from webdataset.storage.options import OPTIONS, StorageOptions
-from webdataset.storage.stores.lookup import store_for
+from webdataset.storage.stores.lookup import stored_object
 
 SHARD = tar_bytes(numbered(50))
 SECRET = "hush-hush"
@@ -79,7 +79,7 @@ def test_something_else_than_a_dict_is_refused():
      ("connections", 0, "at least 1"), ("patience", "90", "a number of seconds"), ("patience", -1, "at least 0"),
      ("timeout", 0, "above 0"), ("timeout", (1, 2, 3), "two of them"), ("headers", [("a", "b")], "a dict"),
      ("headers", {"a": 1}, "a dict"), ("headers", {"a b": "c"}, "header fields"),
-     ("headers", {"X": "a\r\nY: b"}, "header fields"), ("headers", {"Range": "bytes=0-1"}, "says for itself"),
+     ("headers", {"X": "a\r\nY: b"}, "header fields"), ("headers", {"Range": "bytes=0-1"}, "sets itself"),
      ("region", "", "a text"), ("cafile", 7, "a text")],
 )  # fmt: skip
 def test_a_value_of_the_wrong_kind_is_refused(name, value, told):
@@ -225,7 +225,7 @@ def test_an_index_beside_a_shard_is_written_and_found_in_the_right_store(two_sto
     _, options = stores[1]
     wds.index(f"{bucket}/a-0.tar", where="beside", storage_options=options)
     listed = [
-        [url for url, _ in store_for(bucket).list(f"{bucket}/", **given) if url.endswith(".wdx")] for _, given in stores
+        [url for url, _ in stored_object(f"{bucket}/", **given).list() if url.endswith(".wdx")] for _, given in stores
     ]
     assert listed == [[], [f"{bucket}/a-0.tar.wdx"]]
 

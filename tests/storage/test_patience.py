@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pickle
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -15,14 +14,13 @@ import pytest
 import webdataset as wds
 from tests_support import numbered, tar_bytes
 from webdataset.base.reports import Report
-from webdataset.base.settings import Settings
+from webdataset.base.settings import Environment
 from webdataset.base.stops import Stop
-from webdataset.errors import MissingShardError, StorageError, UnavailableError
+from webdataset.errors import MissingShardError, UnavailableError
 from webdataset.gopen import gopen
 from webdataset.storage import patience
-from webdataset.storage.http.requests import request
 from webdataset.storage.http.stream import HttpStream
-from webdataset.storage.patience import GaveUpError, Patience, Waiting
+from webdataset.storage.patience import Patience, RetriesExhaustedError, RetryState
 from webdataset.storage.ranges import RangeReader
 
 SHARD = tar_bytes(numbered(500))
@@ -51,14 +49,14 @@ class Time:
 
 
 def waiting(time, url="http://host/a.tar", server=None, **options):
-    return Waiting(Patience(**options), url, server, stop=time, clock=time.clock)
+    return RetryState(Patience(**options), url, server, stop=time, clock=time.clock)
 
 
 def tries_until_given_up(wait, **options):
     for number in range(1, 1000):
         try:
             wait.pause("it failed", **options)
-        except GaveUpError as exn:
+        except RetriesExhaustedError as exn:
             return number, exn
     raise AssertionError("it never gives up")
 
@@ -98,7 +96,7 @@ def test_a_setting_that_is_no_number_is_an_error(monkeypatch):
     for name, read in (("WDS_PATIENCE", "patience"), ("WDS_RETRIES", "retries")):
         monkeypatch.setenv(name, "long")
         with pytest.raises(ValueError, match=f"{name} must be a number"):
-            getattr(Settings(), read)
+            getattr(Environment(), read)
 
 
 def test_retries_in_a_row_can_be_limited_by_an_argument_and_by_a_setting(patient, monkeypatch):
@@ -133,7 +131,7 @@ def test_an_answer_without_a_byte_is_no_progress(patient):
             wait.pause("the body was cut")
             wait.answered()
 
-    with pytest.raises(GaveUpError):
+    with pytest.raises(RetriesExhaustedError):
         answer_for_ever()
     assert sum(time.pauses) == pytest.approx(10)
 
@@ -169,45 +167,6 @@ def test_retries_waits_and_seconds_are_counted(patient):
     assert counts["wait_seconds"] == pytest.approx(sum(time.pauses), abs=0.001)
 
 
-def test_one_line_tells_that_waiting_begins_and_one_that_it_is_over(patient):
-    time = Time()
-    wait = waiting(time, "http://me:secret@host/a.tar?token=abc", seconds=50)
-    for _ in range(5):
-        wait.pause("the connection failed")
-    wait.renew()
-    assert patient.lines == [
-        "http://***@host/a.tar?token=***: the connection failed; trying again for up to 50 s",
-        f"http://***@host/a.tar?token=***: answers again after {sum(time.pauses):.1f} s",
-    ]
-
-
-def test_streams_that_wait_for_the_same_server_have_one_outage(patient):
-    time = Time()
-    waits = [waiting(time, f"http://host/{i}.tar", "host") for i in range(4)]
-    other = waiting(time, "http://other/a.tar", "other")
-    for wait in [*waits, *waits, other]:
-        wait.pause("it failed")
-    for wait in [*waits, other]:
-        assert len(patient.over) == 0 or wait is other
-        wait.renew()
-    assert [line.split(":")[1] for line in patient.begun] == ["//host/0.tar", "//other/a.tar"]
-    assert [line.split(":")[1] for line in patient.over] == ["//host/3.tar", "//other/a.tar"]
-
-
-def test_who_gives_up_or_leaves_does_not_say_that_it_is_over(patient):
-    gone, given_up, closed = (waiting(Time(), server=name, seconds=5) for name in "abc")
-    for wait in (gone, given_up, closed):
-        wait.pause("it failed")
-    tries_until_given_up(given_up)
-    closed.close()
-    del gone, wait
-    assert len(patient.begun) == 3
-    assert patient.over == []
-    for name in "abc":  # and the next outage is told of again
-        waiting(Time(), server=name).pause("it failed")
-    assert len(patient.begun) == 6
-
-
 def test_a_body_that_is_cut_and_goes_on_is_counted_but_not_worth_a_line(patient, server):
     url = server.cut("/a.tar", SHARD, [1000, 2000], ETag='"1"')
     data = wds.WebDataset(url, shardshuffle=False)
@@ -219,26 +178,6 @@ def test_a_body_that_is_cut_and_goes_on_is_counted_but_not_worth_a_line(patient,
 # -- what is waited for ----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("status", [429, 500, 502, 503, 504, 520, 408])
-def test_an_answer_that_may_pass_is_waited_for(patient, server, status):
-    url = server.status("/a.tar", *[status] * 9, then=SHARD)
-    with gopen(url, **QUICK) as stream:
-        assert stream.read() == SHARD
-    assert len(server.requests) == 10
-    assert len(patient.begun) == len(patient.over) == 1
-
-
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 501, 505])
-def test_an_answer_that_will_not_change_is_an_error_at_once(patient, server, status):
-    url = server.status("/a.tar", status)
-    with pytest.raises(StorageError, match=str(status)):
-        gopen(url)
-    with pytest.raises(StorageError, match=str(status)):
-        request("GET", url)
-    assert len(server.requests) == 2
-    assert patient.lines == []
-
-
 def test_a_server_that_says_when_is_asked_then(patient, server, monkeypatch):
     pauses = []
     monkeypatch.setattr(Stop, "wait", lambda _, seconds: pauses.append(seconds) or False)
@@ -246,79 +185,6 @@ def test_a_server_that_says_when_is_asked_then(patient, server, monkeypatch):
     with gopen(url) as stream:
         assert stream.read() == b"data"
     assert pauses == [7, 7]
-
-
-def test_a_bad_certificate_is_an_error_at_once(patient, tls_server):
-    asked = []
-    accept = tls_server.http.get_request
-    tls_server.http.get_request = lambda: asked.append(1) or accept()
-    with pytest.raises(StorageError, match="certificate is not trusted"):
-        gopen(tls_server.whole("/a.tar", SHARD))
-    assert len(asked) == 1
-    assert patient.lines == []
-
-
-def test_https_where_http_is_spoken_is_an_error_at_once(patient, server):
-    with pytest.raises(StorageError, match="TLS connection"):
-        gopen(server.whole("/a.tar", SHARD).replace("http:", "https:"))
-    assert patient.lines == []
-
-
-def test_something_else_than_a_web_server_is_not_waited_for_for_long(patient):
-    listener = socket.create_server(("127.0.0.1", 0))
-
-    def serve():
-        for _ in range(5):
-            client, _ = listener.accept()
-            with client:
-                client.recv(1 << 16)
-                client.sendall(b"SSH-2.0-OpenSSH\r\n")
-
-    threading.Thread(target=serve, daemon=True).start()
-    with listener, pytest.raises(UnavailableError, match=r"not HTTP .*5 times in a row"):
-        gopen(f"http://127.0.0.1:{listener.getsockname()[1]}/a.tar", **QUICK)
-
-
-def lookups(monkeypatch, answers):
-    """The name service says these things, then the truth."""
-    real, asked = socket.getaddrinfo, []
-
-    def look_up(host, *words, **options):
-        asked.append(host)
-        if answers and host == "server.test":
-            raise socket.gaierror(answers.pop(0), "told so")
-        return real("127.0.0.1" if host == "server.test" else host, *words, **options)
-
-    monkeypatch.setattr(socket, "getaddrinfo", look_up)
-    return asked
-
-
-def test_a_name_service_that_does_not_answer_is_waited_for(patient, server, monkeypatch):
-    server.whole("/a.tar", SHARD)
-    lookups(monkeypatch, [socket.EAI_AGAIN] * 9)
-    with gopen(f"http://server.test:{server.port}/a.tar", **QUICK) as stream:
-        assert stream.read() == SHARD
-    assert "host name was not found" in patient.begun[0]
-
-
-def test_a_name_that_nobody_has_is_an_error_at_once(patient, monkeypatch):
-    asked = lookups(monkeypatch, [socket.EAI_NONAME])
-    with pytest.raises(StorageError, match=r"host name was not found .*check the name"):
-        gopen("http://server.test:1234/a.tar")
-    assert asked == ["server.test"]
-    assert patient.lines == []
-
-
-def test_a_name_that_goes_missing_after_its_server_has_answered_is_waited_for(patient, server, monkeypatch):
-    """As that of a service in a cluster of containers does, while its only one starts again."""
-    server.whole("/a.tar", SHARD)
-    answers = []
-    lookups(monkeypatch, answers)
-    url = f"http://server.test:{server.port}/a.tar"
-    gopen(url).close()
-    answers += [socket.EAI_NONAME] * 9
-    with gopen(url, **QUICK) as stream:
-        assert stream.read() == SHARD
 
 
 def test_patience_ends_with_an_error_that_says_how_often_and_why(patient, mortal_server):

@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-import io
 from pathlib import Path
 
 import pytest
 
 from webdataset.storage.registry import OPENERS, open_url
-from webdataset.storage.shell.commands import CommandStream
-from webdataset.storage.streams import arriving
 
 
 def test_urls_of_every_kind_open(tmp_path, server):
@@ -26,21 +23,6 @@ def test_an_unknown_scheme_and_a_wrong_mode_are_errors():
 
 def test_every_scheme_has_an_opener():
     assert set(OPENERS) >= {"", "file", "pipe", "http", "https", "s3", "gs", "hf", "ais", "sftp", "scp", "ftps", "htgs"}
-
-
-def test_a_slow_source_is_read_as_it_arrives():
-    with CommandStream("printf abc; sleep 1000") as stream:
-        assert arriving(stream).read(1 << 20) == b"abc"
-
-
-def test_a_stream_that_cannot_do_that_stays_itself():
-    class Plain:
-        def read(self, size):
-            return b""
-
-    plain = Plain()
-    assert arriving(plain) is plain
-    assert arriving(io.BytesIO(b"abc")).read(2) == b"ab"
 
 
 def test_no_opener_but_the_local_one_takes_a_path():

@@ -1,4 +1,4 @@
-"""Secrets out of text: passwords, tokens and signatures never reach a log, an error or a file name.
+"""Redaction: passwords, tokens and signatures never reach a log, an error or a file name.
 
 >>> redacted("https://me:pass@host/a.tar?X-Amz-Signature=abc&part=1")
 'https://***@host/a.tar?X-Amz-Signature=***&part=1'
@@ -32,7 +32,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def redacted(text: str) -> str:
-    """The same text with `***` in the place of every secret; `WDS_SHOW_SECRETS=1` leaves it alone."""
+    """The text with `***` instead of every secret; `WDS_SHOW_SECRETS=1` leaves it as it is."""
     if settings.show_secrets:
         return text
     text = _USERINFO.sub("***@", text)

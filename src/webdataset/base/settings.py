@@ -1,6 +1,6 @@
 """The environment, read here and nowhere else.
 
-Every property is read anew, so that a variable set by a program before it opens a dataset counts.
+Every property is read when it is used, so that a variable set by a program before it opens a dataset counts.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ DEFAULT_DECODED_BYTES = 4 * GIB
 DEFAULT_RATIO = 1000
 
 
-class Settings:
-    """What the environment says, as typed properties.
+class Environment:
+    """The environment as typed properties.
 
-    >>> Settings().rank_and_world
+    >>> Environment().rank_and_world
     (None, None)
     """
 
@@ -134,7 +134,7 @@ class Settings:
 
     @property
     def ais_client_ca(self) -> str | None:
-        """A file with the certificate of the authority that AIStore's nodes are known by."""
+        """A file with the certificate of the authority that signed those of AIStore's nodes."""
         return os.environ.get("AIS_CLIENT_CA") or None
 
     @property
@@ -144,18 +144,18 @@ class Settings:
 
     @property
     def patience(self) -> float:
-        """For how many seconds to wait for a server or store that is down (`WDS_PATIENCE`)."""
+        """How many seconds to wait for a server or store that is down (`WDS_PATIENCE`)."""
         return _seconds("WDS_PATIENCE", 90.0)
 
     @property
     def retries(self) -> int | None:
-        """How many times in a row to ask a server again that is down (`WDS_RETRIES`), None for any number."""
+        """How many times in a row to retry a server that is down (`WDS_RETRIES`), None for any number."""
         value = os.environ.get("WDS_RETRIES")
         return _int("WDS_RETRIES", value) if value else None
 
     @property
     def ais_patience(self) -> float:
-        """The same for an AIStore cluster that lost a target (`WDS_AIS_PATIENCE`)."""
+        """The patience for an AIStore cluster that lost a target (`WDS_AIS_PATIENCE`)."""
         return _seconds("WDS_AIS_PATIENCE", self.patience)
 
     @property
@@ -170,7 +170,7 @@ class Settings:
 
     @property
     def proxies(self) -> tuple[str | None, ...]:
-        """What names proxies is read by urllib; here to notice that it changed."""
+        """The variables that urllib reads to find proxies; here to notice that they changed."""
         return tuple(map(os.environ.get, _PROXIES))
 
     @property
@@ -191,9 +191,9 @@ class Settings:
     def hf_endpoint(self) -> str | None:
         return os.environ.get("HF_ENDPOINT")
 
-    def cloud(self, name: str) -> str | None:
-        """A variable of a store's own tools (`AWS_...`, `AZURE_...`, `GOOGLE_...`, ...), None where it is empty."""
-        return os.environ.get(name) or None
+    def cloud(self, *names: str) -> str | None:
+        """The first of these variables of a store's own tools (`AWS_...`, `AZURE_...`, ...) that is not empty."""
+        return next(filter(None, map(os.environ.get, names)), None)
 
     @property
     def aws_no_sign_request(self) -> bool:
@@ -270,7 +270,7 @@ class Settings:
         return _pair("WORKER", "NUM_WORKERS")
 
 
-settings = Settings()
+settings = Environment()
 
 _LOWER = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 _PROXIES = (*_LOWER, *map(str.upper, _LOWER), "REQUEST_METHOD")
@@ -289,7 +289,7 @@ def _int(name: str, value: str) -> int:
 
 
 def _size(name: str) -> int:
-    """A number of bytes, or another one: -1 is fine, too."""
+    """A number of bytes with a unit, or any whole number, such as -1."""
     value = os.environ.get(name) or "0"
     if value[-1].isdigit():
         return _int(name, value)

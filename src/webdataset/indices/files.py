@@ -28,8 +28,8 @@ from webdataset.storage.cache.names import unique_cache_name, without_signature
 from webdataset.storage.local import allowed_path, open_local
 from webdataset.storage.options import StorageOptions
 from webdataset.storage.publish import AtomicFile
-from webdataset.storage.sparse import JumpingStream, NotWorthItError
-from webdataset.storage.streams import WHOLE_ONLY, arriving
+from webdataset.storage.sparse import NotSparseError, SparseStream
+from webdataset.storage.streams import WHOLE_ONLY, partial_reads
 from webdataset.storage.urls import is_local, local_path, scheme_of
 from webdataset.tar.foreign import dali_path, parse_dali
 from webdataset.tar.header import BLOCK, padding
@@ -77,7 +77,7 @@ def make_index(
     path = copy or local_path(rewritten_url(url))
     ways = [_opened_file(url, path)] if path is not None else [opened_parts(url, options), _opened_stream(url, options)]
     for way in ways:
-        with contextlib.suppress(NotWorthItError):
+        with contextlib.suppress(NotSparseError):
             return _scanned(url, way, keys, versioned=copy is None, concatenated=concatenated)
     raise AssertionError("a stream can always be read")
 
@@ -316,16 +316,16 @@ def _opened_file(url: str, path: str) -> Iterator[tuple[Any, State]]:
 
 @contextlib.contextmanager
 def opened_parts(url: str, options: StorageOptions | None = None) -> Iterator[tuple[Any, State]]:
-    """An object as a stream that jumps over large members; NotWorthItError where they are small, or it has no parts."""
+    """An object as a stream that jumps over large members; NotSparseError where they are small, or it has no parts."""
     try:
         with open_ranges(url, storage_options=options) as reader:
             size = reader.size
             if size is None or size < LARGE_SHARD:
-                raise NotWorthItError
-            yield JumpingStream(reader, size), lambda: (size, reader.version)
+                raise NotSparseError
+            yield SparseStream(reader, size), lambda: (size, reader.version)
     except StorageError as error:
         if error.hint == WHOLE_ONLY:
-            raise NotWorthItError from error
+            raise NotSparseError from error
         raise
 
 
@@ -334,7 +334,7 @@ def _opened_stream(url: str, options: StorageOptions | None) -> Iterator[tuple[A
     """An object's stream, which is read to its end."""
     size, version = remote_state(url, options)
     with gopen(url, storage_options=options) as stream:
-        counted = _Counted(arriving(stream))
+        counted = _Counted(partial_reads(stream))
         yield counted, lambda: (counted.bytes if size is None else size, version)
 
 

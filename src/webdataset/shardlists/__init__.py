@@ -1,4 +1,4 @@
-"""Which shards to read, and in which order: sources and stages of {"url": url} items.
+"""Lists of shards and their order: sources and stages of {"url": url} items.
 
 >>> [shard["url"] for shard in SimpleShardList("train-{000..002}.tar")]
 ['train-000.tar', 'train-001.tar', 'train-002.tar']
@@ -76,7 +76,7 @@ class EmptyShardListError(EmptyDatasetError, IndexError):
 def expand_urls(urls: Any, *, storage_options: Mapping[str, Any] | None = None) -> list[str]:
     """All urls of a specification: `::`, `${NAME}`, `@000123`, braces and globs in a string or in those of a list.
 
-    In a list, commands (`pipe:`), files of the very name and items such as {"url": url} stay as they are.
+    In a list, commands (`pipe:`), existing files and items such as {"url": url} stay as they are.
 
     >>> expand_urls("a-{0..1}.tar::b.tar")
     ['a-0.tar', 'a-1.tar', 'b.tar']
@@ -125,7 +125,7 @@ class SimpleShardList(TorchIterable):
 
 
 class ResampledShards(TorchIterable):
-    """Shards drawn at random with replacement, endlessly; every pass draws anew.
+    """Shards drawn at random with replacement, endlessly; every pass draws again.
 
     With `deterministic=True` a pass is a function of the worker, the pass and the seed alone.
     """
@@ -142,8 +142,8 @@ class ResampledShards(TorchIterable):
         *,
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
-        given = urls if isinstance(urls, (str, os.PathLike)) else expand_source(urls, max_urls)
-        self.urls = expand_urls(given, storage_options=storage_options)
+        spec = urls if isinstance(urls, (str, os.PathLike)) else expand_source(urls, max_urls)
+        self.urls = expand_urls(spec, storage_options=storage_options)
         if empty_check and not self.urls:
             raise EmptyShardListError("the list of shards is empty (empty_check=True)", hint="check the urls")
         self.nshards = nshards
@@ -205,7 +205,7 @@ class ShardShuffle:
         self.epoch = epoch
         self.bufsize = bufsize
         self.drawn = drawn
-        """Whether nobody gave the seed: then a state that is loaded brings its own."""
+        """Whether the seed was drawn at random: then a state that is loaded brings its own."""
 
     def set_epoch(self, epoch: int) -> None:
         """The next pass is pass number `epoch`."""
@@ -237,19 +237,19 @@ def non_empty(src: Iterable[Any]) -> Iterator[Any]:
 
 
 def split_by_node(src: Iterable[Any], group: Any = None) -> Iterator[Any]:
-    """Every node's share of the shards."""
+    """This node's share of the shards."""
     rank, world_size, _, _ = pytorch_worker_info(group=group)
     return islice(iter(src), rank, None, world_size)
 
 
 def split_by_worker(src: Iterable[Any]) -> Iterator[Any]:
-    """Every worker's share of the shards."""
+    """This worker's share of the shards."""
     _, _, worker, num_workers = pytorch_worker_info()
     return islice(iter(src), worker, None, num_workers)
 
 
 def single_node_only(src: Iterable[Any], group: Any = None) -> Iterator[Any]:
-    """Everything, but an error in a job of several nodes: which node reads what has not been said."""
+    """All shards; an error in a job of several nodes, which needs a nodesplitter."""
     _, world_size, _, _ = pytorch_worker_info(group=group)
     if world_size > 1:
         raise ValueError(
@@ -277,7 +277,7 @@ def worker_urls(urls: Any) -> list[str]:
 
 
 class ShardList(TorchIterable):
-    """The shard list of version 0.1: split by node and worker, then shuffled anew in every pass."""
+    """The shard list of version 0.1: split by node and worker, then shuffled again in every pass."""
 
     def __init__(  # noqa: PLR0917 - the order is the API's
         self,
@@ -340,16 +340,16 @@ class PytorchShardList(ShardList):
 
 
 def _pass_in_pipeline(own: int) -> int:
-    """The pipeline's number of this pass, which also counts what earlier worker processes read; else our own."""
+    """The number of this pass in the pipeline, which also counts passes of earlier worker processes; else our own."""
     report = current_report()
     in_force = report is current_report()
     return report.epoch if in_force else own
 
 
-def _urls_of(item: Any, options: StorageOptions) -> list[str]:
-    """What an item of a list stands for: a string, a path or a {"url": url}."""
+def _urls_of(item: object, options: StorageOptions) -> list[str]:
+    """The urls of an item of a list: a string, a path or a {"url": url}."""
     return [as_url(item["url"])] if isinstance(item, dict) else expanded_element(as_url(item), options)
 
 
-def _plain(item: Any) -> Any:
+def _plain(item: object) -> object:
     return os.fspath(item) if isinstance(item, os.PathLike) else item

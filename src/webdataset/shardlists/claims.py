@@ -1,7 +1,7 @@
-"""Who has claimed a file: a process, by its number, the time of its start, and its machine.
+"""Claims: which process uses a file, by its number, the time of its start, and its machine.
 
-Numbers of processes are used again, and machines that share a folder have the same ones: so a number alone says
-little. A claim is the ending of a file's name.
+Process numbers are reused, and machines that share a folder have the same ones: so a number alone says little. A claim
+is the ending of a file's name.
 
 >>> claim = Claim.of_this_process()
 >>> Claim.of_name("a.tar" + claim.ending) == claim, claim.is_of_this_machine, claim.is_held
@@ -23,13 +23,13 @@ class Claim(NamedTuple):
 
     pid: int
     started: int = 0
-    """When it was started, in the system's own unit; 0 where that is not known."""
+    """When it was started, in clock ticks since boot; 0 where that is not known."""
     machine: str = ""
-    """Where it runs; empty in claims of older versions, which say nothing about it."""
+    """Where it runs; empty in claims of older versions."""
 
     @classmethod
     def of_this_process(cls) -> Claim:
-        """The claim of whoever asks."""
+        """The claim of this process."""
         return cls(os.getpid(), _started(os.getpid()) or 0, _machine())
 
     @classmethod
@@ -44,7 +44,7 @@ class Claim(NamedTuple):
 
     @property
     def ending(self) -> str:
-        """What to add to a name.
+        """The ending for a file's name.
 
         >>> Claim(123, 4567, "node1").ending
         '._123-4567-node1_'
@@ -53,12 +53,12 @@ class Claim(NamedTuple):
 
     @property
     def is_of_this_machine(self) -> bool:
-        """Whether it can be known here if the process still runs."""
+        """Whether the process is on this machine, so that it can be known if it still runs."""
         return self.machine in ("", _machine())
 
     @property
     def is_held(self) -> bool:
-        """Whether the process still runs, and is not another one that got its number."""
+        """Whether the process still runs, and its number was not reused."""
         if not check_pid_is_running(self.pid):
             return False
         started = _started(self.pid)

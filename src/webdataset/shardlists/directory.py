@@ -33,9 +33,9 @@ class DirectoryShardList(TorchIterable):
     wait in all. `fate(path)` is called after a shard was used, instead of what `mode` says. `select="oldest"` takes
     shards by their time, and by their names where times are equal.
 
-    Whether a process is gone is known of those on this machine. Machines that share the folder leave each other's
-    claims alone, unless `claim_timeout` says after how many seconds a claim of another machine is given up: more than
-    the longest use of a shard takes.
+    Only processes of this machine are known to be gone. Machines that share the folder leave each other's claims alone,
+    unless `claim_timeout` says after how many seconds a claim of another machine expires: more than the longest use of
+    a shard takes.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -93,7 +93,7 @@ class DirectoryShardList(TorchIterable):
                 time.sleep(self.poll)
 
     def recycle(self, activename: str) -> None:
-        """Let a claimed shard meet its fate."""
+        """Do with a used shard what `fate` or `mode` says."""
         with contextlib.suppress(FileNotFoundError):
             if self.fate is not None:
                 self.fate(activename)
@@ -105,7 +105,7 @@ class DirectoryShardList(TorchIterable):
                 _put_back(activename)
 
     def cleanup_files_without_processes(self) -> None:
-        """Put back what a process claimed that is no more."""
+        """Put back the shards whose process has ended."""
         folder = allowed_path(self.path)
         for name in os.listdir(folder):
             claim = Claim.of_name(name)
@@ -114,7 +114,7 @@ class DirectoryShardList(TorchIterable):
 
     @contextlib.contextmanager
     def _returned_if_reusable(self, claimed: str) -> Iterator[None]:
-        """What goes back into the queue anyway does so at once when the consumer stops in the middle of it."""
+        """Put a shard that goes back into the queue anyway back at once when the consumer stops."""
         try:
             yield
         except GeneratorExit:
@@ -129,13 +129,13 @@ class DirectoryShardList(TorchIterable):
         return self.claim_timeout is not None and time.time() - _claimed_at(path) > self.claim_timeout
 
     def _claim(self, rng: random.Random) -> str | None:
-        """The path of a shard that is this process's alone from now on."""
+        """Claim a shard; returns its new path, or None."""
         patterns = list(braceexpand(self.pattern))
         folder = allowed_path(self.path)
         found = [
             os.path.join(self.path, name)
             for name in os.listdir(folder)
-            if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns) and not _is_taken(name)
+            if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns) and not _is_claimed(name)
         ]
         found.sort(key=_age if self.select == "oldest" else lambda _: rng.random())
         for shard in found:
@@ -165,12 +165,12 @@ def get_pid_from_filename(fname: str) -> int | None:
     return claim.pid if claim else None
 
 
-def _is_taken(name: str) -> bool:
+def _is_claimed(name: str) -> bool:
     return name.endswith(DONE) or Claim.of_name(name) is not None
 
 
 def _put_back(claimed: str) -> None:
-    """Give a shard its name again; one that has come in under that name meanwhile is not replaced."""
+    """Give a shard its name again; another shard that has that name by now is not replaced."""
     name = without_last_extension(claimed)
     with contextlib.suppress(FileNotFoundError):  # another process has put it back
         try:
@@ -193,7 +193,7 @@ def _age(path: str) -> tuple[int, str]:
 
 
 def _claimed_at(path: str) -> float:
-    """When a shard was renamed, by the clock of the machine that has the disk."""
+    """When a shard was renamed, as its file system noted it."""
     try:
         return os.stat(path).st_ctime
     except FileNotFoundError:

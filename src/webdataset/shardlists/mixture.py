@@ -1,14 +1,14 @@
-"""Shards of several datasets, mixed as a YAML file says.
+"""Shards of several datasets, mixed as specified in YAML.
 
 prefix: https://host/
 datasets:
   - name: first
     buckets: [bucket]
     shards: ["a-{000..099}.tar"]
-    choose: 50           # so many of its shards per epoch
+    choose: 50           # number of its shards per epoch
   - buckets: [other]
     shards: ["b-{000..009}.tar"]
-    resample: 30         # so many draws per epoch, with replacement
+    resample: 30         # number of draws per epoch, with replacement
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class MultiShardSample(TorchIterable):
 
 
 def read_yaml(url: str, options: StorageOptions | None = None) -> Any:
-    """What a YAML file holds: plain values only."""
+    """The contents of a YAML file: plain values only."""
     try:
         import yaml
     except ImportError:
@@ -131,7 +131,7 @@ def _brackets_deep(text: bytes) -> int:
 
 
 def shards_of_pattern(pattern: str, origin: str, options: StorageOptions | None = None) -> list[str]:
-    """The urls of a pattern; one that came from elsewhere names no command, no file and no variable of ours."""
+    """The urls of a pattern; one from elsewhere may name no command, no local file and no variable."""
     if not origin or is_local(origin):
         return expanded(shell_expanded(pattern), options)
     try:
@@ -142,7 +142,7 @@ def shards_of_pattern(pattern: str, origin: str, options: StorageOptions | None 
         raise SampleError(str(exn), url=origin) from None
 
 
-def _source(entry: Any, spec: dict[str, Any], origin: str, options: StorageOptions) -> MSSource:
+def _source(entry: object, spec: dict[str, Any], origin: str, options: StorageOptions) -> MSSource:
     if not isinstance(entry, dict) or not set(entry) <= KEYS or "shards" not in entry:
         raise SampleError(f"a dataset has 'shards' and some of {sorted(KEYS)}, got {entry!r}", url=origin or None)
     buckets = _words(entry.get("buckets", spec.get("buckets", "")))
@@ -156,5 +156,5 @@ def _source(entry: Any, spec: dict[str, Any], origin: str, options: StorageOptio
     return MSSource(str(name), int(perepoch or -1), int(entry.get("resample") or -1), urls)
 
 
-def _words(value: Any) -> list[str]:
+def _words(value: object) -> list[str]:
     return [str(word) for word in value] if isinstance(value, list) else [str(value or "")]

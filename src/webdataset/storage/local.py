@@ -20,7 +20,7 @@ _SCHEME_WITHOUT_COLON = re.compile(r"(https?|s3|gs|gcs|az|abfss?|hf|ais|ssh|sftp
 
 
 def open_local(url: str, mode: str = "rb", *, buffering: int = -1) -> BinaryIO:
-    """Open a path or `file:` url; `buffering=0` gives the raw file, which suits reads of a megabyte.
+    """Open a path or `file:` url; `buffering=0` returns the raw file, which suits reads of a megabyte.
 
     >>> import tempfile
     >>> with tempfile.NamedTemporaryFile() as file, open_local(file.name) as stream:
@@ -36,17 +36,17 @@ def open_local(url: str, mode: str = "rb", *, buffering: int = -1) -> BinaryIO:
             return cast(BinaryIO, ReadFile(path, buffering))
         return cast(BinaryIO, open(path, mode, buffering=buffering))
     except OSError as exn:
-        raise _translated(exn, path, url) from exn
+        raise _as_storage_error(exn, path, url) from exn
 
 
 def expect_reads(url: str) -> None:
-    """Let the system read a whole file into its memory, in the background, if it can; what is wrong is seen later."""
+    """Let the system read a whole file into its memory, in the background, if it can; errors are ignored."""
     with contextlib.suppress(StorageError, OSError, AttributeError), open_local(url, buffering=0) as file:
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
 
 
 class ReadFile(io.BufferedReader):
-    """A file, by its path or descriptor, that counts what was read of it as all streams do."""
+    """A file, by its path or descriptor, that counts the bytes read as all streams do."""
 
     def __init__(self, file: str | int, buffering: int = -1) -> None:
         super().__init__(io.FileIO(file, "rb"), buffering if buffering > 1 else io.DEFAULT_BUFFER_SIZE)
@@ -54,7 +54,7 @@ class ReadFile(io.BufferedReader):
 
     def close(self) -> None:
         if not self.closed:
-            with contextlib.suppress(OSError):  # a named pipe has no place
+            with contextlib.suppress(OSError):  # a named pipe has no position
                 count_received(self._report, self.tell())
         super().close()
 
@@ -84,8 +84,8 @@ def standard_stream(mode: str) -> BinaryIO:
     return cast(BinaryIO, stream)
 
 
-def _translated(exn: OSError, path: str, url: str) -> StorageError:
-    """The same error with the url and the cure."""
+def _as_storage_error(exn: OSError, path: str, url: str) -> StorageError:
+    """An error of the operating system as StorageError, with the url and a hint."""
     error: StorageError
     if exn.errno == errno.ENOENT:
         error = MissingShardError("no such file", url=url, hint=_missing_hint(path))

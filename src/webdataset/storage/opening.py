@@ -1,7 +1,7 @@
 """Shards opened one after the other, the next remote one before the current one ends.
 
-Opening a remote shard takes a few round trips. They are spent while the last bytes of the shard before it are read,
-not earlier: a connection that waits too long is closed by its server.
+Opening a remote shard takes a few round trips. They happen while the last bytes of the shard before it are read, not
+earlier: a connection that waits too long is closed by its server.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class OpenedShards:
                 self._next = self._start(in_background=True)
 
     def close(self) -> None:
-        """Give up: a shard that was opened early is closed, also one that is still being opened."""
+        """Stop: a shard that was opened early is closed, also one that is still being opened."""
         self._closed = True
         opening, self._next = self._next, None
         if opening is not None:
@@ -87,7 +87,7 @@ class OpenedShards:
 
 
 class _Opening:
-    """One shard on its way."""
+    """One shard being opened."""
 
     def __init__(
         self, item: Shard, number: int, open_url: Callable[[str], Any], report: Report, *, in_background: bool
@@ -108,7 +108,7 @@ class _Opening:
             self._thread.start()
 
     def stream(self) -> Any:
-        """The open stream, or the error that opening it ended in."""
+        """The open stream; raises what opening it raised."""
         if self._thread is None:
             self._open()
         else:
@@ -119,14 +119,18 @@ class _Opening:
 
     def shard(self, stream: Any) -> Shard:
         """The item as the tar reader takes it."""
-        opened = {"__number__": self.number, **self.item, "stream": stream}  # who gave it a number counts by that
+        opened = {
+            "__number__": self.number,
+            **self.item,
+            "stream": stream,
+        }  # a number that it has is kept
         path = local_path(self.url)
         if path is not None:
             opened.setdefault("local_path", path)
         return opened
 
     def abandon(self) -> None:
-        """Nobody wants the stream any more; whoever holds it last closes it."""
+        """Close the stream, now or when it is open."""
         self._stop.set()  # it may be waiting for a server that is down
         with self._lock:
             self._abandoned = True

@@ -1,4 +1,4 @@
-"""How the stores of one dataset are reached: one table of options, for any scheme.
+"""Storage options: how the servers and stores of a dataset are reached, one table for all schemes.
 
 >>> options = StorageOptions.of({"endpoint": "http://localhost:9000", "headers": {"X-Api-Key": "hush"}, "patience": 5})
 >>> options
@@ -22,30 +22,14 @@ from urllib.parse import urlsplit
 from webdataset.base.redact import redacted
 from webdataset.base.settings import settings
 
-from .urls import is_local, scheme_of
+from .urls import FAMILIES, is_local, scheme_of
 
 READ, WRITE, LIST = "rb", "wb", "list"
 
-FAMILIES = {
-    "http": "http",
-    "https": "http",
-    "s3": "s3",
-    "gs": "gs",
-    "gcs": "gs",
-    "htgs": "gs",
-    "az": "az",
-    "abfs": "az",
-    "abfss": "az",
-    "hf": "hf",
-    "ais": "ais",
-    "ssh": "ssh",
-    "sftp": "ssh",
-    "scp": "ssh",
-}
 STORES = frozenset({"s3", "gs", "az", "hf", "ais"})
 WEB = STORES | {"http"}
 
-# What a request says for itself; anything else in these fields would give other bytes than were asked for.
+# Fields that every request sets itself; other values would return other bytes than were requested.
 _OWN_FIELDS = frozenset({"range", "if-range", "content-length", "transfer-encoding", "accept-encoding", "connection"})
 _FIELD_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _CREDENTIAL = re.compile(r"(?i)auth|token|key|secret|passw|cookie|credential|session|signature")
@@ -53,24 +37,24 @@ _CREDENTIAL = re.compile(r"(?i)auth|token|key|secret|passw|cookie|credential|ses
 
 @dataclass(frozen=True)
 class Option:
-    """One line of the table."""
+    """One row of the table."""
 
     about: str
     checked: Callable[[Any], Any]
-    """The value as it is used; ValueError, with what it should be, for others."""
+    """Returns the value as it is used; ValueError with what it should be."""
     families: frozenset[str]
     parsed: Callable[[str], Any] = str
-    """The value of the text on a command line."""
+    """Returns the value of a text on a command line."""
     is_secret: bool = False
 
 
-def _text(value: Any) -> str:
+def _text(value: object) -> str:
     if not isinstance(value, str) or not value or any(character < " " for character in value):
         raise ValueError("a text")
     return value
 
 
-def _web_address(value: Any) -> str:
+def _web_address(value: object) -> str:
     text = _text(value)
     parts = urlsplit(text if "://" in text else f"http://{text}")
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment:
@@ -78,19 +62,19 @@ def _web_address(value: Any) -> str:
     return text.rstrip("/")
 
 
-def _flag(value: Any) -> bool:
+def _flag(value: object) -> bool:
     if not isinstance(value, bool):
         raise ValueError("True or False")
     return value
 
 
-def _number(value: Any) -> float:
+def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
         raise ValueError("a number of seconds, at least 0")
     return float(value)
 
 
-def _times(value: Any) -> tuple[float, float]:
+def _times(value: object) -> tuple[float, float]:
     pair = value if isinstance(value, (tuple, list)) else (value, value)
     times = [time for time in pair if isinstance(time, (int, float)) and not isinstance(time, bool) and 0 < time < 1e6]
     if len(times) != 2 or len(pair) != 2:
@@ -98,8 +82,8 @@ def _times(value: Any) -> tuple[float, float]:
     return float(times[0]), float(times[1])
 
 
-def _count(least: int) -> Callable[[Any], int]:
-    def checked(value: Any) -> int:
+def _count(least: int) -> Callable[[object], int]:
+    def checked(value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise ValueError(f"a whole number, at least {least}")
         return value
@@ -107,14 +91,14 @@ def _count(least: int) -> Callable[[Any], int]:
     return checked
 
 
-def _fields(value: Any) -> dict[str, str]:
+def _fields(value: object) -> dict[str, str]:
     if not isinstance(value, Mapping) or not all(isinstance(text, str) for pair in value.items() for text in pair):
         raise ValueError("a dict of names and texts")
     for name, text in value.items():
         if not _FIELD_NAME.fullmatch(name) or any(character < " " and character != "\t" for character in text):
             raise ValueError(f"a dict of header fields, which {name!r} cannot be")
         if name.lower() in _OWN_FIELDS:
-            raise ValueError(f"a dict without {name!r}, which every request says for itself")
+            raise ValueError(f"a dict without {name!r}, which every request sets itself")
     return dict(value)
 
 
@@ -125,7 +109,7 @@ def _flag_in(text: str) -> bool:
     return words[text.lower()]
 
 
-def _times_in(text: str) -> Any:
+def _times_in(text: str) -> float | tuple[float, ...]:
     return tuple(map(float, text.split(","))) if "," in text else float(text)
 
 
@@ -146,7 +130,7 @@ OPTIONS = {
 
 
 class StorageOptions(Mapping[str, Any]):
-    """The options that were given, checked; each says itself for which schemes it means something."""
+    """Checked options; each has the families of schemes that it applies to."""
 
     def __init__(self, given: Mapping[str, Any], named_by: tuple[str, str, int] | None = None) -> None:
         self._values = {name: _checked(name, value) for name, value in given.items()}
@@ -154,7 +138,7 @@ class StorageOptions(Mapping[str, Any]):
 
     @classmethod
     def of(cls, given: Mapping[str, Any] | None) -> StorageOptions:
-        """What was given, checked; without anything, what the command that is run was given."""
+        """The options, checked; for None those of the running command."""
         if isinstance(given, cls):
             return given
         if given is None:
@@ -165,7 +149,7 @@ class StorageOptions(Mapping[str, Any]):
 
     @classmethod
     def parsed(cls, words: list[tuple[str, str]]) -> StorageOptions:
-        """The options of pairs of texts, as on a command line; `headers.NAME` is one header field.
+        """The options of pairs of name and text, as on a command line; `headers.NAME` is one header field.
 
         >>> StorageOptions.parsed([("anonymous", "yes"), ("timeout", "5,60"), ("headers.X-Group", "a")])["timeout"]
         (5.0, 60.0)
@@ -180,7 +164,7 @@ class StorageOptions(Mapping[str, Any]):
         return cls(given)
 
     def for_url(self, url: str, mode: str = READ) -> dict[str, Any]:
-        """The arguments for opening this url; what means nothing for its scheme is left out."""
+        """The arguments for opening this url; options that do not apply to its scheme are left out."""
         family = _family(url)
         if family is None or (family == "ais" and not (self.get("endpoint") or settings.ais_endpoint)):
             return {}  # the ais command has a configuration of its own
@@ -191,18 +175,16 @@ class StorageOptions(Mapping[str, Any]):
             found.pop("headers", None)
             found["foreign"] = True
         if "timeout" in found:
-            connect, stall = found.pop("timeout")
-            found |= (
-                {"connect_timeout": connect} if family == "ssh" else {"connect_timeout": connect, "read_timeout": stall}
-            )
+            found["connect_timeout"], stall = found.pop("timeout")
+            found |= {} if family == "ssh" else {"read_timeout": stall}
         if family == "http" and found.pop("anonymous", False):
             found["prepare"] = without_credentials
         return found
 
     def identity(self, url: str) -> str:
-        """What makes the object behind this url another one than without these options: for names of copies of it.
+        """A digest of the options that choose the object behind this url, for names of copies of it.
 
-        Credentials do not: they say who may read an object, and they change.
+        Credentials are not among them: they say who may read an object, and they change.
 
         >>> StorageOptions({"patience": 5}).identity("s3://b/a.tar")
         ''
@@ -211,30 +193,30 @@ class StorageOptions(Mapping[str, Any]):
         (False, '')
         """
         family = _family(url)
-        told = [
+        choosing = [
             (name, _without_user(str(self[name])))
             for name in ("endpoint", "profile", "region")
             if name in self and family in OPTIONS[name].families
         ]
         if family in OPTIONS["headers"].families and not self._is_foreign(url, family):
             fields = self.get("headers", {})
-            told += sorted((name.lower(), text) for name, text in fields.items() if not _CREDENTIAL.search(name))
-        if not told:
+            choosing += sorted((name.lower(), text) for name, text in fields.items() if not _CREDENTIAL.search(name))
+        if not choosing:
             return ""
         import hashlib
 
-        return hashlib.blake2b(repr(told).encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
+        return hashlib.blake2b(repr(choosing).encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
 
     def changed(self, **changes: Any) -> StorageOptions:
         """The same options with others; None leaves one as it is."""
         given = {name: value for name, value in changes.items() if value is not None}
         return StorageOptions({**self._values, **given}, self._named_by) if given else self
 
-    def for_list(self, origin: Any) -> StorageOptions:
-        """For urls that stand in a list from there, which is somebody else's word unless it is a file here.
+    def for_list(self, origin: object) -> StorageOptions:
+        """The options for urls in a list from `origin`, which is trusted only if it is a local file.
 
-        Headers go to no other server than the list's, and secure mode asks no server of a private network for what
-        a list from elsewhere names.
+        Headers go to no other server than the list's, and in secure mode no server of a private network is asked for
+        what a list from elsewhere names.
         """
         if not isinstance(origin, str) or is_local(origin):
             return self
@@ -258,13 +240,13 @@ class StorageOptions(Mapping[str, Any]):
 
 
 def without_credentials(_method: str, _url: str, headers: dict[str, str]) -> dict[str, str]:
-    """The headers as they are: neither the url's user nor .netrc counts."""
+    """The headers as they are, without the url's user or .netrc."""
     return headers
 
 
 @contextmanager
 def as_default(options: StorageOptions) -> Iterator[None]:
-    """Use these options wherever none are given, in the whole process: for a command, which has one set of them."""
+    """Use these options wherever none are given, in the whole process: for commands."""
     _default.append(options)
     try:
         yield
@@ -292,7 +274,7 @@ def _without_user(address: str) -> str:
     return re.sub(r"(?<=://)[^/@]*@", "", address)
 
 
-def _checked(name: str, value: Any) -> Any:
+def _checked(name: str, value: object) -> Any:
     if name not in OPTIONS:
         raise _unknown(name)
     try:
@@ -310,13 +292,12 @@ def _parsed(name: str, text: str) -> Any:
     try:
         return OPTIONS[name].parsed(text)
     except ValueError:
-        kind = {bool: "true or false", int: "a whole number"}.get(
-            type(OPTIONS[name].parsed("1")), "a number of seconds"
-        )
+        kinds = {bool: "true or false", int: "a whole number"}
+        kind = kinds.get(type(OPTIONS[name].parsed("1")), "a number of seconds")
         raise ValueError(f"the storage option {name} must be {kind}, got {redacted(text)!r}") from None
 
 
-def _unknown(name: Any) -> ValueError:
+def _unknown(name: str) -> ValueError:
     import difflib
 
     close = difflib.get_close_matches(str(name), OPTIONS, n=1)
@@ -329,5 +310,5 @@ def _known() -> str:
     return f"the options are {', '.join(OPTIONS)}"
 
 
-def _shown(name: str, value: Any) -> str:
+def _shown(name: str, value: object) -> str:
     return "***" if OPTIONS[name].is_secret and not settings.show_secrets else redacted(repr(value))

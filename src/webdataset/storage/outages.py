@@ -1,4 +1,4 @@
-"""What the log says of servers that do not answer: one line when waiting for one begins, one when it is over.
+"""The log of outages: one line when waiting for a server begins, and one when it is over.
 
 However many streams wait for the same server, it is one outage, which is over when none of them waits any more.
 """
@@ -18,14 +18,14 @@ log = Log("webdataset.storage")
 
 
 class Waiter(Protocol):
-    """Who waits for what."""
+    """A stream or request that waits for a server."""
 
     url: str
     server: Hashable
 
 
 class _Outage:
-    """One server in trouble, as seen by those who wait for it."""
+    """One server that is down, and who waits for it."""
 
     def __init__(self, since: float) -> None:
         self.since = since
@@ -39,13 +39,13 @@ class Outages:
         self.forget()
 
     def forget(self) -> None:
-        """Start again, as a forked process must: what its parent waits for is not its business."""
+        """Start empty, as a forked process must: it does not wait for what its parent waits for."""
         self._lock = threading.Lock()
         self._outages: dict[Hashable, _Outage] = {}
         self._reached: set[Hashable] = set()
 
     def begin(self, waiter: Waiter, reason: str, patience: float, now: float) -> None:
-        """Somebody waits; the first one says so."""
+        """Add a waiter; the first one is logged."""
         with self._lock:
             outage = self._outages.get(waiter.server)
             is_first = outage is None or not outage.waiters
@@ -56,24 +56,24 @@ class Outages:
             log.warning("%s: %s; trying again for up to %g s", redacted(waiter.url), reason, patience)
 
     def over(self, waiter: Waiter, now: float) -> None:
-        """A waiter got through; the last one says so."""
-        since = self._left(waiter)
+        """Remove a waiter that got through; the last one is logged."""
+        since = self._remove(waiter)
         if since is not None:
             log.warning("%s: answers again after %.1f s", redacted(waiter.url), now - since)
 
     def leave(self, waiter: Waiter) -> None:
-        """A waiter has given up, which its error tells, or is not interested any more."""
-        self._left(waiter)
+        """Remove a waiter that has given up or was closed."""
+        self._remove(waiter)
 
     def reached(self, server: Hashable) -> None:
-        """A server has answered: it exists."""
+        """Note that a server has answered: it exists."""
         self._reached.add(server)
 
     def was_reached(self, server: Hashable) -> bool:
         return server in self._reached
 
-    def _left(self, waiter: Waiter) -> float | None:
-        """When the outage began that is over without this waiter."""
+    def _remove(self, waiter: Waiter) -> float | None:
+        """Remove a waiter; returns when the outage began if it is over now."""
         with self._lock:
             outage = self._outages.get(waiter.server)
             if outage is None or waiter not in outage.waiters:

@@ -1,13 +1,13 @@
-"""How long a server in trouble is waited for: one policy for every reader and writer of remote objects.
+"""Retries: how long to wait for a server that is down, one policy for all readers and writers of remote objects.
 
-    waiting = Waiting(Patience(seconds=90), url)
+    retries = RetryState(Patience(seconds=90), url)
     while True:
         try:
-            answer = ask()
+            response = send()
         except OSError as exn:
-            waiting.pause("the connection failed")  # longer each time; GaveUpError when the patience is used up
+            retries.pause("the connection failed")  # longer each time; RetriesExhaustedError in the end
         else:
-            waiting.renew()  # any success: the next trouble has the whole patience again
+            retries.renew()  # any success: the next failure has the whole patience again
             break
 
 Every pause can be ended by another thread, through the `Stop` that the wait was made under. Retries, waits and the
@@ -32,13 +32,13 @@ from .outages import OUTAGES
 FIRST_PAUSE = 0.1
 SHORTEST_PAUSE = 0.001
 LONGEST_PAUSE = 5.0
-"""A server that is back is found within so many seconds."""
+"""A server that is back is noticed within that many seconds."""
 LONGEST_RETRY_AFTER = 120.0
 LONGER = "WDS_PATIENCE, or the storage option patience, says how long a server is waited for"
 
 
-class GaveUpError(Exception):
-    """The patience, or the number of retries, is used up; says what the last try met, and what to look at."""
+class RetriesExhaustedError(Exception):
+    """The patience, or the number of retries, is used up; has the reason of the last failure and a hint."""
 
     def __init__(self, reason: str, hint: str = "") -> None:
         super().__init__(reason)
@@ -75,10 +75,10 @@ class Patience:
         return random.uniform(longest / 2, longest)
 
 
-class Waiting:
+class RetryState:
     """The tries of one stream, or of one request, at a server.
 
-    `server` is what is down when one of several waits fails: waits for the same one share their lines in the log.
+    `server` identifies what is down: waits for the same server share their lines in the log.
     """
 
     def __init__(
@@ -107,13 +107,13 @@ class Waiting:
         return self._failures
 
     def answered(self) -> None:
-        """The server is back, which ends the outage; whether there is progress is another question."""
+        """The server is back, which ends the outage; that is not progress yet."""
         OUTAGES.reached(self.server)
         if self._failures:
             OUTAGES.over(self, self._clock())
 
     def renew(self) -> None:
-        """Something came: the next failure has the whole patience."""
+        """Note progress: the next failure has the whole patience."""
         if self._failures:
             self.answered()
             self._failures = 0
@@ -123,19 +123,19 @@ class Waiting:
     ) -> None:
         """Wait before the next try, longer each time, at least as long as the server asks to.
 
-        GaveUpError, with the hint, when the patience is used up, or after `most` retries where more would not help.
-        A `quiet` failure is not worth a line, as when a body was cut and will be resumed.
+        RetriesExhaustedError, with the hint, when the patience is used up, or after `most` retries.
+        A `quiet` failure is not logged, as when a body was cut and will be resumed.
         """
         if self.stopped.is_set():
-            self._sleep(0)  # no word about a wait that will not be
+            self._sleep(0)  # raises, without a line in the log
         now = self._clock()
         self._since = self._since if self._failures else now
         self._failures += 1
         left = self._since + self.patience.limit - now
         if left < SHORTEST_PAUSE:
-            raise self._given_up(reason, hint or (LONGER if self._failures > 1 else ""), now)
+            raise self._exhausted(reason, hint or (LONGER if self._failures > 1 else ""), now)
         if self._failures > min((n for n in (self.patience.most, most) if n is not None), default=self._failures):
-            raise self._given_up(reason, hint, now)
+            raise self._exhausted(reason, hint, now)
         if not quiet:
             OUTAGES.begin(self, reason, self.patience.limit, now)
         self.total += 1
@@ -143,8 +143,13 @@ class Waiting:
         asked = min(retry_after, LONGEST_RETRY_AFTER)
         self._sleep(min(left, max(asked, self.patience.pause_before(self._failures))))
 
+    def check_open(self) -> None:
+        """Raise if another thread has closed the stream meanwhile."""
+        if self.stopped.is_set():
+            raise ValueError("I/O operation on closed file")
+
     def close(self) -> None:
-        """Nobody waits any longer."""
+        """Stop waiting."""
         OUTAGES.leave(self)
 
     def _sleep(self, seconds: float) -> None:
@@ -158,19 +163,19 @@ class Waiting:
         finally:
             _count(self, wait_seconds=self._clock() - began)
 
-    def _given_up(self, reason: str, hint: str, now: float) -> GaveUpError:
+    def _exhausted(self, reason: str, hint: str, now: float) -> RetriesExhaustedError:
         OUTAGES.leave(self)
         waited = now - self._since
         times = f", {self._failures} times in a row" if self._failures > 1 else ""
         within = f" in {waited:.0f} s" if times and waited >= 1 else ""
-        return GaveUpError(reason + times + within, hint)
+        return RetriesExhaustedError(reason + times + within, hint)
 
 
-def _count(waiting: Waiting, **counts: float) -> None:
+def _count(state: RetryState, **counts: float) -> None:
     """Waits of several threads may be counted in one report."""
     with _counting:
         for name, n in counts.items():
-            waiting.report.count(name, n)
+            state.report.count(name, n)
 
 
 _counting = threading.Lock()

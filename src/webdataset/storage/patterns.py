@@ -64,7 +64,7 @@ def _counted(text: str) -> str:
 
 
 def _globbed(url: str, options: StorageOptions | None) -> list[str]:
-    """What a pattern stands for, sorted; a file whose name only looks like a pattern stands for itself."""
+    """The files that a pattern matches, sorted; a file whose name only looks like a pattern stands for itself."""
     if not glob.has_magic(url):
         return [url]
     path = local_path(url)
@@ -79,7 +79,7 @@ def _globbed(url: str, options: StorageOptions | None) -> list[str]:
 
 
 def _listed(url: str, options: StorageOptions | None) -> list[str]:
-    """The same for a store, which is asked for a list."""
+    """The objects that a pattern matches, by a list of the store."""
     from .stores import lookup  # with importlib and more, for few
 
     return lookup.matching(url, options) if lookup.is_pattern(url) else [url]

@@ -1,4 +1,4 @@
-"""Files that appear under their name only when they are complete.
+"""Atomic files: they appear under their name only when they are complete.
 
 >>> import tempfile
 >>> with tempfile.TemporaryDirectory() as folder:
@@ -32,7 +32,7 @@ _FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | ge
 
 
 class AtomicFile:
-    """A local file being written: `publish()` gives it its name, `abort()` leaves nothing.
+    """A local file being written: `publish()` renames it, `abort()` leaves nothing.
 
     A write that fails (a full disk) aborts at once; the file cannot be published afterwards.
     With `durable=True` the data is on the disk itself before the name appears, so that not even a power
@@ -51,7 +51,7 @@ class AtomicFile:
         try:
             self._fd = os.open(self.temporary, _FLAGS, mode)
         except OSError as error:
-            raise translated(error, self.path) from error
+            raise as_storage_error(error, self.path) from error
         self._keep_mode()
 
     def write(self, data: bytes) -> int:
@@ -74,7 +74,7 @@ class AtomicFile:
             self.write(b"".join(parts)[done:])
 
     def append(self, source: int, start: int, size: int) -> None:
-        """Write so many bytes of another open file, from this offset on, without looking at them."""
+        """Copy that many bytes of another open file, from this offset on, inside the system if it can."""
         try:
             while size:
                 done = _copied(source, self._fd, start, size)
@@ -88,7 +88,7 @@ class AtomicFile:
             raise self._failure(error) from error
 
     def publish(self) -> None:
-        """Give the complete file its name, in the place of any file of that name."""
+        """Give the complete file its name, replacing any file of that name."""
         self._complete()
         try:
             os.replace(self.temporary, self.path)
@@ -97,7 +97,7 @@ class AtomicFile:
             raise self._failure(error) from error
 
     def publish_as_first_free(self, names: Iterable[tuple[int, str]]) -> tuple[int, str]:
-        """Give the complete file the first of these numbered names that nobody has, and say which.
+        """Give the complete file the first of these numbered names that is free, and return it.
 
         A name is taken by a hard link, which fails where the name exists: so processes that publish into
         one sequence of names never clash, and never leave a gap, whenever one of them dies.
@@ -138,7 +138,7 @@ class AtomicFile:
 
     def _failure(self, error: OSError) -> StorageError:
         self.abort()
-        return translated(error, self.path)
+        return as_storage_error(error, self.path)
 
     def _link(self, name: str) -> bool:
         try:
@@ -163,13 +163,13 @@ class AtomicFile:
                 os.close(folder)
 
     def _keep_mode(self) -> None:
-        """A file that is replaced hands its permissions on, as it would if it were overwritten."""
+        """Keep the permissions of a file that is replaced, as overwriting would."""
         with contextlib.suppress(OSError):
             os.chmod(self.temporary, stat.S_IMODE(os.stat(self.path).st_mode))
 
 
 def _copied(source: int, target: int, start: int, size: int) -> int:
-    """Copy up to so many bytes, inside the system if it can; how many they were."""
+    """Copy up to that many bytes, inside the system if it can; returns their number."""
     try:
         return os.copy_file_range(source, target, size, offset_src=start)
     except AttributeError:  # not Linux
@@ -185,7 +185,7 @@ def _copied(source: int, target: int, start: int, size: int) -> int:
 
 
 def checked_target(path: str) -> str:
-    """The real path of a file that may be written there, or the error that writing would end in.
+    """The real path of a file that may be written; raises what writing would raise.
 
     Links are followed, so that a link to a file stays one.
     """
@@ -199,7 +199,7 @@ def checked_target(path: str) -> str:
         hint = f"make the folder first: mkdir -p {folder}"
         raise _with_errno(MissingShardError("the folder to write to does not exist", url=path, hint=hint), errno.ENOENT)
     if os.path.exists(real) and not os.access(real, os.W_OK):
-        raise translated(PermissionError(errno.EACCES, os.strerror(errno.EACCES)), path)
+        raise as_storage_error(PermissionError(errno.EACCES, os.strerror(errno.EACCES)), path)
     return real
 
 
@@ -212,8 +212,8 @@ def is_special(path: str) -> bool:
     return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
 
 
-def translated(error: OSError, path: str) -> StorageError:
-    """The operating system's error as ours: one line with the cure."""
+def as_storage_error(error: OSError, path: str) -> StorageError:
+    """An error of the operating system as StorageError, with a hint."""
     if error.errno in _FULL:
         hint = "free some space; nothing unfinished stands under this name"
         result = StorageError(f"the disk is full ({error.strerror})", url=path, hint=hint)

@@ -19,12 +19,12 @@ from webdataset.base.reports import current_report
 from webdataset.base.stops import Stop
 from webdataset.errors import StorageError
 
-from .stores.lookup import STORES, RangedObject, store_for
+from .stores.lookup import STORES, stored_object
 from .streams import WHOLE_ONLY, count_received
 from .urls import as_url, is_local, scheme_of
 
 if TYPE_CHECKING:
-    from .http.stream import HttpStream, Version
+    from .http.stream import HttpStream, ObjectVersion, RangedObject
 
 
 class PartStream(Protocol):
@@ -34,7 +34,7 @@ class PartStream(Protocol):
         """Up to `size` of the next bytes; none at the end."""
 
     def rewind(self) -> None:
-        """Begin anew."""
+        """Start again at the first byte."""
 
 
 class RangeReader:
@@ -43,8 +43,7 @@ class RangeReader:
     `options` are those of the scheme, as `gopen(url, **options)` takes them. Several threads may read at once, each
     over a connection that is kept for the next read. A reader belongs to the process that made it.
 
-    `cached=True` is for a file of a cache folder. It never changes under its name, and its time says nothing but when
-    some process asked for it last.
+    `cached=True` is for a file of a cache folder, which never changes under its name; its time is that of its last use.
     """
 
     def __init__(self, url: str, *, proxy: str | None = None, cached: bool = False, **options: Any) -> None:
@@ -59,7 +58,7 @@ class RangeReader:
 
     @property
     def version(self) -> str | None:
-        """What changes when the object does: an ETag or the time of the last change; size and time of a file."""
+        """What changes when the object does: an ETag or `Last-Modified`; size and time of a file."""
         return self._source.version
 
     def read(self, start: int, stop: int) -> bytes:
@@ -75,10 +74,10 @@ class RangeReader:
             raise
 
     def stream(self, start: int, stop: int, memory: bytearray | None = None) -> PartStream:
-        """The same bytes as a stream: of a file they are read as they are asked for.
+        """The same bytes as a stream; a file is read as the stream is.
 
-        What a server sends is put into `memory`, which may grow, if that is given: it can be used again after the
-        stream, which saves most of what receiving costs.
+        What a server sends is put into `memory`, if that is given, which may grow: using it again for the next stream
+        saves most of the cost of receiving.
         """
         return self._source.stream(start, stop, memory)
 
@@ -97,7 +96,7 @@ class RangeReader:
 
 
 def object_size_and_version(url: str, *, proxy: str | None = None, **options: Any) -> tuple[int | None, str | None]:
-    """The size of an object in bytes and what names its version, each None where the server does not say.
+    """The size of an object in bytes and its version, each None where the server does not say.
 
     >>> object_size_and_version(__file__)[0] == os.path.getsize(__file__)
     True
@@ -112,13 +111,18 @@ def _source(url: str, options: dict[str, Any]) -> _File | _Remote:
     connections: int | None = options.pop("connections", None)
     scheme = scheme_of(url)
     if scheme in ("http", "https"):
-        from .http.stream import HttpObject  # http.client and ssl take 40 ms to import
+        from .http.connect import ConnectionOptions  # http.client and ssl take 40 ms to import
+        from .http.stream import HttpObject
 
-        return _Remote(HttpObject(url, **options), url, connections)
+        return _Remote(HttpObject(url, ConnectionOptions(**options)), url, connections)
     if url == "-" or scheme not in STORES:
         what = "standard input" if url == "-" else f"{scheme}: urls"
         raise StorageError(f"{what} cannot be read in parts", url=url, hint=WHOLE_ONLY)
-    return _Remote(store_for(url).object(url, **options), url, connections)
+    found = stored_object(url, **options)
+    if not found.has_ranges:
+        what = "what the cluster generates on request cannot be read in parts"
+        raise StorageError(what, url=url, hint=WHOLE_ONLY)
+    return _Remote(found, url, connections)
 
 
 class _File:
@@ -133,15 +137,15 @@ class _File:
         self._counting = threading.Lock()
         self._file = open_local(url, buffering=0)
         self.number = self._file.fileno()
-        self._stated = self._state()
+        self._size_and_time = self._current()
 
     @property
     def size(self) -> int:
-        return self._stated[0]
+        return self._size_and_time[0]
 
     @property
     def version(self) -> str | None:
-        return None if self._timeless else "{}-{}".format(*self._stated)
+        return None if self._timeless else "{}-{}".format(*self._size_and_time)
 
     def read(self, start: int, stop: int) -> bytes:
         part = self.stream(start, stop)
@@ -154,8 +158,8 @@ class _File:
         return _FilePart(self, start, stop)
 
     def check(self, start: int, stop: int, position: int) -> None:
-        """After a part was read up to a position: is the file still the one that was opened, and long enough?"""
-        if self._state() != self._stated:
+        """After a part was read up to a position: raise if the file has changed or is too short."""
+        if self._current() != self._size_and_time:
             raise StorageError("the file changed while it was read", url=self._url)
         if position < stop:
             raise StorageError(f"the file has {self.size} bytes, {stop} were expected", url=self._url)
@@ -165,7 +169,7 @@ class _File:
     def close(self) -> None:
         self._file.close()
 
-    def _state(self) -> tuple[int, int]:
+    def _current(self) -> tuple[int, int]:
         found = os.fstat(self._file.fileno())
         return found.st_size, 0 if self._timeless else found.st_mtime_ns
 
@@ -195,7 +199,7 @@ class _FilePart:
 
 
 class _Remote:
-    """An object of a server; the first answer says which version all others must be of."""
+    """An object of a server; all responses must be of the version of the first one."""
 
     def __init__(self, found: RangedObject, url: str, connections: int | None = None) -> None:
         from .http.pool import kept_alive
@@ -205,7 +209,7 @@ class _Remote:
         self._object = found
         self._url = url
         self._report = current_report()
-        self._version: Version | None = None
+        self._version: ObjectVersion | None = None
         self._finding = threading.Lock()
         self._changing = threading.Lock()
         self._under_way: set[HttpStream] = set()
@@ -216,11 +220,11 @@ class _Remote:
 
     @property
     def size(self) -> int | None:
-        return self._found().length
+        return self._current_version().length
 
     @property
     def version(self) -> str | None:
-        return self._found().validator
+        return self._current_version().validator
 
     def read(self, start: int, stop: int) -> bytes:
         return bytes(self._received(start, stop))
@@ -240,12 +244,12 @@ class _Remote:
                 part.abort()
         self._connections.close()
 
-    def _found(self) -> Version:
+    def _current_version(self) -> ObjectVersion:
         if self._version is None:
             with self._finding:
                 if self._version is None:
                     with self._report.in_force(), self._stop.in_force():
-                        self._version = self._object.stated()
+                        self._version = self._object.head()
         return self._version
 
     def _received(self, start: int, stop: int, memory: bytearray | None = None) -> memoryview:
@@ -264,8 +268,8 @@ class _Remote:
             self._fetch(start, stop, view)
         except StorageError as exn:
             with self._stop.in_force():
-                may_work = self._object.explained(exn)
-            if not may_work:
+                may_work_now = self._object.raise_reason(exn)
+            if not may_work_now:
                 raise
             self._fetch(start, stop, view)
 
@@ -283,7 +287,7 @@ class _Remote:
             self._under_way.add(part)
         try:
             got = part.readinto(view)
-            part.readinto1(bytearray(1))  # comes to the end, so that the connection is kept
+            part.readinto1(bytearray(1))  # reaches the end, so that the connection is kept
         finally:
             part.close()
             with self._changing:
@@ -295,7 +299,7 @@ class _Remote:
 
 
 def _view(memory: bytearray | None, size: int) -> memoryview:
-    """So many bytes of some memory, which grows if it must; of new memory if it is in use."""
+    """That many bytes of the memory, which may grow; of new memory if it is in use."""
     if memory is not None and len(memory) < size:
         try:
             memory.extend(bytes(size - len(memory)))
@@ -305,7 +309,7 @@ def _view(memory: bytearray | None, size: int) -> memoryview:
 
 
 class _ReceivedPart:
-    """Some bytes that a server has sent."""
+    """Bytes that were received from a server."""
 
     def __init__(self, data: memoryview) -> None:
         self._data = data

@@ -1,4 +1,4 @@
-"""Which code opens which scheme: one line per scheme.
+"""Which function opens which scheme.
 
 An opener is a function `(url, mode, **options) -> stream`. Options an opener does not know are errors.
 """
@@ -12,7 +12,7 @@ from .local import open_local, standard_stream
 from .shell import programs
 from .shell.commands import open_pipe
 from .stores.lookup import open_store
-from .urls import as_url, scheme_of
+from .urls import FAMILIES, as_url, scheme_of
 
 Opener = Callable[..., Any]
 
@@ -39,24 +39,12 @@ def _ssh(url: str, mode: str = "rb", **options: Any) -> Any:
     return open_ssh(url, mode, **options)
 
 
+_FAMILIES: dict[str, Opener] = {"http": _http, "ais": _ais, "ssh": _ssh}
 OPENERS: dict[str, Opener] = {
     "": open_local,
     "file": open_local,
     "pipe": open_pipe,
-    "http": _http,
-    "https": _http,
-    "s3": open_store,
-    "gs": open_store,
-    "gcs": open_store,
-    "htgs": open_store,
-    "az": open_store,
-    "abfs": open_store,
-    "abfss": open_store,
-    "hf": open_store,
-    "ais": _ais,
-    "ssh": _ssh,
-    "sftp": _ssh,
-    "scp": _ssh,
+    **{scheme: _FAMILIES.get(family, open_store) for scheme, family in FAMILIES.items()},
     "ftps": programs.open_curl,
 }
 
@@ -89,7 +77,7 @@ def check_mode(mode: str) -> None:
 
 
 def unknown_scheme(url: str, known: Any) -> ValueError:
-    """What to say about a url nobody can open."""
+    """The error of a url that nothing can open."""
     import difflib
 
     from webdataset.base.redact import redacted

@@ -1,4 +1,4 @@
-"""What is stored under a url, removed."""
+"""Removal of files and objects."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import os
 from webdataset.errors import StorageError
 
 from .local import allowed_path
-from .publish import translated
-from .stores.lookup import STORES, store_for
+from .publish import as_storage_error
+from .stores.lookup import STORES, stored_object
 from .urls import local_path, scheme_of
 
 REMOVED = (200, 202, 204, 404, 410)
 
 
 def remove(url: str) -> None:
-    """Remove a file or an object; that it is not there is fine.
+    """Remove a file or an object; a missing one is no error.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -31,7 +31,7 @@ def remove(url: str) -> None:
         if path is not None:
             _remove_file(path)
         elif scheme_of(url) in STORES:
-            store_for(url).delete(url)
+            stored_object(url).delete()
         else:
             _remove_from_server(url)
 
@@ -42,14 +42,14 @@ def _remove_file(path: str) -> None:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise translated(error, path) from error
+        raise as_storage_error(error, path) from error
 
 
 def _remove_from_server(url: str) -> None:
     from .http.requests import request
     from .stores.client import FINAL
 
-    answer = request("DELETE", url, ok=FINAL)
-    if answer.status not in REMOVED:
+    response = request("DELETE", url, ok=FINAL)
+    if response.status not in REMOVED:
         hint = "remove it there by other means"
-        raise StorageError(f"the server answers {answer.status} to DELETE", url=url, hint=hint)
+        raise StorageError(f"the server answers {response.status} to DELETE", url=url, hint=hint)

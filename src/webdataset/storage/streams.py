@@ -1,4 +1,4 @@
-"""Streams read as their bytes arrive, instead of waiting until a large read is full."""
+"""Base classes of streams; reads that return what has arrived instead of waiting until they are full."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from typing import Any
 from webdataset.base.reports import Report
 
 WHOLE_ONLY = "give cache_dir=... so that a local copy is read"
-"""The cure where parts cannot be read."""
+"""The hint where ranges cannot be read."""
 
 
-class Arriving:
-    """A stream whose `read(n)` gives what is there, at most n bytes; it waits only while nothing is."""
+class PartialReads:
+    """A stream whose `read(n)` returns what is available, at most n bytes; it waits only while nothing is."""
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
@@ -25,7 +25,7 @@ class Arriving:
 
 
 class QuietStream(io.BufferedIOBase):
-    """A stream that is closed when nobody holds it any more, and then complains of nothing.
+    """A stream that is closed, without a word, when nothing refers to it any more.
 
     Since Python 3.13 a finalizer prints what `close()` raises, if only that a failed constructor left something unset.
     """
@@ -35,11 +35,33 @@ class QuietStream(io.BufferedIOBase):
             self.close()
 
 
+class AbortableStream(io.BufferedIOBase):
+    """A stream that is aborted by an exception in its `with` block, and when nobody closes it."""
+
+    def abort(self) -> None:
+        raise NotImplementedError
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if kind is not None:
+            self.abort()
+        self.close()
+
+    def __del__(self) -> None:
+        # nobody would hear of a failure, and the collector must not wait
+        with contextlib.suppress(Exception):
+            self.abort()
+
+
 class PiecewiseStream(QuietStream):
-    """A stream to read, all of it made from `read1`, which gives what is there and waits only while nothing is."""
+    """A stream to read, made from `read1` alone, which returns what is available and waits only while nothing is."""
+
+    position = 0
 
     def readable(self) -> bool:
         return True
+
+    def tell(self) -> int:
+        return self.position
 
     def read1(self, size: int = -1, /) -> bytes:
         raise NotImplementedError
@@ -49,27 +71,34 @@ class PiecewiseStream(QuietStream):
         return read_whole(self.read1, -1 if size is None or size < 0 else size)
 
     def readinto(self, buffer: Any, /) -> int:
-        return _put(buffer, self.read)
+        view = memoryview(buffer).cast("B")
+        count = got = 0
+        while count < len(view) and (got := self.readinto1(view[count:])):
+            count += got
+        return count
 
     def readinto1(self, buffer: Any, /) -> int:
-        return _put(buffer, self.read1)
+        view = memoryview(buffer).cast("B")
+        data = self.read1(len(view))
+        view[: len(data)] = data
+        return len(data)
 
 
-def arriving(stream: Any) -> Any:
-    """The same stream, read as its bytes arrive where it can do that.
+def partial_reads(stream: Any) -> Any:
+    """The stream with reads that return what is available, if it can do that.
 
     A reader of large windows then gets the first samples of a slow source at once.
 
-    >>> from .commands import CommandStream
+    >>> from .shell.commands import CommandStream
     >>> with CommandStream("echo hello; sleep 1000") as stream:
-    ...     arriving(stream).read(1 << 20)
+    ...     partial_reads(stream).read(1 << 20)
     b'hello\\n'
     """
-    return Arriving(stream) if hasattr(stream, "read1") else stream
+    return PartialReads(stream) if hasattr(stream, "read1") else stream
 
 
 def count_received(report: Report, received: int, retried: int = 0) -> None:
-    """Count what a stream brought, and whether that took more than one try."""
+    """Count the bytes of a stream, and whether it was retried."""
     if received:
         report.count("bytes_read", received)
     if retried:
@@ -77,7 +106,7 @@ def count_received(report: Report, received: int, retried: int = 0) -> None:
 
 
 def read_whole(read1: Callable[[int], bytes], size: int) -> bytes:
-    """`size` bytes from reads that may give less, fewer only at the end; all of them for -1."""
+    """`size` bytes from reads that may return fewer, fewer only at the end; all of them for -1."""
     data = read1(size)
     if not data or len(data) == size:
         return data
@@ -90,10 +119,3 @@ def read_whole(read1: Callable[[int], bytes], size: int) -> bytes:
         parts.append(data)
         missing -= len(data)
     return b"".join(parts)
-
-
-def _put(buffer: Any, read: Callable[[int], bytes]) -> int:
-    view = memoryview(buffer).cast("B")
-    data = read(len(view))
-    view[: len(data)] = data
-    return len(data)

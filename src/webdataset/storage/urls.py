@@ -1,14 +1,13 @@
-"""Urls as text: their scheme, their expansion, and who may name them.
+"""Urls as text: their scheme, their variables, and who may name them.
 
->>> expanded("a-{0..1}.tar::b.tar")
-['a-0.tar', 'a-1.tar', 'b.tar']
+>>> scheme_of("s3://bucket/a.tar"), local_path("file:/data/a.tar")
+('s3', '/data/a.tar')
 """
 
 from __future__ import annotations
 
 import os
 import re
-from typing import Any
 from urllib.parse import unquote
 
 from webdataset.base.settings import settings
@@ -31,6 +30,16 @@ __all__ = [
     "variable",
 ]
 
+# Schemes that are opened by the same code and take the same options.
+FAMILIES = {
+    **dict.fromkeys(("http", "https"), "http"),
+    "s3": "s3",
+    **dict.fromkeys(("gs", "gcs", "htgs"), "gs"),
+    **dict.fromkeys(("az", "abfs", "abfss"), "az"),
+    "hf": "hf",
+    "ais": "ais",
+    **dict.fromkeys(("ssh", "sftp", "scp"), "ssh"),
+}
 # What data fetched from elsewhere may name: stores that are read over the network, and nothing that runs or is local.
 SCHEMES_FROM_DATA = frozenset({"http", "https", "s3", "gs", "gcs", "az", "abfs", "abfss", "hf", "ais"})
 MAX_ROUNDS = 10
@@ -44,7 +53,7 @@ class UnsetVariableError(ValueError, AssertionError):
     """`${NAME}` in a url, and no `WDS_NAME` in the environment (an AssertionError in older versions)."""
 
 
-def as_url(url: Any) -> str:
+def as_url(url: object) -> str:
     """A url or path of any type as text.
 
     >>> from pathlib import Path
@@ -125,7 +134,7 @@ def variable(match: re.Match[str]) -> str:
 def check_url_from_data(url: str, origin: str) -> str:
     """Refuse a url that data from elsewhere must not name: a command, or a file of this machine.
 
-    `origin` is where the list, index or redirect came from. What lies in a local file was put there by the user.
+    `origin` is where the list, index or redirect came from; a local one is trusted.
 
     >>> check_url_from_data("https://host/a.tar", "https://host/index.json")
     'https://host/a.tar'

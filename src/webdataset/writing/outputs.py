@@ -14,7 +14,7 @@ from webdataset.codecs.compression import Compressor, compression_of_name, compr
 from webdataset.errors import SampleError, ShardWarning, StorageError
 from webdataset.gopen import gopen, rewritten_url
 from webdataset.storage.options import StorageOptions
-from webdataset.storage.publish import AtomicFile, is_special, translated
+from webdataset.storage.publish import AtomicFile, as_storage_error, is_special
 from webdataset.storage.urls import as_url, local_path, scheme_of
 from webdataset.tar.writer import ArchiveWriter, Headers, Members
 
@@ -130,7 +130,7 @@ class Output:
     def _raise_translated(self, error: OSError) -> None:
         """Make an error of a stream that we opened one of ours."""
         if self.url is not None and not isinstance(error, StorageError):
-            raise translated(error, self.url) from error
+            raise as_storage_error(error, self.url) from error
 
     def _opened(self, fileobj: Any, durable: bool) -> tuple[Any, bool]:
         if isinstance(fileobj, (str, os.PathLike)):

@@ -18,7 +18,7 @@ from webdataset.base.redact import redacted
 from webdataset.errors import MissingShardError
 from webdataset.gopen import is_replaced, open_ranges, rewritten_url
 from webdataset.storage.removing import remove
-from webdataset.storage.stores.lookup import STORES, store_for
+from webdataset.storage.stores.lookup import STORES, stored_object
 from webdataset.storage.urls import local_path, scheme_of
 
 from .outindex import index_names
@@ -274,7 +274,7 @@ class _Objects(_Web):
         if prefix.count("/") < 3:  # the number is the bucket's
             return None
         try:
-            return [url for url, _ in store_for(prefix).list(prefix)]
+            return [url for url, _ in stored_object(prefix).list()]
         except MissingShardError:  # a bucket or folder that is not there yet
             return []
 

@@ -9,7 +9,7 @@ import pytest
 import webdataset as wds
 from tests_support import numbered, tar_bytes
 from webdataset.errors import MissingShardError, StorageError
-from webdataset.storage.ais.objects import STORE, named, open_ais
+from webdataset.storage.ais.objects import AisObject, object_name, open_ais
 from webdataset.storage.patterns import expanded
 from webdataset.storage.stores.lookup import matching
 
@@ -39,20 +39,20 @@ NAMES = [
     ],
 )
 def test_a_url_names_bucket_and_object(url, bucket, key, provider):
-    name = named(url)
+    name = object_name(url)
     assert (name.bucket, name.key, name.provider) == (bucket, key, provider)
 
 
 @pytest.mark.parametrize("url", ["ais:", "ais://", "ais:///a", "hf://b/a"])
 def test_a_url_without_a_bucket_is_an_error(url):
     with pytest.raises(StorageError):
-        named(url)
+        object_name(url)
 
 
 def test_without_a_cluster_the_error_says_how_to_name_one(monkeypatch):
     monkeypatch.delenv("AIS_ENDPOINT", raising=False)
     monkeypatch.setenv("PATH", "")  # nor with the ais command
-    for read in (STORE.open, open_ais):
+    for read in (lambda url, **options: AisObject(url, **options).stream(), open_ais):
         with pytest.raises(StorageError, match="AIS_ENDPOINT"):
             read("ais://b/a.tar")
 
@@ -66,7 +66,7 @@ def test_an_object_of_any_name_arrives_whole(ais_bucket, name):
     with wds.gopen(url) as stream:
         assert stream.read() == DATA
         assert stream.read() == b""
-    assert STORE.size(url) == len(DATA)
+    assert AisObject(url).size() == len(DATA)
 
 
 def test_reads_of_any_size_give_the_same_bytes(ais_bucket):
@@ -82,8 +82,8 @@ def test_an_empty_object_is_empty(ais_bucket):
     url = ais_bucket.put("a", b"")
     with open_ais(url) as stream:
         assert stream.read() == b""
-    assert STORE.size(url) == 0
-    assert STORE.object(url).stated().length == 0
+    assert AisObject(url).size() == 0
+    assert AisObject(url).head().length == 0
 
 
 def test_a_part_of_an_object_can_be_read(ais_bucket):
@@ -101,14 +101,14 @@ def test_an_object_that_does_not_exist_is_missing(ais_bucket):
     with pytest.raises(MissingShardError, match=r"404.*check the name"):
         open_ais(ais_bucket.url("none.tar"))
     with pytest.raises(MissingShardError, match="404"):
-        STORE.size(ais_bucket.url("none.tar"))
+        AisObject(ais_bucket.url("none.tar")).size()
 
 
 def test_a_bucket_that_does_not_exist_is_missing(ais_bucket):
     with pytest.raises(MissingShardError, match="404"):
         open_ais("ais://no-such-bucket-here/a.tar")
     with pytest.raises(MissingShardError, match="404"):
-        list(STORE.list("ais://no-such-bucket-here/"))
+        list(AisObject("ais://no-such-bucket-here/").list())
 
 
 def test_the_s3_path_reads_the_same_bytes(ais_bucket):
@@ -152,13 +152,13 @@ def test_a_list_has_names_and_sizes_page_after_page(ais_bucket):
     for number in range(7):
         ais_bucket.put(f"train/{number}.tar", bytes(number))
     ais_bucket.put("val.tar", b"x")
-    found = list(STORE.list(ais_bucket.url("train/"), pagesize=2))
+    found = list(AisObject(ais_bucket.url("train/")).list(pagesize=2))
     assert sorted(found) == [(ais_bucket.url(f"train/{number}.tar"), number) for number in range(7)]
-    assert len(list(STORE.list(ais_bucket.url("")))) == 8
+    assert len(list(AisObject(ais_bucket.url("")).list())) == 8
 
 
 def test_an_empty_list_is_empty(ais_bucket):
-    assert list(STORE.list(ais_bucket.url("none"))) == []
+    assert list(AisObject(ais_bucket.url("none")).list()) == []
 
 
 def test_a_pattern_stands_for_the_objects_it_matches(ais_bucket):
@@ -182,7 +182,7 @@ def test_an_object_appears_when_it_is_complete(ais_bucket, size):
 
 
 def test_an_aborted_object_leaves_nothing(ais_bucket):
-    sink = STORE.put(ais_bucket.url("a.tar"))
+    sink = AisObject(ais_bucket.url("a.tar")).upload()
     sink.write(DATA)
     sink.abort()
     assert ais_bucket.get("a.tar") is None
@@ -190,7 +190,7 @@ def test_an_aborted_object_leaves_nothing(ais_bucket):
 
 def test_an_error_in_the_block_keeps_the_old_object(ais_bucket):
     url = ais_bucket.put("a.tar", b"old")
-    with pytest.raises(TypeError), STORE.put(url) as sink:
+    with pytest.raises(TypeError), AisObject(url).upload() as sink:
         sink.write("text instead of bytes")
     assert ais_bucket.get("a.tar") == b"old"
 
@@ -206,7 +206,7 @@ def test_a_shard_is_written_and_read_back(ais_bucket):
 
 def test_an_object_can_be_removed(ais_bucket):
     url = ais_bucket.put("a.tar", b"x")
-    STORE.delete(url)
+    AisObject(url).delete()
     assert ais_bucket.get("a.tar") is None
 
 
@@ -220,7 +220,7 @@ def test_shards_of_an_earlier_set_are_removed(ais_bucket):
 
 
 def test_writing_to_a_bucket_that_does_not_exist_is_an_error(ais_bucket):
-    sink = STORE.put("ais://no-such-bucket-here/a.tar")
+    sink = AisObject("ais://no-such-bucket-here/a.tar").upload()
     sink.write(b"x")
     with pytest.raises(StorageError):
         sink.close()

@@ -9,10 +9,9 @@ import threading
 import pytest
 
 from webdataset.errors import StorageError
-from webdataset.storage.cache import contents
 from webdataset.storage.cache.contents import CannotStoreError
-from webdataset.storage.cache.eviction import make_room
-from webdataset.storage.cache.folder import Folder, Wanted
+from webdataset.storage.cache.eviction import evict
+from webdataset.storage.cache.folder import CacheRequest, Folder
 
 DATA = bytes(range(256)) * 40
 
@@ -23,15 +22,15 @@ class Checks:
         self.refuse = refuse
         self.seen = []
 
-    def head(self, data):
+    def check_start(self, data):
         if "head" in self.refuse:
             raise ValueError("a bad beginning")
 
-    def is_over(self, head, tail):
+    def is_complete(self, head, tail):
         self.seen.append((head, tail))
         return self.over
 
-    def file(self, path):
+    def check_file(self, path):
         if "file" in self.refuse:
             raise ValueError("a bad file")
 
@@ -62,7 +61,7 @@ def told():
 @pytest.fixture
 def wanted(told):
     def wanted(source=Source, checks=None, name="a.tar"):
-        return Wanted(name, source, checks or Checks(), told.append)
+        return CacheRequest(name, source, checks or Checks(), told.append)
 
     return wanted
 
@@ -111,7 +110,7 @@ def test_what_may_have_been_cut_is_read_but_not_kept(folder, wanted):
     with folder.open(wanted(checks=Checks(over=False))) as stream:
         assert stream.read() == DATA
     assert shown(folder) == []
-    with pytest.raises(CannotStoreError, match="cannot be told from a cut"):
+    with pytest.raises(CannotStoreError, match="may have been cut"):
         folder.get(wanted(checks=Checks(over=False)))
 
 
@@ -201,12 +200,12 @@ def test_a_file_on_its_way_in_is_counted_with_the_length_that_was_announced(tmp_
     folder.get(wanted(name="old"))
     with folder.open(wanted(lambda: Source(gate=gate, length=len(DATA)), name="new")) as stream:
         assert stream.read(10) == DATA[:10]
-        assert make_room(str(tmp_path), 25_000) == (2 * len(DATA), [])
-        assert make_room(str(tmp_path), 20_000) == (len(DATA), [f"{tmp_path}/old"])
+        assert evict(str(tmp_path), 25_000) == (2 * len(DATA), [])
+        assert evict(str(tmp_path), 20_000) == (len(DATA), [f"{tmp_path}/old"])
         gate.set()
         assert stream.read() == DATA[10:]
-        assert make_room(str(tmp_path), 0) == (len(DATA), [])  # it is in use
-    assert make_room(str(tmp_path), 0) == (0, [f"{tmp_path}/new"])
+        assert evict(str(tmp_path), 0) == (len(DATA), [])  # it is in use
+    assert evict(str(tmp_path), 0) == (0, [f"{tmp_path}/new"])
 
 
 def test_many_files_leave_no_thread_and_no_open_file(folder, wanted):
@@ -221,27 +220,3 @@ def test_many_files_leave_no_thread_and_no_open_file(folder, wanted):
     for thread in threads:
         thread.join(60)
     assert (open_files(), threading.active_count()) == before
-
-
-def test_facts_come_back_and_rubbish_fits_no_file(tmp_path):
-    path = str(tmp_path / "a.tar")
-    assert contents.read_facts(path) is None
-    facts = contents.Facts(3, 4, "http://h/a.tar", '"etag"')
-    contents.write_facts(path, facts)
-    assert contents.read_facts(path) == facts
-    for rubbish in ("", "[]", "{}", '{"size": "x", "crc32": 1}', "null"):
-        (tmp_path / ".a.tar.facts").write_text(rubbish)
-        assert contents.read_facts(path) is contents.UNREADABLE
-
-
-def test_a_lock_is_had_by_one_and_leaves_no_file(tmp_path):
-    path = str(tmp_path / "lock")
-    lock = contents.lock_now(path)
-    assert lock is not None
-    assert contents.lock_now(path) is None
-    lock.release()
-    lock.release()
-    assert os.listdir(tmp_path) == []
-    again = contents.lock_now(path)
-    assert again is not None
-    again.release()

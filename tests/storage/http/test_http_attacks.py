@@ -11,8 +11,6 @@ import pytest
 
 from webdataset.errors import StorageError
 from webdataset.gopen import gopen
-from webdataset.storage.http import addresses
-from webdataset.storage.stores.client import pages
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -80,23 +78,3 @@ def test_the_same_length_twice_is_a_length() -> None:
 
 def test_chunks_with_extensions_and_trailers_are_read() -> None:
     assert read(CHUNKED + b"5;a=b\r\n01234\r\n5 \r\n56789\r\n0\r\nX: y\r\n\r\n") == b"0123456789"
-
-
-def test_a_reason_cannot_give_orders_to_a_terminal() -> None:
-    with pytest.raises(StorageError) as caught:
-        read(b"HTTP/1.1 404 \x1b[2Jgone\x07\r\nContent-Length: 0\r\n\r\n")
-    assert str(caught.value).isprintable()
-
-
-@pytest.mark.parametrize(
-    "url", ["http://" + "a" * 64 + ".example/a.tar", "http://a..b/a.tar", "http://\u2100.example/a.tar"]
-)
-def test_a_name_that_cannot_be_looked_up_is_one_error(url: str) -> None:
-    with pytest.raises(StorageError):
-        addresses.parts_of(url, url)
-
-
-def test_a_list_whose_pages_go_in_circles_ends() -> None:
-    following = {"": "a", "a": "b", "b": "a"}
-    with pytest.raises(StorageError, match="does not advance"):
-        list(pages("", lambda marker: ([(f"s3://b/{marker}", 1)], following[marker]), "s3://b/"))

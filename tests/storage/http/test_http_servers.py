@@ -23,8 +23,8 @@ from waiting import soon
 from webdataset.base.reports import Report
 from webdataset.errors import StorageError
 from webdataset.storage.http import reader
-from webdataset.storage.http.reader import PART_BYTES, ParallelReader, ReadAhead
-from webdataset.storage.http.stream import HttpStream, open_http
+from webdataset.storage.http.reader import PART_BYTES, ParallelReader, ReadAhead, open_http
+from webdataset.storage.http.stream import HttpStream
 
 DATA = random.Random(1).randbytes(3_000_000)
 BIG = random.Random(2).randbytes(5 * PART_BYTES + 12_345)
@@ -131,33 +131,6 @@ def test_a_host_that_does_not_exist_is_an_error_that_says_so():
 # -- credentials -----------------------------------------------------------------------------------
 
 
-def test_a_password_of_the_url_or_of_netrc_is_used(nginx, address, tmp_path, monkeypatch):
-    with open_http(nginx.url("/guarded/data.tar").replace("//", "//me:secret@")) as stream:
-        assert stream.read() == DATA
-    netrc = tmp_path / "netrc"
-    netrc.write_text("machine 127.0.0.1 login me password secret\ndefault login x password y\n")
-    netrc.chmod(0o600)
-    monkeypatch.setenv("NETRC", str(netrc))
-    with open_http(nginx.url("/guarded/data.tar")) as stream:
-        assert stream.read() == DATA
-
-
-def test_netrc_gives_nothing_to_other_hosts(server, tmp_path, monkeypatch):
-    netrc = tmp_path / "netrc"
-    netrc.write_text("machine elsewhere login me password secret\ndefault login x password y\n")
-    monkeypatch.setenv("NETRC", str(netrc))
-    open_http(server.whole("/a.tar", b"x")).close()
-    assert "authorization" not in server.requests[0][1]
-
-
-def test_a_broken_netrc_is_a_warning(server, tmp_path, monkeypatch):
-    netrc = tmp_path / "netrc"
-    netrc.write_text("machine a login b\nnonsense here\n")
-    monkeypatch.setenv("NETRC", str(netrc))
-    with pytest.warns(UserWarning, match="its passwords are not used"):
-        open_http(server.whole("/a.tar", b"x")).close()
-
-
 # -- TLS and proxies -------------------------------------------------------------------------------
 
 
@@ -201,14 +174,6 @@ def test_the_second_read_through_a_caching_proxy_comes_from_its_cache(nginx, squ
     done = squid.log("/cached.tar")
     assert done[0].startswith("TCP_MISS")
     assert "HIT" in done[1]
-
-
-def test_no_proxy_names_hosts_that_are_asked_directly(nginx, squid, address, monkeypatch):
-    monkeypatch.setenv("http_proxy", squid.url)
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    before = len(squid.log("/data.tar"))
-    open_http(address).close()
-    assert len(squid.log("/data.tar")) == before
 
 
 def test_https_goes_through_a_tunnel(nginx, squid, address):
@@ -396,8 +361,7 @@ def test_nothing_is_left_after_many_shards(nginx, shards, address):
 def test_a_stream_opened_before_a_fork_is_read_after_it(address):
     program = f"""
 import hashlib, os, sys
-from webdataset.storage import reader
-from webdataset.storage.http.stream import open_http
+from webdataset.storage.http.reader import open_http
 with open_http({address!r}) as early: early.read()
 stream = open_http({address!r})
 child = os.fork()
@@ -413,8 +377,7 @@ os.waitpid(child, 0)
 def test_a_stream_begun_before_a_fork_says_that_it_cannot_go_on(big):
     program = f"""
 import os
-from webdataset.storage import reader
-from webdataset.storage.http.stream import open_http
+from webdataset.storage.http.reader import open_http
 stream = open_http({big!r})
 stream.read(2_500_000)
 child = os.fork()

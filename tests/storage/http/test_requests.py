@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 
 from webdataset.errors import MissingShardError, SecurityError, StorageError
-from webdataset.storage.http.pool import POOL, kept_alive
 from webdataset.storage.http.requests import request
 from webdataset.storage.http.stream import HttpStream
-
-QUICK = {"first_pause": 0.001}
 
 
 def counting(calls):
@@ -20,6 +15,9 @@ def counting(calls):
         return {**headers, "X-Signature": str(len(calls))}
 
     return prepare
+
+
+QUICK = {"first_pause": 0.001}
 
 
 def test_an_answer_has_status_headers_and_body(server):
@@ -35,14 +33,6 @@ def test_put_and_post_send_their_body(nginx):
     assert request("DELETE", nginx.url("/put/a b.bin")).status == 204
 
 
-def test_every_request_is_prepared_anew(server):
-    calls = []
-    url = server.status("/a", 503, 500, then=b"data")
-    assert request("GET", url, prepare=counting(calls), **QUICK).body == b"data"
-    assert calls == [("GET", url, None)] * 3
-    assert [headers["x-signature"] for _, headers in server.requests] == ["1", "2", "3"]
-
-
 def test_every_resumption_of_a_stream_is_prepared_anew_with_its_range(server):
     calls = []
     url = server.cut("/a", b"0123456789" * 100, [300, 300], ETag='"1"')
@@ -50,24 +40,6 @@ def test_every_resumption_of_a_stream_is_prepared_anew_with_its_range(server):
         assert stream.read() == b"0123456789" * 100
     assert [asked for _, _, asked in calls] == [None, "bytes=300-", "bytes=600-"]
     assert [headers["x-signature"] for _, headers in server.requests] == ["1", "2", "3"]
-
-
-def test_nothing_is_prepared_for_another_host_nor_on_the_way_back(server, other_server):
-    calls = []
-    server.whole("/c", b"data")
-    other_server.redirect("/b", server.url("/c"))
-    server.redirect("/a", other_server.url("/b"))
-    assert request("GET", server.url("/a"), prepare=counting(calls)).body == b"data"
-    assert len(calls) == 1
-    assert "x-signature" not in other_server.requests[0][1]
-    assert "x-signature" not in server.requests[1][1]
-
-
-def test_a_redirect_within_the_host_is_prepared_for_its_own_url(server):
-    calls = []
-    server.whole("/b", b"data")
-    request("GET", server.redirect("/a", "/b?x=1"), prepare=counting(calls))
-    assert [url for _, url, _ in calls] == [server.url("/a"), server.url("/b?x=1")]
 
 
 def test_a_redirect_can_be_the_answer(server):
@@ -111,48 +83,3 @@ def test_an_endless_answer_is_refused(server):
 def test_a_redirect_to_a_file_is_refused(server):
     with pytest.raises(SecurityError):
         request("GET", server.redirect("/a", "file:///etc/passwd"))
-
-
-def test_retry_after_is_honoured_as_seconds_and_as_a_date(server):
-    for value in ("0", "Thu, 01 Jan 1970 00:00:00 GMT", "nonsense"):
-        url = server.status("/a", 429, then=b"data", Retry_After=value)
-        assert request("GET", url, **QUICK).body == b"data"
-
-
-def test_a_connection_is_used_again_while_it_is_kept_and_closed_afterwards(nginx):
-    url = nginx.put("small.bin", b"data")
-    with kept_alive():
-        first = _connection_used(url)
-        assert _connection_used(url) is first
-        with kept_alive():
-            pass
-        assert _connection_used(url) is first
-    assert not POOL._idle
-    assert first.sock is None
-    assert _connection_used(url) is not first
-
-
-def test_a_connection_that_the_server_closed_meanwhile_is_replaced(server):
-    url = server.whole("/a", b"data")
-    with kept_alive():
-        for _ in range(3):
-            assert request("GET", url, retries=0).body == b"data"
-
-
-def _connection_used(url):
-    stream = HttpStream(url)
-    connection = stream._reply.connection
-    with stream:
-        assert stream.read() == b"data"
-    return connection
-
-
-def test_a_forked_process_leaves_its_parents_connections_alone(nginx):
-    url = nginx.put("small.bin", b"data")
-    with kept_alive():
-        first = _connection_used(url)
-        child = os.fork()
-        if not child:
-            os._exit(0 if not POOL._idle and _connection_used(url) is not first else 1)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        assert _connection_used(url) is first

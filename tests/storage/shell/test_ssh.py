@@ -12,7 +12,7 @@ from tests_support import numbered, tar_bytes
 from webdataset.base.reports import Report
 from webdataset.base.settings import settings
 from webdataset.errors import CommandError, MissingShardError, SecurityError, StorageError
-from webdataset.storage.shell.ssh import SshStream, SshUpload, address_of, open_ssh
+from webdataset.storage.shell.ssh import SshStream, SshUpload, open_ssh, ssh_address
 
 DATA = os.urandom(3_000_000)
 QUICK = {"first_pause": 0.001}
@@ -39,24 +39,24 @@ def file(tmp_path):
     ],
 )
 def test_the_path_is_what_stands_after_the_host(url, path):
-    assert address_of(url).path == path
+    assert ssh_address(url).path == path
 
 
 @pytest.mark.parametrize("url", ["ssh://-oProxyCommand=id/a", "ssh://-x@host/a", "ssh://h%20o/a", "ssh://a%0Ab@host/a"])
 def test_a_name_that_ssh_could_take_for_an_option_is_refused(url):
     with pytest.raises(SecurityError):
-        address_of(url)
+        ssh_address(url)
 
 
 @pytest.mark.parametrize("url", ["ssh:/a", "ssh://host", "ssh://host/", "ssh:///a", "ssh://host:x/a"])
 def test_a_url_without_host_or_path_is_an_error(url):
     with pytest.raises(StorageError):
-        address_of(url)
+        ssh_address(url)
 
 
 def test_a_password_in_an_ssh_url_is_an_error_that_does_not_show_it():
     with pytest.raises(StorageError, match="ssh-agent") as caught:
-        address_of("ssh://me:topsecret@host/a")
+        ssh_address("ssh://me:topsecret@host/a")
     assert "topsecret" not in str(caught.value)
 
 

@@ -9,7 +9,7 @@ import pytest
 from servers.hub import TOKEN
 from webdataset.errors import MissingPackageError, MissingShardError, StorageError
 from webdataset.gopen import gopen
-from webdataset.storage.stores.hf import HubClient, hub_token, place_of
+from webdataset.storage.stores.hf import HubClient, hub_path, hub_token
 
 pytestmark = pytest.mark.usefixtures("nobody")
 
@@ -52,7 +52,7 @@ def test_a_url_without_a_file_is_an_error(url):
 
 
 def test_what_is_listed_under_a_url_begins_with_it():
-    assert place_of("hf://datasets/o/n@v/d/a.tar").root == "hf://datasets/o/n@v/"
+    assert hub_path("hf://datasets/o/n@v/d/a.tar").root == "hf://datasets/o/n@v/"
 
 
 def test_the_token_goes_to_the_hub_and_not_to_where_it_redirects(hub):

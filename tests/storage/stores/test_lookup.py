@@ -20,7 +20,7 @@ from webdataset.gopen import gopen
 from webdataset.storage import removing
 from webdataset.storage.patterns import expanded
 from webdataset.storage.stores import lookup, uploads
-from webdataset.storage.stores.lookup import is_pattern, matching, store_for
+from webdataset.storage.stores.lookup import is_pattern, matching, stored_object
 
 # one process of the tests has the cluster, which takes long to start
 CEPH = pytest.param("ceph", marks=[pytest.mark.slow, pytest.mark.xdist_group("ceph")])
@@ -89,21 +89,21 @@ def test_an_object_is_read_whole(server):
     url = f"{server.bucket()}/train/a.tar"
     server.store(url, b"hello" * 100_000)
     assert read(url) == b"hello" * 100_000
-    assert store_for(url).size(url) == 500_000
+    assert stored_object(url).size() == 500_000
 
 
 def test_an_empty_object_is_empty(server):
     url = f"{server.bucket()}/empty"
     server.store(url, b"")
     assert read(url) == b""
-    assert store_for(url).size(url) == 0
+    assert stored_object(url).size() == 0
 
 
 def test_a_name_may_hold_any_letters(server):
     bucket = server.bucket()
     server.store(f"{bucket}/{STRANGE}", b"strange")
     assert read(f"{bucket}/{STRANGE}") == b"strange"
-    assert list(store_for(bucket).list(f"{bucket}/a b/")) == [(f"{bucket}/{STRANGE}", 7)]
+    assert list(stored_object(f"{bucket}/a b/").list()) == [(f"{bucket}/{STRANGE}", 7)]
 
 
 def test_a_broken_connection_is_taken_up_where_it_broke(server, breaking):
@@ -119,7 +119,7 @@ def test_a_store_that_is_down_is_waited_for(server, breaking, patient):
     url = f"{server.bucket()}/a.tar"
     server.store(url, b"hello" * 1000)
     proxy = breaking(server, [])
-    for ask in (lambda: read(url) == b"hello" * 1000, lambda: store_for(url).size(url) == 5000):
+    for ask in (lambda: read(url) == b"hello" * 1000, lambda: stored_object(url).size() == 5000):
         proxy.down()
         patient.began.clear()
         patient.then(proxy.up)
@@ -208,14 +208,14 @@ def test_threads_share_a_store(server):
 
 def test_a_list_has_all_pages(server, monkeypatch):
     for module in ("s3", "gcs", "azure"):
-        monkeypatch.setattr(f"webdataset.storage.{module}.LIST_PAGE", 2)
+        monkeypatch.setattr(f"webdataset.storage.stores.{module}.LIST_PAGE", 2)
     server.page = 2
     bucket = server.bucket()
     for i in range(5):
         server.store(f"{bucket}/d/{i}.tar", b"x" * i)
     server.store(f"{bucket}/e.tar", b"")
-    assert sorted(store_for(bucket).list(f"{bucket}/d/")) == [(f"{bucket}/d/{i}.tar", i) for i in range(5)]
-    assert len(list(store_for(bucket).list(f"{bucket}/"))) == 6
+    assert sorted(stored_object(f"{bucket}/d/").list()) == [(f"{bucket}/d/{i}.tar", i) for i in range(5)]
+    assert len(list(stored_object(f"{bucket}/").list())) == 6
 
 
 def test_patterns_expand_as_in_a_shell(server):
@@ -255,7 +255,7 @@ def test_a_missing_object_is_one_line_at_once(server, breaking):
     with pytest.raises(MissingShardError, match=r"there is no such .*none\.tar\]; check the name") as caught:
         read(url)
     with pytest.raises(MissingShardError, match="there is no such"):
-        store_for(url).size(url)
+        stored_object(url).size()
     assert proxy.requests <= 4  # what is tried again is asked for six times
     assert "\n" not in str(caught.value)
     assert pickle.loads(pickle.dumps(caught.value)).url == url
@@ -314,9 +314,9 @@ def test_nothing_is_visible_before_the_end(writable):
     bucket = writable.bucket()
     stream = gopen(f"{bucket}/a.tar", "wb")
     stream.write(bytes(2 * uploads.FIRST_PART_BYTES + 1))
-    assert list(store_for(bucket).list(f"{bucket}/")) == []
+    assert list(stored_object(f"{bucket}/").list()) == []
     stream.close()
-    assert [size for _, size in store_for(bucket).list(f"{bucket}/")] == [2 * uploads.FIRST_PART_BYTES + 1]
+    assert [size for _, size in stored_object(f"{bucket}/").list()] == [2 * uploads.FIRST_PART_BYTES + 1]
 
 
 def test_an_exception_leaves_no_object_no_part_and_the_old_one_as_it_was(writable):
@@ -325,7 +325,7 @@ def test_an_exception_leaves_no_object_no_part_and_the_old_one_as_it_was(writabl
     for name in ("old.tar", "new.tar"):
         with pytest.raises(ValueError, match="key"):
             write_one_good_and_one_bad_sample(f"{bucket}/{name}")
-    assert list(store_for(bucket).list(f"{bucket}/")) == [(f"{bucket}/old.tar", 3)]
+    assert list(stored_object(f"{bucket}/").list()) == [(f"{bucket}/old.tar", 3)]
     assert writable.unfinished(bucket) == 0
 
 
@@ -335,7 +335,7 @@ def test_a_writer_that_is_forgotten_leaves_nothing(writable):
     sink.write({"__key__": "a", "bin": bytes(2 * uploads.FIRST_PART_BYTES)})
     with pytest.warns(ShardWarning, match="never closed"):
         del sink
-    assert list(store_for(bucket).list(f"{bucket}/")) == []
+    assert list(stored_object(f"{bucket}/").list()) == []
     assert writable.unfinished(bucket) == 0
 
 
@@ -366,7 +366,7 @@ def test_shards_are_written_while_the_store_goes_down_and_comes_back(writable, b
     for name, value in writable.environment().items():
         monkeypatch.setenv(name, value)
     shards = [f"{bucket}/w-{number:06d}.tar" for number in range(2)]
-    assert [url for url, _ in store_for(bucket).list(f"{bucket}/")] == shards
+    assert [url for url, _ in stored_object(f"{bucket}/").list()] == shards
     samples = list(wds.WebDataset(shards, shardshuffle=False))
     assert [(sample["__key__"], sample["bin"][:1], len(set(sample["bin"]))) for sample in samples] == [
         (f"{number}", bytes([number]), 1) for number in range(4)
@@ -441,7 +441,7 @@ def test_an_object_can_be_removed(server):
     bucket = server.bucket()
     for name in ("a.tar", f"{STRANGE}"):
         server.store(f"{bucket}/{name}", b"hello")
-        store_for(bucket).delete(f"{bucket}/{name}")
+        stored_object(f"{bucket}/{name}").delete()
         with pytest.raises(MissingShardError):
             read(f"{bucket}/{name}")
 
@@ -457,7 +457,7 @@ def write_shards(pattern, shards, **options):
 
 
 def names_in(bucket):
-    return [url.rpartition("/")[2] for url, _ in store_for(bucket).list(f"{bucket}/")]
+    return [url.rpartition("/")[2] for url, _ in stored_object(f"{bucket}/").list()]
 
 
 def test_shards_of_an_earlier_set_are_told_refused_or_removed(writable):
@@ -497,7 +497,7 @@ def test_only_stores_have_patterns():
 
 def test_a_scheme_without_a_store_is_an_error():
     with pytest.raises(StorageError, match="no url of an object store"):
-        store_for("http://host/a.tar")
+        stored_object("http://host/a.tar")
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """Many objects of an AIStore cluster, or members of its shards, with one request: GetBatch.
 
-The answer is a tar archive with one member for each thing asked for, in the same order. An empty member named
-`__404__/...` stands for what the cluster did not find, and also for what it could not reach; an archive that was given
-up just ends. Whoever reads the archive must count, and ask again for what is not in it.
+The response is a tar archive with one member for each item of the request, in the same order. An empty member named
+`__404__/...` stands for an item that the cluster did not find or could not reach; an archive that was given up just
+ends. The reader of the archive must count, and request again what is not in it.
 """
 
 from __future__ import annotations
@@ -10,29 +10,29 @@ from __future__ import annotations
 import email.message
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from webdataset.errors import StorageError
-from webdataset.storage.http.connect import Reply
-from webdataset.storage.http.faults import BROKEN, described
+from webdataset.storage.http.connect import OpenResponse
+from webdataset.storage.http.faults import TRANSIENT_ERRORS, describe
 
 from .client import AisConnector, Cluster, cluster_of, failure
-from .objects import AisStream, Named, named
+from .objects import AisStream, ObjectName, object_name
 
 MISSING = "__404__/"
 
 
 @dataclass(frozen=True)
-class Item:
-    """One thing to ask for: an object, or a member of it."""
+class BatchItem:
+    """One item of a batch: an object, or a member of a shard."""
 
     url: str
-    name: Named
+    name: ObjectName
 
     @property
     def member(self) -> str:
-        """What it is called in the archive."""
+        """Its name in the archive."""
         inside = self.name.query.get("archpath")
         return f"{self.name.key}/{inside}" if inside else self.name.key
 
@@ -41,7 +41,7 @@ class Item:
         return name in (self.member, f"{self.name.bucket}/{self.member}")
 
     def is_missing(self, name: str) -> bool:
-        """Whether a member of the archive says that this one was not found, or the shard that has it."""
+        """Whether a member of the archive says that this item, or its shard, was not found."""
         lacking = name.removeprefix(MISSING)
         shard = (self.name.key, f"{self.name.bucket}/{self.name.key}")
         return lacking != name and (self.is_called(lacking) or lacking in shard)
@@ -53,31 +53,31 @@ class Item:
         return entry | {key: text for key, text in self.name.query.items() if key == "archpath"}
 
 
-def item_of(url: str) -> Item:
+def batch_item(url: str) -> BatchItem:
     """
-    >>> item_of("ais://b/a.tar?archpath=1.jpg").member
+    >>> batch_item("ais://b/a.tar?archpath=1.jpg").member
     'a.tar/1.jpg'
     """
-    name = named(url)
+    name = object_name(url)
     if not name.key or set(name.query) - {"archpath", "namespace"}:
         raise StorageError("a batch takes objects and members of shards (?archpath=)", url=url)
-    return Item(url, name)
+    return BatchItem(url, name)
 
 
-def read_singly(item: Item, **options: Any) -> bytes:
-    """An item by a request of its own, which waits for a cluster in trouble; MissingShardError if it is not there."""
+def read_singly(item: BatchItem, **options: Any) -> bytes:
+    """An item by a request of its own, which waits for a cluster in trouble; MissingShardError if it is missing."""
     with AisStream(item.url, cluster_of(item.url, **options), item.name) as stream:
         return stream.read()
 
 
-def open_batch(items: Sequence[Item], *, streaming: bool = True, coloc: int = 0, **options: Any) -> BatchStream:
+def open_batch(items: Sequence[BatchItem], *, streaming: bool = True, coloc: int = 0, **options: Any) -> BatchStream:
     """The archive with these items, as a stream; `streaming=False` lets the cluster complete it first, in its memory.
 
     `coloc` tells the cluster that the items lie on few targets (1), or in few shards, too (2).
     """
     if not items:
         raise ValueError("a batch needs at least one item")
-    cluster = replace(cluster_of(items[0].url, **options), patience=0.0)  # what fails is read singly, with patience
+    cluster = cluster_of(items[0].url, **options | {"patience": 0.0})  # what fails is read singly, with patience
     body = {"in": [item.entry() for item in items], "coer": True, "onob": True, "strm": streaming, "mime": ".tar"}
     body |= {"coloc": coloc} if coloc else {}
     return BatchStream(cluster, items[0].name, json.dumps(body).encode(), coloc)
@@ -86,53 +86,53 @@ def open_batch(items: Sequence[Item], *, streaming: bool = True, coloc: int = 0,
 class BatchStream:
     """The archive of a batch, being read."""
 
-    def __init__(self, cluster: Cluster, first: Named, body: bytes, coloc: int = 0) -> None:
+    def __init__(self, cluster: Cluster, first: ObjectName, body: bytes, coloc: int = 0) -> None:
         self.url = f"ais://{first.bucket}"
-        self._seconds = cluster.read_timeout
+        self._seconds = cluster.options.read_timeout
         self._archive: memoryview | None = None
         self._place = 0
         query = {"provider": first.provider, "namespace": first.query.get("namespace")}
         query["coloc"] = str(coloc) if coloc else None  # for the proxy, which chooses the target that makes the archive
         address = cluster.address("v1", "ml", "moss", first.bucket, **query)
         connector = AisConnector(cluster, address, self.url, headers={"Content-Type": "application/json"})
-        self._reply = connector.send("GET", None, body)
-        if self._reply.status != 200:
-            error = failure(self._reply, self.url)
-            self._reply.close()
+        self._response = connector.send("GET", None, body)
+        if self._response.status != 200:
+            error = failure(self._response, self.url)
+            self._response.close()
             raise error
-        if (self._reply.header("Content-Type") or "").startswith("multipart/"):
-            self._archive = self._archive_part(self._reply)
+        if (self._response.header("Content-Type") or "").startswith("multipart/"):
+            self._archive = self._archive_part(self._response)
 
     def read(self, size: int = -1) -> bytes:
-        """Some bytes as they arrive, none at the end; a broken answer is an error."""
+        """Some bytes as they arrive, none at the end; a response that breaks is an error."""
         if self._archive is None:
-            return self._received(lambda: self._reply.response.read1(size))
+            return self._received(lambda: self._response.raw.read1(size))
         place, end = self._place, len(self._archive)
         self._place = end if size < 0 else min(place + size, end)
         return bytes(self._archive[place : self._place])
 
     def close(self) -> None:
-        self._reply.close()
+        self._response.close()
 
     def _received(self, receive: Any) -> bytes:
         try:
             data: bytes = receive()
-        except BROKEN as exn:
-            raise StorageError(f"the batch was cut: {described(exn, self._seconds)}", url=self.url) from None
-        if not data and self._reply.response.length:
+        except TRANSIENT_ERRORS as exn:
+            raise StorageError(f"the batch was cut: {describe(exn, self._seconds)}", url=self.url) from None
+        if not data and self._response.raw.length:
             raise StorageError("the batch was cut: the connection was closed", url=self.url)
         return data
 
-    def _archive_part(self, reply: Reply) -> memoryview:
-        """The second part of the answer of a cluster that completed the archive first; the first part describes it."""
+    def _archive_part(self, response: OpenResponse) -> memoryview:
+        """The second part of a multipart response (`streaming=False`); the first part describes it."""
         kind = email.message.Message()
-        kind["Content-Type"] = reply.header("Content-Type") or ""
+        kind["Content-Type"] = response.header("Content-Type") or ""
         boundary = b"\r\n--" + (kind.get_boundary() or "").encode()
-        data = self._received(reply.response.read)
-        head = 0
-        while (body := data.find(b"\r\n\r\n", head)) >= 0:
-            if b'name="archive"' in data[head:body] or b"x-tar" in data[head:body]:
+        data = self._received(response.raw.read)
+        start = 0
+        while (body := data.find(b"\r\n\r\n", start)) >= 0:
+            if b'name="archive"' in data[start:body] or b"x-tar" in data[start:body]:
                 end = data.rfind(boundary)
                 return memoryview(data)[body + 4 : end if end > body else len(data)]
-            head = max(data.find(boundary, body), body + 4)
+            start = max(data.find(boundary, body), body + 4)
         raise StorageError("the cluster's answer has no archive in it", url=self.url)

@@ -2,12 +2,12 @@
 
     ais://bucket/train-000000.tar                           an object; its characters are taken as they are
     ais://bucket/train-000000.tar?archpath=0001.jpg         one member of a shard
-    ais://bucket/train-000000.tar?etl_name=resize           an object as a transformation in the cluster gives it
+    ais://bucket/train-000000.tar?etl_name=resize           an object as a transformation in the cluster returns it
 
 The cluster is the one of `AIS_ENDPOINT`, the token that of `AIS_AUTHN_TOKEN` or `AIS_AUTHN_TOKEN_FILE`. With
-`USE_AIS_FOR=gs:s3`, `gs:` and `s3:` urls are read through it, too. A body that breaks goes on at the same byte, through
-the proxy again; its checksum is compared at the end (that of an object above 8 MiB only if the package `xxhash` is
-installed).
+`USE_AIS_FOR=gs:s3`, `gs:` and `s3:` urls are read through it, too. A body that breaks is resumed at the same byte,
+through the proxy again; its checksum is compared at the end (that of an object above 8 MiB only if the package `xxhash`
+is installed).
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import unquote
 
 from webdataset.base.settings import settings
 from webdataset.errors import StorageError
-from webdataset.storage.http.connect import Reply
-from webdataset.storage.http.faults import BROKEN, described, status_error
+from webdataset.storage.http.connect import OpenResponse
+from webdataset.storage.http.faults import TRANSIENT_ERRORS, describe, status_error
+from webdataset.storage.http.headers import HeaderFields
 from webdataset.storage.http.reader import reading_ahead
-from webdataset.storage.http.stream import HttpStream, Version
-from webdataset.storage.stores.lookup import Store
+from webdataset.storage.http.requests import WholeResponse
+from webdataset.storage.http.stream import HttpStream, ObjectVersion
+from webdataset.storage.stores.client import StoredObject
 from webdataset.storage.stores.uploads import FileBody, FileUpload, Upload
-from webdataset.storage.streams import WHOLE_ONLY
+from webdataset.storage.streams import QuietStream
 from webdataset.storage.urls import scheme_of
 
 from . import xxhash
@@ -53,17 +55,18 @@ def open_ais(url: str, mode: str = "rb", *, bufsize: int = 8192, **options: Any)
         from webdataset.storage.shell.programs import open_ais as open_with_command
 
         return open_with_command(url, mode, bufsize=bufsize, **options)
-    return STORE.open(url, **options) if mode == "rb" else STORE.put(url, **options)
+    found = AisObject(url, **options)
+    return found.stream() if mode == "rb" else found.upload()
 
 
 @dataclass(frozen=True)
-class Named:
-    """What a url names.
+class ObjectName:
+    """The parts of the url of an object.
 
-    >>> named("ais://b/a.tar?archpath=x/1.jpg")
-    Named(bucket='b', key='a.tar', provider='ais', query={'archpath': 'x/1.jpg'})
-    >>> named("s3://b/what?.tar")
-    Named(bucket='b', key='what?.tar', provider='aws', query={})
+    >>> object_name("ais://b/a.tar?archpath=x/1.jpg")
+    ObjectName(bucket='b', key='a.tar', provider='ais', query={'archpath': 'x/1.jpg'})
+    >>> object_name("s3://b/what?.tar")
+    ObjectName(bucket='b', key='what?.tar', provider='aws', query={})
     """
 
     bucket: str
@@ -72,20 +75,20 @@ class Named:
     query: dict[str, str] = field(default_factory=dict)
 
     @property
-    def is_made(self) -> bool:
-        """Whether the cluster makes these bytes when asked: they have no checksum, and no middle to begin at."""
+    def is_generated(self) -> bool:
+        """Whether the cluster generates these bytes on request: they have no checksum, and cannot be read in ranges."""
         return any(name.startswith(("arch", "etl")) for name in self.query)
 
     @property
     def is_here(self) -> bool:
-        """Whether the bucket is the cluster's own: another store, or another cluster, has lists of its own."""
+        """Whether the bucket is the cluster's own, not another store's or another cluster's."""
         return self.uname.startswith("ais/@#")
 
     @property
     def uname(self) -> str:
         """The full name of the object, as the nodes of a cluster call it among themselves.
 
-        >>> named("ais://@remote#space/b/x/a.tar").uname, named("ais://b/a.tar").uname
+        >>> object_name("ais://@remote#space/b/x/a.tar").uname, object_name("ais://b/a.tar").uname
         ('ais/@remote#space/b/x/a.tar', 'ais/@#/b/a.tar')
         """
         cluster, _, space = self.query.get("namespace", "").removeprefix("@").partition("#")
@@ -100,8 +103,8 @@ class Named:
         return cluster.address("v1", "objects", self.bucket, self.key, **({"provider": self.provider} | self.query))
 
 
-def named(url: str) -> Named:
-    """Take a url apart."""
+def object_name(url: str) -> ObjectName:
+    """The parts of a url; StorageError if it names no bucket."""
     scheme = scheme_of(url)
     if scheme not in PROVIDERS:
         known = ", ".join(PROVIDERS)
@@ -118,13 +121,17 @@ def named(url: str) -> Named:
         bucket, _, key = key.partition("/")
     if not bucket:
         raise StorageError("this url names no bucket", url=url, hint="write ais://bucket/name")
-    return Named(bucket, key, query.pop("provider", PROVIDERS[scheme]), query)
+    return ObjectName(bucket, key, query.pop("provider", PROVIDERS[scheme]), query)
 
 
-class AisStore(Store):
-    """The operations on objects; `endpoint`, `token`, `patience`, timeouts and `proxy` are options of all of them."""
+class AisObject(StoredObject):
+    """An object of a cluster, one member of a shard (`archpath`), or the result of a transformation (`etl_name`).
 
-    def open(
+    With several `connections` a large object is read in parts side by side, and its checksum is not compared.
+    `endpoint`, `token`, `anonymous` and the options of a connection are `options`.
+    """
+
+    def __init__(
         self,
         url: str,
         *,
@@ -135,111 +142,93 @@ class AisStore(Store):
         api: str | None = None,
         connections: int = 1,
         **options: Any,
-    ) -> Any:
-        """The bytes of an object, of one member of a shard (`archpath`), or of a transformation (`etl_name`).
-
-        With several `connections` a large object comes in parts side by side, and its checksum is not compared.
-        """
+    ) -> None:
         args = etl_args if etl_args is None or isinstance(etl_args, str) else json.dumps(etl_args)
         more = {"etl_name": etl_name, "etl_args": args, "archpath": archpath}
-        name = named(url)
-        name.query.update({key: value for key, value in more.items() if value is not None})
-        stream = AisStream(url, cluster_of(url, **options), name, verify=verify, api=_api(api))
-        return reading_ahead(stream, 1 if name.is_made else connections)
+        self.url = url
+        self.cluster = cluster_of(url, **options)
+        self.name = object_name(url)
+        self.name.query.update({key: value for key, value in more.items() if value is not None})
+        self._verify = verify
+        self._api = _api(api)
+        self._connections = connections
 
-    def list(
-        self, prefix: str, *, pagesize: int = 0, cached: bool = False, partial: bool = False, **options: Any
-    ) -> Iterator[tuple[str, int]]:
+    @property
+    def has_ranges(self) -> bool:  # type: ignore[override]
+        return not self.name.is_generated
+
+    def stream(self) -> QuietStream:
+        stream = AisStream(self.url, self.cluster, self.name, verify=self._verify, api=self._api)
+        return reading_ahead(stream, 1 if self.name.is_generated else self._connections)
+
+    def part(self, start: int, stop: int, version: ObjectVersion | None) -> AisStream:
+        place: dict[str, Any] = {"start": start, "stop": stop, "version": version}
+        return AisStream(self.url, self.cluster, self.name, verify=False, api=self._api, **place)
+
+    def head(self) -> ObjectVersion:
+        headers = self._ask("HEAD").headers
+        return ObjectVersion.from_head(_size(headers, self.url), _mark(headers.get))
+
+    def size(self) -> int:
+        return _size(self._ask("HEAD").headers, self.url)
+
+    def list(self, *, pagesize: int = 0, cached: bool = False, partial: bool = False) -> Iterator[tuple[str, int]]:
         """Url and size of every object whose url begins with this one; `cached`: only what is in the cluster.
 
         A cluster that has lost a target leaves out what that held. This is an error, when the patience is used up,
         unless `partial` says that such a list is welcome.
         """
-        name = named(prefix)
-        start = prefix.split(":", 1)[0] + "://" + (f"{name.query['namespace']}/" if "namespace" in name.query else "")
+        cluster, name, url = self.cluster, self.name, self.url
+        start = url.split(":", 1)[0] + "://" + (f"{name.query['namespace']}/" if "namespace" in name.query else "")
         value = {"prefix": name.key, "props": "name,size", "pagesize": pagesize, "flags": "1" if cached else "0"}
-        cluster = cluster_of(prefix, **options)
         checked = not partial and (cached or name.is_here)
         if checked:
-            cluster.check_whole(prefix)
-        for entry in _entries(cluster, name, value, prefix):
+            cluster.check_whole(url)
+        for entry in _entries(cluster, name, value, url):
             if not int(entry.get("flags") or 0) & IS_FOLDER:
                 yield f"{start}{name.bucket}/{entry['name']}", int(entry.get("size") or 0)
         if checked and (missing := cluster.missing_targets()):
-            raise incomplete(missing, prefix)
+            raise incomplete(missing, url)
 
-    def size(self, url: str, **options: Any) -> int:
-        """The size of an object in bytes."""
-        cluster = cluster_of(url, **options)
-        return _size(cluster.ask("HEAD", named(url).address(cluster), url).headers, url)
+    def upload(self) -> Upload:
+        """A stream to write the object through; it is collected in a temporary file, and stored when that is closed."""
+        address = self.name.address(self.cluster)
+        return FileUpload(self.url, lambda file, size: _store(self.cluster, address, self.url, file, size))
 
-    def object(self, url: str, *, api: str | None = None, **options: Any) -> AisObject:
-        """An object to be read in parts."""
-        return AisObject(url, cluster_of(url, **options), named(url), _api(api))
+    def delete(self) -> None:
+        self._ask("DELETE", ok=(200, 204))
 
-    def put(self, url: str, **options: Any) -> Upload:
-        """A stream to write an object through; it is collected in a temporary file, and appears when that is closed."""
-        cluster, name = cluster_of(url, **options), named(url)
-        address = name.address(cluster)
-        return FileUpload(url, lambda file, size: _store(cluster, address, url, file, size))
-
-    def delete(self, url: str, **options: Any) -> None:
-        """Remove an object."""
-        cluster = cluster_of(url, **options)
-        cluster.ask("DELETE", named(url).address(cluster), url, ok=(200, 204))
+    def _ask(self, method: str, **options: Any) -> WholeResponse:
+        return self.cluster.ask(method, self.name.address(self.cluster), self.url, **options)
 
 
-STORE = AisStore()
+class _Store:
+    """What the documentation once named for lists; now `webdataset.ais.list_objects`."""
+
+    def list(
+        self, prefix: str, *, pagesize: int = 0, cached: bool = False, partial: bool = False, **options: Any
+    ) -> Iterator[tuple[str, int]]:
+        return AisObject(prefix, **options).list(pagesize=pagesize, cached=cached, partial=partial)
 
 
-class AisObject:
-    """An object to be read in parts."""
-
-    def __init__(self, url: str, cluster: Cluster, name: Named, api: str) -> None:
-        if name.is_made:
-            raise StorageError("what the cluster makes when asked cannot be read in parts", url=url, hint=WHOLE_ONLY)
-        self.url = url
-        self._cluster = cluster
-        self._name = name
-        self._api = api
-
-    def part(self, start: int, stop: int, version: Version | None) -> AisStream:
-        """Some bytes, asked for at the first read."""
-        place: dict[str, Any] = {"start": start, "stop": stop, "version": version}
-        return AisStream(self.url, self._cluster, self._name, verify=False, api=self._api, **place)
-
-    def stated(self) -> Version:
-        """What the cluster says of the object without giving it."""
-        headers = self._cluster.ask("HEAD", self._name.address(self._cluster), self.url).headers
-        return Version.named(_size(headers, self.url), _mark(headers.get))
-
-    def explained(self, exn: StorageError) -> bool:  # noqa: ARG002 - the cluster says it in its first answer
-        return False
+STORE = _Store()
 
 
 class AisStream(HttpStream):
     """The bytes of an object."""
 
     def __init__(
-        self, url: str, cluster: Cluster, name: Named, *, verify: bool = True, api: str = "native", **part: Any
+        self, url: str, cluster: Cluster, name: ObjectName, *, verify: bool = True, api: str = "native", **part: Any
     ) -> None:
         self._cluster = cluster
         self._name = name
         self._verify = verify
         self._api = api
-        self._asked = False
+        self._has_connector = False
         self._checksum = ""
         self._hasher: xxhash.Hash | None = None
-        self._given = hashlib.blake2b() if name.is_made else None
-        super().__init__(
-            url,
-            connect_timeout=cluster.connect_timeout,
-            read_timeout=cluster.read_timeout,
-            patience=cluster.seconds,
-            first_pause=cluster.first_pause,
-            identity=self._mark,
-            **part,
-        )
+        self._digest_so_far = hashlib.blake2b() if name.is_generated else None
+        super().__init__(url, cluster.options, identity=self._mark, **part)
 
     def part(self, start: int, stop: int) -> AisStream:
         """Some bytes of the same object, over a connection of their own."""
@@ -247,27 +236,28 @@ class AisStream(HttpStream):
         return AisStream(self.url, self._cluster, self._name, verify=False, api=self._api, **place)
 
     def _open(self) -> None:
-        if not self._asked:
-            self._asked = True
+        if not self._has_connector:
+            self._has_connector = True
             address = self._name.address(self._cluster, self._api)
             self._connector = AisConnector(self._cluster, address, self.url)
         super()._open()
 
-    def _accept(self, reply: Reply) -> None:
-        if reply.status in REFUSED:
-            error = failure(reply, self.url)
-            reply.close()
+    def _accept(self, response: OpenResponse) -> None:
+        if response.status in REFUSED:
+            error = failure(response, self.url)
+            response.close()
             raise error
-        super()._accept(reply)
-        if not self.position and self._stop is None and self._verify and not self._name.is_made:
-            kind, self._checksum = reply.header("Ais-Checksum-Type") or "", reply.header("Ais-Checksum-Value") or ""
-            affordable = kind != "xxhash2" or xxhash.is_affordable(reply.length)
+        super()._accept(response)
+        if not self.position and self._stop is None and self._verify and not self._name.is_generated:
+            kind = response.header("Ais-Checksum-Type") or ""
+            self._checksum = response.header("Ais-Checksum-Value") or ""
+            affordable = kind != "xxhash2" or xxhash.is_affordable(response.length)
             self._hasher = _CHECKSUMS[kind]() if kind in _CHECKSUMS and self._checksum and affordable else None
 
     def readinto1(self, buffer: Any, /) -> int:
         view = memoryview(buffer).cast("B")
         count = super().readinto1(view)
-        for hasher in (self._hasher, self._given):
+        for hasher in (self._hasher, self._digest_so_far):
             if hasher is not None:
                 hasher.update(view[:count])
         if self._finished and not count and self._stop is None:
@@ -275,55 +265,49 @@ class AisStream(HttpStream):
         return count
 
     def _compare(self) -> None:
-        """At the end of the whole: what came is what the cluster has."""
+        """Compare the checksum at the end of the object."""
         hasher, self._hasher = self._hasher, None
         if hasher is not None and hasher.hexdigest() != self._checksum.lower():
             raise StorageError("the checksum of what came is not the cluster's", url=self.url)
 
-    # -- going on after a break ------------------------------------------------------------------
-
-    def _mark(self, reply: Reply) -> str | None:
-        """What names the version of an object: its checksum, else its version number."""
-        if self._given is not None:
-            return "made"  # _check_rest compares the bytes themselves
-        found = _mark(reply.header) or reply.validator
-        if reply.status == 206 and (self.version is None or found != self.version.validator):
-            # a bucket may be set up to give the checksum of the range instead of the object's
+    def _mark(self, response: OpenResponse) -> str | None:
+        """The version of an object: its checksum, else its version number."""
+        if self._digest_so_far is not None:
+            return "generated"  # _check_range compares the bytes themselves
+        found = _mark(response.header) or response.validator
+        if response.status == 206 and (self.version is None or found != self.version.validator):
+            # a bucket may be configured to send the checksum of the range instead of the object's
             found = _mark(self._cluster.ask("HEAD", self._name.address(self._cluster), self.url).headers.get)
         return found
 
     def _range_headers(self) -> dict[str, str]:
-        return {} if self._given is not None else super()._range_headers()
+        return {} if self._digest_so_far is not None else super()._range_headers()
 
-    def _check_rest(self, reply: Reply) -> None:
-        if self._given is None:
-            super()._check_rest(reply)
+    def _check_range(self, response: OpenResponse) -> None:
+        if self._digest_so_far is None:
+            super()._check_range(response)
             return
-        if reply.status != 200:
-            raise self._early(status_error(reply, self.url).message)
+        if response.status != 200:
+            raise self._error(status_error(response, self.url).message)
         again, missing = hashlib.blake2b(), self.position
         try:
-            while missing and (data := reply.response.read(min(missing, CHUNK_BYTES))):
+            while missing and (data := response.raw.read(min(missing, CHUNK_BYTES))):
                 again.update(data)
                 missing -= len(data)
-        except BROKEN as exn:
-            raise self._early(described(exn, self._connector.read_timeout)) from None
-        if missing or again.digest() != self._given.digest():
-            raise self._early("the cluster gives other bytes when asked again")
-        self.version = Version.of(reply, self._identity)
+        except TRANSIENT_ERRORS as exn:
+            raise self._error(describe(exn, self.options.read_timeout)) from None
+        if missing or again.digest() != self._digest_so_far.digest():
+            raise self._error("the cluster returns other bytes when asked again")
+        self.version = ObjectVersion.of(response, self._identity)
 
 
-# -- lists -----------------------------------------------------------------------------------------
-
-
-def _entries(cluster: Cluster, name: Named, value: dict[str, Any], url: str) -> Iterator[dict[str, Any]]:
+def _entries(cluster: Cluster, name: ObjectName, value: dict[str, Any], url: str) -> Iterator[dict[str, Any]]:
     query = {"provider": name.provider} | {key: text for key, text in name.query.items() if key == "namespace"}
     address = cluster.address("v1", "buckets", name.bucket, **query)
     token = ""
     while True:
         body = json.dumps({"action": "list", "value": value}).encode()
-        page = cluster.ask("GET", address, url, headers={"Content-Type": "application/json"}, body=body).json(url)
-        page = page if isinstance(page, dict) else {}
+        page = _page(cluster.ask("GET", address, url, headers={"Content-Type": "application/json"}, body=body), url)
         yield from page.get("entries") or []  # no entries are null, not an empty list
         following = page.get("continuation_token") or ""
         if not following:
@@ -334,13 +318,18 @@ def _entries(cluster: Cluster, name: Named, value: dict[str, Any], url: str) -> 
         value = value | {"continuation_token": token, "uuid": page.get("uuid") or ""}
 
 
-# -- writing ---------------------------------------------------------------------------------------
+def _page(response: WholeResponse, url: str) -> dict[str, Any]:
+    try:
+        page = json.loads(response.body)
+    except ValueError:
+        raise StorageError("the cluster's answer is no JSON", url=url, hint="check AIS_ENDPOINT") from None
+    return page if isinstance(page, dict) else {}
 
 
-def _store(cluster: Cluster, address: str, url: str, file: Any, size: int) -> None:
-    """Send an object in two steps: the proxy says where to, then the body goes there.
+def _store(cluster: Cluster, address: str, url: str, file: BinaryIO, size: int) -> None:
+    """Send an object in two steps: the proxy redirects, then the body goes to the target.
 
-    The proxy is never sent the body: it answers before the end of it, and a client that streams loses the beginning.
+    The proxy never gets the body: it responds before the end of it, and a client that streams loses the beginning.
     """
     headers = {"Content-Length": str(size), "Content-Type": "application/octet-stream"}
     checksum = ""
@@ -350,18 +339,18 @@ def _store(cluster: Cluster, address: str, url: str, file: Any, size: int) -> No
             hasher.update(chunk)
         checksum = hasher.hexdigest()
         headers |= {"Ais-Checksum-Type": "xxhash2", "Ais-Checksum-Value": checksum}
-    answer = cluster.ask("PUT", address, url, body=FileBody(file), upload=headers, ok=(200, 201, 204))
-    stored, sent = _marks(answer.headers), {"xxhash2": checksum} if checksum else {}
+    response = cluster.ask("PUT", address, url, body=FileBody(file), upload=headers, ok=(200, 201, 204))
+    stored, sent = _marks(response.headers), {"xxhash2": checksum} if checksum else {}
     if not _agree(stored, sent):
         raise _stored_otherwise(size, url)
-    _check_there(cluster, address, url, size, stored | sent)
+    _check_stored(cluster, address, url, size, stored | sent)
 
 
-def _check_there(cluster: Cluster, address: str, url: str, size: int, marks: dict[str, str]) -> None:
-    """What is there now are the bytes that were stored, or an error says so.
+def _check_stored(cluster: Cluster, address: str, url: str, size: int, marks: dict[str, str]) -> None:
+    """Check that the object is still the one that was stored.
 
-    Anything else is left alone, for it is another writer's: a target makes an object visible when its length and its
-    checksum are right, and the last one that does so wins.
+    Another one is left alone, for it is another writer's: a target makes an object visible when its length and its
+    checksum are right, and the last writer wins.
     """
     there = cluster.ask("HEAD", address, url, ok=(200, NOT_FOUND, *REFUSED))
     if there.status in REFUSED:
@@ -381,12 +370,12 @@ def _stored_otherwise(size: int, url: str) -> StorageError:
 
 
 def _agree(some: dict[str, str], others: dict[str, str]) -> bool:
-    """Whether what both say is the same."""
+    """Whether marks of the same kind are equal."""
     return all(some[kind] == others[kind] for kind in some.keys() & others.keys())
 
 
-def _marks(headers: dict[str, str]) -> dict[str, str]:
-    """What the cluster says of an object's content: its checksum by kind, else its version."""
+def _marks(headers: HeaderFields) -> dict[str, str]:
+    """What identifies an object's content: its checksum by kind, else its version."""
     kind, value = headers.get("ais-checksum-type"), headers.get("ais-checksum-value")
     if kind and value:
         return {kind: value.lower()}
@@ -401,8 +390,8 @@ def _api(name: str | None) -> str:
     return found
 
 
-def _size(headers: dict[str, str], url: str) -> int:
-    is_described = any(name.startswith("ais-") for name in headers)
+def _size(headers: HeaderFields, url: str) -> int:
+    is_described = any(name.lower().startswith("ais-") for name, _ in headers.items())
     text = headers.get("content-length") or ("0" if is_described else "")  # an empty object has no length
     if not text.isdecimal():
         raise StorageError("the cluster does not say how long the object is", url=url)

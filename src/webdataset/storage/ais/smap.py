@@ -1,11 +1,12 @@
 """The cluster map of AIStore: which targets a cluster has, and which it has lost.
 
-A target that died leaves the map half a minute later. What it held is then answered with 404 and left out of lists, as
-if it had never been. The map does not remember the target, so each process keeps the targets that it has seen.
+A target that died leaves the map half a minute later. Then its objects are 404 and left out of lists, as if they had
+never been. The map does not remember the target, so each process keeps the targets that it has seen.
 """
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +18,7 @@ MOVED = 1 << 4  # in maintenance, and what it held lies elsewhere now
 
 @dataclass(frozen=True)
 class ClusterMap:
-    """The targets of a cluster with their flags, and the number of the map: each change counts it up."""
+    """The targets of a cluster with their flags, and the version of the map, which grows with each change."""
 
     version: str
     flags: Mapping[str, int]
@@ -50,7 +51,7 @@ class Membership:
     version: str | None = None
 
     def missing(self, found: ClusterMap) -> list[str]:
-        """Take in a new map; the targets whose objects cannot be had now."""
+        """Take in a new map; returns the targets whose objects are out of reach."""
         flags = found.flags
         leaving = {name for name, bits in flags.items() if bits & (MAINTENANCE | DECOMMISSION)}
         moved = {name for name in leaving if flags[name] & MOVED}
@@ -62,18 +63,5 @@ class Membership:
         return sorted(gone | (leaving - moved))
 
 
-class Clusters:
-    """The clusters that have answered this process, by endpoint."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, Membership] = {}
-
-    def __contains__(self, endpoint: str) -> bool:
-        return endpoint in self._known
-
-    def __getitem__(self, endpoint: str) -> Membership:
-        """What is known of a cluster; it is known from now on."""
-        return self._known.setdefault(endpoint, Membership())
-
-
-CLUSTERS = Clusters()
+CLUSTERS: defaultdict[str, Membership] = defaultdict(Membership)
+"""The clusters that have answered this process, by endpoint."""

@@ -1,9 +1,8 @@
 """XXH64, the checksum that AIStore keeps with every object.
 
-The package `xxhash` computes it at several GB/s and is used where it is installed. The code here gives the same
-number at about 10 MB/s, which is enough for small objects.
+The package `xxhash` computes it at several GB/s. Without it, small objects are still checked, at about 10 MB/s.
 
->>> new(b"abc").hexdigest()
+>>> xxh64(b"abc")
 '44bc2cf5ad770999'
 """
 
@@ -18,28 +17,22 @@ from typing import Protocol, cast
 PURE_BYTES = 8 << 20
 """The largest object whose checksum is computed without the package: it takes about a second."""
 
-_P1 = 0x9E3779B185EBCA87
-_P2 = 0xC2B2AE3D27D4EB4F
-_P3 = 0x165667B19E3779F9
-_P4 = 0x85EBCA77C2B2AE63
-_P5 = 0x27D4EB2F165667C5
+_P1, _P2, _P3 = 0x9E3779B185EBCA87, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9
+_P4, _P5 = 0x85EBCA77C2B2AE63, 0x27D4EB2F165667C5
 _MASK = 0xFFFFFFFFFFFFFFFF
-_STRIPE = 32
 
 
 class Hash(Protocol):
-    """What `hashlib` gives, too."""
+    """A running checksum, as `hashlib` has them."""
 
     def update(self, data: bytes | memoryview, /) -> object: ...
 
     def hexdigest(self) -> str: ...
 
 
-def new(data: bytes = b"") -> Hash:
-    """A running XXH64 with seed 0, by the package if it is installed."""
-    hasher = cast("Hash", importlib.import_module("xxhash").xxh64()) if is_fast() else XXH64()
-    hasher.update(data)
-    return hasher
+def new() -> Hash:
+    """A running XXH64 with seed 0, of the package if it is installed."""
+    return cast("Hash", importlib.import_module("xxhash").xxh64()) if is_fast() else _Collected()
 
 
 @cache
@@ -53,80 +46,47 @@ def is_affordable(size: int | None) -> bool:
     return is_fast() or (size is not None and size <= PURE_BYTES)
 
 
-class XXH64:
-    """XXH64 in plain Python.
+class _Collected:
+    """A running XXH64 of a small object, computed at the end."""
 
-    >>> hasher = XXH64()
-    >>> hasher.update(b"a" * 40)
-    >>> hasher.update(b"b")
-    >>> hasher.hexdigest() == XXH64(b"a" * 40 + b"b").hexdigest()
-    True
-    """
-
-    def __init__(self, data: bytes = b"") -> None:
-        self._lanes = [(_P1 + _P2) & _MASK, _P2, 0, -_P1 & _MASK]
-        self._length = 0
-        self._rest = b""
-        self.update(data)
+    def __init__(self) -> None:
+        self._data = bytearray()
 
     def update(self, data: bytes | memoryview, /) -> None:
-        """Take more bytes."""
-        self._length += len(data)
-        data = self._rest + bytes(data)
-        whole = len(data) // _STRIPE * _STRIPE
-        self._rest = data[whole:]
-        one, two, three, four = self._lanes
-        for a, b, c, d in iter_unpack("<4Q", memoryview(data)[:whole]):
-            one = (one + a * _P2) & _MASK
-            one = ((one << 31 | one >> 33) & _MASK) * _P1 & _MASK
-            two = (two + b * _P2) & _MASK
-            two = ((two << 31 | two >> 33) & _MASK) * _P1 & _MASK
-            three = (three + c * _P2) & _MASK
-            three = ((three << 31 | three >> 33) & _MASK) * _P1 & _MASK
-            four = (four + d * _P2) & _MASK
-            four = ((four << 31 | four >> 33) & _MASK) * _P1 & _MASK
-        self._lanes = [one, two, three, four]
+        self._data += data
 
     def hexdigest(self) -> str:
-        """The checksum as 16 hexadecimal digits."""
-        return f"{self._digest():016x}"
+        return xxh64(self._data)
 
-    def _digest(self) -> int:
-        if self._length >= _STRIPE:
-            one, two, three, four = self._lanes
-            total = (_rotated(one, 1) + _rotated(two, 7) + _rotated(three, 12) + _rotated(four, 18)) & _MASK
-            for lane in self._lanes:
-                total = ((total ^ _round(0, lane)) * _P1 + _P4) & _MASK
-        else:
-            total = _P5
-        return _avalanche(_with_rest((total + self._length) & _MASK, self._rest))
+
+def xxh64(data: bytes | bytearray) -> str:
+    """XXH64 in plain Python, as 16 hexadecimal digits."""
+    place = len(data) // 32 * 32
+    total = _P5
+    if place:
+        one, two, three, four = (_P1 + _P2) & _MASK, _P2, 0, -_P1 & _MASK
+        for a, b, c, d in iter_unpack("<4Q", memoryview(data)[:place]):
+            one, two, three, four = _round(one, a), _round(two, b), _round(three, c), _round(four, d)
+        total = _rotate(one, 1) + _rotate(two, 7) + _rotate(three, 12) + _rotate(four, 18)
+        for lane in (one, two, three, four):
+            total = ((total & _MASK) ^ _round(0, lane)) * _P1 + _P4
+    total = (total + len(data)) & _MASK
+    while place + 8 <= len(data):
+        total = (_rotate(total ^ _round(0, unpack_from("<Q", data, place)[0]), 27) * _P1 + _P4) & _MASK
+        place += 8
+    if place + 4 <= len(data):
+        total = (_rotate(total ^ (unpack_from("<I", data, place)[0] * _P1 & _MASK), 23) * _P2 + _P3) & _MASK
+        place += 4
+    for byte in data[place:]:
+        total = _rotate(total ^ (byte * _P5 & _MASK), 11) * _P1 & _MASK
+    total = (total ^ total >> 33) * _P2 & _MASK
+    total = (total ^ total >> 29) * _P3 & _MASK
+    return f"{total ^ total >> 32:016x}"
 
 
 def _round(lane: int, word: int) -> int:
-    return _rotated((lane + word * _P2) & _MASK, 31) * _P1 & _MASK
+    return _rotate((lane + word * _P2) & _MASK, 31) * _P1 & _MASK
 
 
-def _with_rest(total: int, rest: bytes) -> int:
-    """Mix in the bytes after the last whole stripe: eight at a time, then four, then one."""
-    place = 0
-    while place + 8 <= len(rest):
-        word = unpack_from("<Q", rest, place)[0]
-        total = (_rotated(total ^ _round(0, word), 27) * _P1 + _P4) & _MASK
-        place += 8
-    if place + 4 <= len(rest):
-        word = unpack_from("<I", rest, place)[0]
-        total = (_rotated(total ^ (word * _P1 & _MASK), 23) * _P2 + _P3) & _MASK
-        place += 4
-    for byte in rest[place:]:
-        total = _rotated(total ^ (byte * _P5 & _MASK), 11) * _P1 & _MASK
-    return total
-
-
-def _avalanche(total: int) -> int:
-    total = (total ^ total >> 33) * _P2 & _MASK
-    total = (total ^ total >> 29) * _P3 & _MASK
-    return total ^ total >> 32
-
-
-def _rotated(number: int, bits: int) -> int:
+def _rotate(number: int, bits: int) -> int:
     return (number << bits | number >> (64 - bits)) & _MASK

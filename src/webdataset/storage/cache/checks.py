@@ -1,4 +1,4 @@
-"""What must be true of a shard before it is kept in a cache."""
+"""The checks of a shard before it is kept in a cache."""
 
 from __future__ import annotations
 
@@ -11,29 +11,30 @@ from .kinds import check_tar_format, kind_of
 
 
 class NotATarError(ShardError, ValueError):
-    """What was fetched is no tar archive, for example a page that says what went wrong."""
+    """The fetched file is no tar archive, for example an error page."""
 
 
 class TarChecks:
-    """What must be true of a shard before it is kept."""
+    """The checks of a shard, with a validator of the user's."""
 
     def __init__(self, validator: Callable[[str], Any] | None, url: str) -> None:
         self.validator = validator
         self.url = url
 
-    def head(self, data: bytes) -> None:
-        """A page that says what went wrong is noticed before anybody reads it as a shard."""
+    def check_start(self, data: bytes) -> None:
+        """Notice an error page by its first bytes, before anybody reads it as a shard."""
         if self.validator is check_tar_format and kind_of(data) == "data":
             raise self._error(data)
 
-    def is_over(self, head: bytes, tail: bytes) -> bool:
-        """A tar archive that came without its length must have its end marker, or it may have been cut."""
-        return not kind_of(head).endswith("tar archive") or (len(tail) == 1024 and not tail.strip(b"\0"))
+    def is_complete(self, start: bytes, end: bytes) -> bool:
+        """Whether data of unknown length is complete: a tar archive without an end marker may have been cut."""
+        return not kind_of(start).endswith("tar archive") or (len(end) == 1024 and not end.strip(b"\0"))
 
-    def file(self, path: str) -> None:
+    def check_file(self, path: str) -> None:
+        """Validate a complete file before it gets its name."""
         if self.validator is not None and not self.validator(path):
             with open(path, "rb") as stream:
                 raise self._error(stream.read(60))
 
-    def _error(self, head: bytes) -> NotATarError:
-        return NotATarError(f"this is not a tar archive, it begins with {head[:60]!r}", url=self.url)
+    def _error(self, start: bytes) -> NotATarError:
+        return NotATarError(f"this is not a tar archive, it begins with {start[:60]!r}", url=self.url)

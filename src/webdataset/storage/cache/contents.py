@@ -1,12 +1,12 @@
-"""What lies in a cache folder: complete files with the facts about them, locks, and files on their way in.
+"""The contents of a cache folder: complete files with their facts, locks, and files being fetched.
 
 Beside a file `NAME` there may be, hidden:
 
 - `.NAME.facts`: where it came from, its size and checksum; a file that disagrees is not used
 - `.NAME.lock`: held by the process that fetches it, for as long as that lives
-- `.NAME.RANDOM.LENGTH.temp`: what it has fetched so far, of LENGTH bytes if that was announced, else 0
+- `.NAME.RANDOM.LENGTH.temp`: what it has fetched so far; LENGTH is the announced number of bytes, or 0
 
-A file without facts was put there by somebody else: it is used, but neither counted nor removed to make room.
+A file without facts was put there by somebody else: it is used, but neither counted nor evicted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NO_LINKS = os.O_NOFOLLOW | os.O_CLOEXEC
 TEMPORARY = re.compile(r"\.(.+)\.[0-9a-f]{16}(?:\.(\d+))?\.temp")
 FACTS = re.compile(r"\.(.+)\.facts")
 _OURS = (".lock", ".temp", ".facts")
-ROOM = ".room"
+EVICTION_LOCK = ".room"
 
 
 class CannotStoreError(OSError):
@@ -37,16 +37,13 @@ class CannotStoreError(OSError):
 
 @contextlib.contextmanager
 def storing(what: str = "cannot write to the cache") -> Iterator[None]:
-    """Errors of the folder, told apart from errors of the source."""
+    """Raise errors of the folder as CannotStoreError, unlike errors of the source."""
     try:
         yield
     except CannotStoreError:
         raise
     except OSError as exn:
         raise CannotStoreError(exn.errno, f"{what}: {exn.strerror or exn}") from exn
-
-
-# -- names -------------------------------------------------------------------------------------------
 
 
 def beside(path: str, ending: str) -> str:
@@ -60,12 +57,12 @@ def beside(path: str, ending: str) -> str:
 
 
 def temporary_name(path: str, length: int | None) -> str:
-    """A new random name for a file on its way in."""
+    """A new random name for a file being fetched."""
     return beside(path, f"{os.urandom(8).hex()}.{length or 0}.temp")
 
 
 def announced_length(temporary: str) -> int | None:
-    """How many bytes a file on its way in will have, if that is known.
+    """How many bytes a file being fetched will have, if that is known.
 
     >>> announced_length("cache/.a.tar.0123456789abcdef.512.temp")
     512
@@ -75,7 +72,7 @@ def announced_length(temporary: str) -> int | None:
 
 
 def temporaries(path: str) -> list[str]:
-    """What was fetched so far of a file: one while it is fetched; others are leftovers."""
+    """The temporary files of a file: one while it is fetched; others are leftovers."""
     folder, name = os.path.split(path)
     try:
         with os.scandir(folder or ".") as entries:
@@ -92,11 +89,8 @@ def remove(*paths: str) -> None:
             os.unlink(path)
 
 
-# -- facts -------------------------------------------------------------------------------------------
-
-
 class Facts(NamedTuple):
-    """What is known about a complete file; `validator` is the server's name for this version of the object."""
+    """Facts about a complete file; `validator` is the server's name for this version of the object."""
 
     size: int
     crc32: int
@@ -156,17 +150,14 @@ def is_whole(path: str) -> bool:
 
 
 def touch(path: str) -> None:
-    """Being asked for counts as use, also where the system does not note reads."""
-    now = time.time_ns()  # the system's own idea of now is some milliseconds coarse
+    """Note that a file is used now, also where the system does not note reads."""
+    now = time.time_ns()  # the system's own time stamps are some milliseconds coarse
     with contextlib.suppress(OSError):
         os.utime(path, ns=(now, now))
 
 
-# -- locks -------------------------------------------------------------------------------------------
-
-
 class Lock:
-    """A lock that goes with its process, however that ends; its file is gone afterwards."""
+    """A lock that ends with its process, however that ends; its file is removed."""
 
     def __init__(self, path: str, handle: int) -> None:
         self.path = path
@@ -184,7 +175,7 @@ class Lock:
 
 
 def lock_now(path: str) -> Lock | None:
-    """The lock of this name, or None while another has it."""
+    """The lock of this name, or None while another process has it."""
     while True:
         with storing("cannot lock in the cache"):
             handle = os.open(path, os.O_RDWR | os.O_CREAT | NO_LINKS, 0o600)
@@ -201,11 +192,8 @@ def lock_now(path: str) -> Lock | None:
         os.close(handle)
 
 
-# -- the whole folder ----------------------------------------------------------------------------------
-
-
 class Entry(NamedTuple):
-    """A file of a cache folder; `used` is when it was asked for last, in seconds since 1970."""
+    """A file of a cache folder; `used` is when it was last used, in seconds since 1970."""
 
     path: str
     url: str | None
@@ -215,12 +203,12 @@ class Entry(NamedTuple):
 
 
 def entries(folder: str) -> Iterator[Entry]:
-    """The shards of a cache folder, complete or on their way in."""
+    """The shards of a cache folder, complete or being fetched."""
     for path, status in files(folder):
         name = os.path.basename(path)
         if name_of_temporary(name) is not None:
             yield Entry(path, None, status.st_size, status.st_mtime, complete=False)
-        elif not is_ours(path):
+        elif not is_bookkeeping(path):
             facts = read_facts(path)
             whole = facts is None or facts.size == status.st_size
             yield Entry(path, facts.url if facts else None, status.st_size, status.st_mtime, complete=whole)
@@ -229,9 +217,9 @@ def entries(folder: str) -> Iterator[Entry]:
 def problem_with(entry: Entry) -> str | None:
     """What is wrong with a file, its content compared with its facts; None if nothing is."""
     parent, name = os.path.split(entry.path)
-    coming = name_of_temporary(name)
-    if coming is not None:
-        return None if _is_locked(os.path.join(parent, coming)) else "it is incomplete, and nobody fetches it"
+    target = name_of_temporary(name)
+    if target is not None:
+        return None if _is_locked(os.path.join(parent, target)) else "it is incomplete, and nobody fetches it"
     facts = read_facts(entry.path)
     if facts is None:
         return None
@@ -239,20 +227,18 @@ def problem_with(entry: Entry) -> str | None:
         return "the facts about it cannot be read"
     if facts.size != entry.size:
         return f"it has {entry.size} bytes instead of {facts.size}"
-    with contextlib.suppress(FileNotFoundError):  # another process made room just now
+    with contextlib.suppress(FileNotFoundError):  # another process evicted it just now
         return None if _checksum(entry.path) == facts.crc32 else "its checksum is wrong"
     return None
 
 
 def is_in_use(path: str) -> bool:
-    """Whether somebody reads a file."""
+    """Whether a process reads a file."""
     try:
         with open(open_regular(path), "rb") as file:
             fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
+    except OSError as exn:
+        return isinstance(exn, BlockingIOError)
     return False
 
 
@@ -269,20 +255,20 @@ def remove_unused(path: str) -> bool:
 
 
 def remove_leftovers(folder: str) -> list[str]:
-    """Remove what processes that are gone have left: half fetched files, and facts about files that are gone."""
+    """Remove what dead processes have left: incomplete files, and facts about files that are gone."""
     removed = []
     for path, _ in files(folder):
         parent, name = os.path.split(path)
-        coming = name_of_temporary(name)
-        facts = FACTS.fullmatch(coming or name)
-        about = os.path.join(parent, facts[1] if facts else coming or "")
-        if coming is None and (facts is None or os.path.lexists(about)):
+        target = name_of_temporary(name)
+        facts = FACTS.fullmatch(target or name)
+        about = os.path.join(parent, facts[1] if facts else target or "")
+        if target is None and (facts is None or os.path.lexists(about)):
             continue
         with contextlib.suppress(CannotStoreError):
             lock = lock_now(beside(about, "lock"))
             if lock is None:
                 continue
-            if coming is not None or not os.path.lexists(about):
+            if target is not None or not os.path.lexists(about):
                 remove(path)
                 removed.append(path)
             lock.release()
@@ -290,7 +276,7 @@ def remove_leftovers(folder: str) -> list[str]:
 
 
 def name_of_temporary(name: str) -> str | None:
-    """The name that a file on its way in will get.
+    """The name that a file being fetched will get.
 
     >>> name_of_temporary(".a.tar.0123456789abcdef.512.temp")
     'a.tar'
@@ -299,10 +285,10 @@ def name_of_temporary(name: str) -> str | None:
     return found and found[1]
 
 
-def is_ours(path: str) -> bool:
-    """Whether a file is no shard, but something about one."""
+def is_bookkeeping(path: str) -> bool:
+    """Whether a file is not a shard but a lock, facts or a temporary file."""
     name = os.path.basename(path)
-    return name == ROOM or (name.startswith(".") and name.endswith(_OURS))
+    return name == EVICTION_LOCK or (name.startswith(".") and name.endswith(_OURS))
 
 
 def files(folder: str) -> Iterator[tuple[str, os.stat_result]]:
@@ -336,7 +322,7 @@ def _checksum(path: str) -> int:
 
 
 def _same_file(handle: int, path: str) -> bool:
-    """Whether the lock is still the one that others will find: its last holder may have removed it."""
+    """Whether the open lock file still has its name: its last holder may have removed it."""
     try:
         return os.path.samestat(os.fstat(handle), os.stat(path, follow_symlinks=False))
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""One shard on its way into a cache folder: fetched by a thread of one process, while anybody reads along.
+"""The download of one shard into a cache folder, by a thread of one process, while any process reads along.
 
-The bytes go into a temporary file. When the source has ended well and everything is checked, the file gets its
-name. When the folder does not take any more, the rest of the source is left to the reader in this process.
+The bytes go into a temporary file, which gets its name when the source has ended without error and everything is
+checked. When the folder is full, the rest of the source is left to the reader in this process.
 """
 
 from __future__ import annotations
@@ -11,42 +11,30 @@ import os
 import threading
 import zlib
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from webdataset.errors import StorageError
-from webdataset.storage.streams import arriving
+from webdataset.storage.streams import partial_reads
 
 from . import contents
+from .checks import TarChecks
 from .contents import CHUNK_BYTES, NO_LINKS, CannotStoreError, Facts, Lock, storing
-from .eviction import Room
+from .eviction import Evictor
 
-HEAD_BYTES = 512
-TAIL_BYTES = 1024
-ROOM_BYTES = 32 << 20
-"""Room is looked for again whenever so many more bytes have come than were announced."""
+START_BYTES = 512
+END_BYTES = 1024
+CHECKED_BYTES = 32 << 20
+"""The size of the folder is checked again whenever this many more bytes have come than were announced."""
 STOP_SECONDS = 0.05
 GRACE_SECONDS = 0.04
 GRACE_BYTES = 1 << 20
 
 
-class Checks(Protocol):
-    """What must be true of a file before it is kept; each raises, or says no, if it is not."""
-
-    def head(self, data: bytes) -> None:
-        """Look at the first bytes, before anybody gets them."""
-
-    def is_over(self, head: bytes, tail: bytes) -> bool:
-        """Whether data that begins and ends so is whole, where the transport does not say."""
-
-    def file(self, path: str) -> None:
-        """Look at the complete file, before it gets its name."""
-
-
-class Filling:
-    """A file being fetched under a lock, which is given back at the end, however it ends."""
+class Download:
+    """A file being fetched under a lock, which is released at the end, however it ends."""
 
     def __init__(
-        self, path: str, lock: Lock, source: Any, checks: Checks, room: Room, *, url: str | None = None
+        self, path: str, lock: Lock, source: Any, checks: TarChecks, evictor: Evictor, *, url: str | None = None
     ) -> None:
         self.path = path
         self.temporary = ""
@@ -54,33 +42,33 @@ class Filling:
         self.length: int | None = getattr(source, "length", None)
         self.owner = os.getpid()
         self.changed = threading.Condition()
-        self.over = False  # the source has ended well: all that was written is all there is
+        self.complete = False  # the source has ended without error: everything is written
         self.published = False  # the file has its name
         self.done = False  # nothing more will happen
         self.error: BaseException | None = None
-        self.refused: CannotStoreError | None = None
+        self.refused: CannotStoreError | None = None  # why the folder did not take it
         self.written = 0
-        self.rest = b""  # what the folder did not take
+        self.rest = b""  # bytes that the folder did not take
         self._url = url
         self._lock = lock
         self._checks = checks
-        self._room = room
+        self._evictor = evictor
         self._handle = -1
         self._crc32 = 0
-        self._head = self._tail = b""
+        self._first_bytes = self._last_bytes = b""
         self._stopping = False
-        self._left = False  # its reader has gone, but others read along
+        self._reader_left = False  # its reader has gone, but others read along
         self._thread: threading.Thread | None = None
-        self._read = arriving(source).read
+        self._read = partial_reads(source).read
 
     def begin(self) -> bool:
-        """Get the first bytes and make the temporary file; False if the folder refuses: the source stays open."""
+        """Read the first bytes and make the temporary file; False if the folder refuses: the source stays open."""
         try:
-            while len(self.rest) < HEAD_BYTES and (data := self._read(CHUNK_BYTES)):
+            while len(self.rest) < START_BYTES and (data := self._read(CHUNK_BYTES)):
                 self.rest += data
-            self._checks.head(self.rest)
+            self._checks.check_start(self.rest)
             self.temporary = contents.temporary_name(self.path, self.length)
-            with self._room.taken(self.length), storing():
+            with self._evictor.reserve(self.length), storing():
                 self._handle = os.open(self.temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINKS, 0o600)
         except CannotStoreError as exn:
             self.refused = exn
@@ -102,7 +90,7 @@ class Filling:
             self.error = exn
         finally:
             self._finish()
-            if self._left:
+            if self._reader_left:
                 _quietly(self._end_source)
 
     def start(self) -> None:
@@ -111,25 +99,25 @@ class Filling:
         self._thread.start()
 
     def give_up(self) -> None:
-        """Leave nothing, before it was run."""
+        """Clean up a download that was not run."""
         self._finish()
         _quietly(self.source.close)
 
     def stop(self) -> None:
-        """The reader leaves: a file that others read, or that is all but complete, is completed, else given up."""
+        """The reader leaves: a file that others read, or that is almost complete, is completed, else given up."""
         thread = self._thread
         if self.owner != os.getpid():
             self._lock.release()  # a forked copy: the file belongs to the parent
             return
         if thread is None or thread is threading.current_thread():
             return
-        if not self.over and (self.length is None or self.length - self.written <= GRACE_BYTES):
+        if not self.complete and (self.length is None or self.length - self.written <= GRACE_BYTES):
             thread.join(GRACE_SECONDS)
-        if self.over:
+        if self.complete:
             thread.join()
             return
         if contents.is_in_use(self.temporary):
-            self._left = True
+            self._reader_left = True
             if self.done:
                 _quietly(self._end_source)
             return
@@ -144,15 +132,15 @@ class Filling:
 
     def _copy(self) -> None:
         data, self.rest = self.rest, b""
-        self._head = data[:HEAD_BYTES]
-        room = ROOM_BYTES + (self.length or 0)
+        self._first_bytes = data[:START_BYTES]
+        next_check = CHECKED_BYTES + (self.length or 0)
         while data:
             self._write(data)
-            if self.written > room:
-                self._room.look_again(self.written)
-                room += ROOM_BYTES
+            if self.written > next_check:
+                self._evictor.check(self.written)
+                next_check += CHECKED_BYTES
             data = self._read(CHUNK_BYTES)
-            if self._stopping or (self._left and not contents.is_in_use(self.temporary)):
+            if self._stopping or (self._reader_left and not contents.is_in_use(self.temporary)):
                 raise _Stopped
         self.source.close()  # a command that failed says so here
         if self.length is not None and self.written != self.length:
@@ -160,7 +148,7 @@ class Filling:
 
     def _write(self, data: bytes) -> None:
         self._crc32 = zlib.crc32(data, self._crc32)
-        self._tail = data[-TAIL_BYTES:] if len(data) >= TAIL_BYTES else (self._tail + data)[-TAIL_BYTES:]
+        self._last_bytes = (self._last_bytes + data[-END_BYTES:])[-END_BYTES:]
         view = memoryview(data)
         try:
             with storing():
@@ -175,12 +163,12 @@ class Filling:
             self.changed.notify_all()
 
     def _publish(self) -> None:
-        self._checks.file(self.temporary)
-        keeping = self.length is not None or self._checks.is_over(self._head, self._tail)
+        self._checks.check_file(self.temporary)
+        keep = self.length is not None or self._checks.is_complete(self._first_bytes, self._last_bytes)
         with self.changed:
-            self.over = True
+            self.complete = True
             self.changed.notify_all()
-        if not keeping:
+        if not keep:
             return
         facts = Facts(self.written, self._crc32, self._url, _validator_of(self.source))
         with storing():
@@ -189,7 +177,7 @@ class Filling:
             contents.write_facts(self.path, facts)
             os.replace(self.temporary, self.path)
         self.published = True
-        self._room.tidy(self.path)
+        self._evictor.trim(self.path)
 
     def _finish(self) -> None:
         if self._handle >= 0:
@@ -211,7 +199,7 @@ class _Stopped(Exception):  # noqa: N818 - control flow, not an error
 
 
 def _validator_of(source: Any) -> str | None:
-    """What the server calls this version of the object, for example its ETag."""
+    """The server's validator of this version of the object, for example its ETag."""
     found = getattr(source, "validator", None) or getattr(getattr(source, "version", None), "validator", None)
     return found if isinstance(found, str) else None
 

@@ -1,9 +1,9 @@
-"""A folder of complete files that many processes fill: each file is fetched once, and the oldest make room.
+"""A cache folder that many processes fill: each file is fetched once, the least recently used ones are evicted.
 
 - A file appears under its name only when it is complete and checked: it is written under a random name and renamed.
 - One process fetches, under a lock beside the file; a lock goes with its process, however that ends. Others read along.
 - Leftovers of a process that was killed are removed by the next one that fetches.
-- A file that is open for reading is not removed to make room.
+- A file that is open for reading is not evicted.
 """
 
 from __future__ import annotations
@@ -18,141 +18,152 @@ from webdataset.errors import SecurityError
 from webdataset.storage.local import ReadFile
 
 from . import contents
+from .checks import TarChecks
 from .contents import CHUNK_BYTES, NO_LINKS, CannotStoreError, Facts, Lock, storing
-from .download import Checks, Filling
-from .eviction import Room
-from .tail import FIRST_LOOK, LAST_LOOK, Complete, Direct, Following, Growing, Source, open_shared, too_long
+from .download import Download
+from .eviction import Evictor
+from .tail import (
+    FIRST_LOOK,
+    LAST_LOOK,
+    ByteSource,
+    CompleteFile,
+    DirectSource,
+    PartialFile,
+    TailStream,
+    open_shared,
+    too_long,
+)
 
 WAIT_SECONDS = 120.0
-"""How long to wait for another process that brings no byte, before the source is read without the folder."""
+"""How long to wait for another process that receives no byte, before the source is read without the folder."""
 
 
-class Wanted(NamedTuple):
-    """A file that is asked for: its name, how it is fetched, and what must be true of it.
+class CacheRequest(NamedTuple):
+    """A request for a file: its name, how it is fetched and checked.
 
-    `tell` hears why the folder does not take it; `url` is noted beside the file; `is_current` says whether a file with
-    these facts is still what would be fetched.
+    `warn` is called with the reason if the folder does not take it; `url` is noted beside the file; `is_current` says
+    whether a file with these facts is still what would be fetched.
     """
 
     name: str
     fetch: Callable[[], Any]
-    checks: Checks
-    tell: Callable[[CannotStoreError], None]
+    checks: TarChecks
+    warn: Callable[[CannotStoreError], None]
     url: str | None = None
     is_current: Callable[[Facts], bool] | None = None
 
 
 class Folder:
-    """The files of one folder, at most `size` bytes in all, within one file, if that is positive."""
+    """The files of one folder, at most `size` bytes in all, give or take one file, if that is positive."""
 
     def __init__(self, path: str, size: int = -1, wait_seconds: float = WAIT_SECONDS) -> None:
         self.path = path
-        self.room = Room(path, size)
+        self.evictor = Evictor(path, size)
         self.wait_seconds = wait_seconds
-        self.swept = False
+        self.is_swept = False
 
     def path_of(self, name: str) -> str:
-        """Where a file of this name lies; a name that leads out of the folder is refused."""
+        """The path of a file of this name; a name that leads out of the folder is refused."""
         path = os.path.normpath(os.path.join(self.path, name))
         inside = os.path.join(os.path.normpath(self.path), "")
         if "\0" in name or not path.startswith(inside) or path == inside:
             raise SecurityError(f"the cache name {name!r} leads out of the cache folder")
         return path
 
-    def get(self, wanted: Wanted) -> str:
-        """The path of the complete file, fetched now if it is not there or not what it should be."""
-        path = self.path_of(wanted.name)
-        patience = _Patience(self.wait_seconds)
-        while not self._is_good(path, wanted):
+    def get(self, request: CacheRequest) -> str:
+        """The path of the complete file, fetched now if it is missing, damaged or out of date."""
+        path = self.path_of(request.name)
+        waiting = _Waiting(self.wait_seconds)
+        while not self._is_good(path, request):
             lock = self._lock(path)
             if lock is None:
-                patience.wait(path)
-            elif self._is_good(path, wanted):
+                waiting.wait(path)
+            elif self._is_good(path, request):
                 lock.release()
             else:
-                return self._fetch(path, lock, wanted)
+                return self._fetch(path, lock, request)
         return path
 
-    def open(self, wanted: Wanted) -> Any:
-        """The file as a stream, at once: what is not there yet is read while this or another process fetches it.
+    def open(self, request: CacheRequest) -> Any:
+        """The file as a stream; one that is missing is read while this or another process fetches it.
 
         The stream has the attribute `kept`: False if the folder did not take the file from the start.
         """
-        path = self.path_of(wanted.name)
-        source = self._source(path, wanted, False)
-        if isinstance(source, Complete):
+        path = self.path_of(request.name)
+        source = self._source(path, request, False)
+        if isinstance(source, CompleteFile):
             return ReadFile(source.handle)
-        return Following(source, lambda alone: self._source(path, wanted, alone))
+        return TailStream(source, lambda alone: self._source(path, request, alone))
 
-    def _source(self, path: str, wanted: Wanted, alone: bool) -> Source:
-        """The complete file, or where its bytes can be had for now."""
+    def _source(self, path: str, request: CacheRequest, alone: bool) -> ByteSource:
+        """The complete file, or another source of its bytes."""
         try:
             if not alone:
-                return self._shared_source(path, wanted)
+                return self._shared_source(path, request)
         except CannotStoreError as exn:
-            wanted.tell(exn)
-        return Direct(wanted.fetch())
+            request.warn(exn)
+        return DirectSource(request.fetch())
 
-    def _shared_source(self, path: str, wanted: Wanted) -> Source:
-        patience = _Patience(self.wait_seconds)
+    def _shared_source(self, path: str, request: CacheRequest) -> ByteSource:
+        waiting = _Waiting(self.wait_seconds)
         while True:
-            handle = self._good_handle(path, wanted)
+            handle = self._good_handle(path, request)
             if handle is not None:
-                return Complete(handle)
+                return CompleteFile(handle)
             lock = self._lock(path)
             if lock is not None:
-                if not self._is_good(path, wanted):
-                    return self._lead(path, lock, wanted)
+                if not self._is_good(path, request):
+                    return self._start_download(path, lock, request)
                 lock.release()
                 continue
             for temporary in contents.temporaries(path):
                 with contextlib.suppress(OSError):
-                    return self._growing(temporary, path, None, wanted)
-            patience.wait(path)
+                    return self._partial_file(temporary, path, None, request)
+            waiting.wait(path)
 
-    def _growing(self, temporary: str, path: str, filling: Filling | None, wanted: Wanted) -> Growing:
+    def _partial_file(self, temporary: str, path: str, download: Download | None, request: CacheRequest) -> PartialFile:
         handle = open_shared(temporary)
         length = contents.announced_length(temporary)
-        return Growing(handle, path, filling, length=length, wait_seconds=self.wait_seconds, tell=wanted.tell)
+        return PartialFile(handle, path, download, length=length, wait_seconds=self.wait_seconds, warn=request.warn)
 
-    def _lead(self, path: str, lock: Lock, wanted: Wanted) -> Source:
-        """Fetch the file in the background, and be the first to read it."""
-        filling = self._filling(path, lock, wanted)
-        if not filling.begin():
-            assert filling.refused is not None
-            wanted.tell(filling.refused)
-            return Direct(filling.source, filling.rest)
+    def _start_download(self, path: str, lock: Lock, request: CacheRequest) -> ByteSource:
+        """Fetch the file in the background, and read along."""
+        download = self._download(path, lock, request)
+        if not download.begin():
+            assert download.refused is not None
+            request.warn(download.refused)
+            return DirectSource(download.source, download.rest)
         try:
             with storing("cannot read from the cache"):
-                growing = self._growing(filling.temporary, path, filling, wanted)
+                partial = self._partial_file(download.temporary, path, download, request)
         except BaseException:
-            filling.give_up()
+            download.give_up()
             raise
-        filling.start()
-        return growing
+        download.start()
+        return partial
 
-    def _fetch(self, path: str, lock: Lock, wanted: Wanted) -> str:
+    def _fetch(self, path: str, lock: Lock, request: CacheRequest) -> str:
         """Fetch the file while the caller waits."""
-        filling = self._filling(path, lock, wanted)
-        if filling.begin():
-            filling.run()
+        download = self._download(path, lock, request)
+        if download.begin():
+            download.run()
         with contextlib.suppress(Exception):
-            filling.source.close()
-        failure = filling.error or filling.refused
+            download.source.close()
+        failure = download.error or download.refused
         if failure is not None:
             raise failure
-        if not filling.published:
-            raise CannotStoreError(None, "the end of the shard cannot be told from a cut")
+        if not download.published:
+            raise CannotStoreError(None, "the shard came without its length, and may have been cut")
         return path
 
-    def _filling(self, path: str, lock: Lock, wanted: Wanted) -> Filling:
-        """A file that is to be fetched, what others have left of it cleared away."""
+    def _download(self, path: str, lock: Lock, request: CacheRequest) -> Download:
+        """A download of the file; what other processes have left of it is removed."""
         try:
             contents.remove(*contents.temporaries(path))
-            if not self.swept:
-                self.swept = True
+            if not self.is_swept:
+                self.is_swept = True
                 contents.remove_leftovers(self.path)
-            return Filling(path, lock, wanted.fetch(), wanted.checks, self.room, url=wanted.url)
+            return Download(path, lock, request.fetch(), request.checks, self.evictor, url=request.url)
         except BaseException:
             lock.release()
             raise
@@ -162,15 +173,15 @@ class Folder:
             os.makedirs(os.path.dirname(path), exist_ok=True)
         return contents.lock_now(contents.beside(path, "lock"))
 
-    def _is_good(self, path: str, wanted: Wanted) -> bool:
-        """A whole file lies there, no link to elsewhere, and no copy of an older version if that can be asked."""
+    def _is_good(self, path: str, request: CacheRequest) -> bool:
+        """Whether the file is complete, no link to elsewhere, and of the current version if that can be asked."""
         if not contents.is_whole(path):
             return False
-        facts = None if wanted.is_current is None else contents.read_facts(path)
-        if wanted.is_current is not None and facts is not None and not wanted.is_current(facts):
+        facts = None if request.is_current is None else contents.read_facts(path)
+        if request.is_current is not None and facts is not None and not request.is_current(facts):
             return False
         try:
-            wanted.checks.file(path)
+            request.checks.check_file(path)
         except PermissionError as exn:
             raise CannotStoreError(exn.errno, "a file there belongs to somebody else") from exn
         except Exception:
@@ -178,16 +189,16 @@ class Folder:
         contents.touch(path)
         return True
 
-    def _good_handle(self, path: str, wanted: Wanted) -> int | None:
-        if not self._is_good(path, wanted):
+    def _good_handle(self, path: str, request: CacheRequest) -> int | None:
+        if not self._is_good(path, request):
             return None
         with storing("cannot read from the cache"), contextlib.suppress(FileNotFoundError):
             return open_shared(path)
-        return None  # another process made room just now
+        return None  # another process evicted it just now
 
 
-class _Patience:
-    """Waits for another process as long as it brings bytes."""
+class _Waiting:
+    """Waits for another process as long as its file grows."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds

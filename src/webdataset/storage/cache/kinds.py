@@ -1,4 +1,4 @@
-"""What a file is, by its first bytes.
+"""The kind of a file, by its first bytes.
 
 >>> kind_of(b"BZh91AY&SY")
 'bzip2 compressed data'
@@ -16,14 +16,13 @@ MAGIC = (
 
 
 def magic_filetype(fname: str) -> str:
-    """What a file is, by its first bytes.
+    """The kind of a file, by its first bytes.
 
     >>> magic_filetype(__file__).endswith(": data")
     True
     """
     with open(fname, "rb") as stream:
-        head = stream.read(512)
-    return f"{fname}: {kind_of(head)}"
+        return f"{fname}: {kind_of(stream.read(512))}"
 
 
 get_filetype = magic_filetype
@@ -34,16 +33,16 @@ def check_tar_format(fname: str) -> bool:
     return not magic_filetype(fname).endswith(": data")
 
 
-def kind_of(head: bytes) -> str:
-    """In words; "data" is anything that is no shard."""
+def kind_of(start: bytes) -> str:
+    """The kind in words; "data" is anything that is no shard."""
     for magic, kind in MAGIC:
-        if head.startswith(magic):
+        if start.startswith(magic):
             return kind
-    if len(head) < 512:
+    if len(start) < 512:
         return "data"
-    if head[257:262] == b"ustar":
+    if start[257:262] == b"ustar":
         return "POSIX tar archive"
-    return "tar archive" if _is_header(head) or not head.strip(b"\0") else "data"
+    return "tar archive" if _is_header(start) or not start.strip(b"\0") else "data"
 
 
 def _is_header(block: bytes) -> bool:

@@ -16,7 +16,7 @@ NAME_CHARACTERS = 80
 QUOTED_CHARACTERS = 128
 # Schemes whose last path component was the whole name of a cached file in older versions.
 PATH_SCHEMES = ("", "file", "http", "https", "ftp", "ftps", "gs", "s3", "ais")
-# What signs a url and says nothing about the object: a new signature must not fetch the shard again.
+# Parameters of signed urls, which say nothing about the object: a new signature must not fetch the shard again.
 SIGNATURES = re.compile(
     r"(?i)x-(amz|goog)-(algorithm|credential|date|expires|security-token|signature|signedheaders|id|storage-class)"
     r"|signature|expires|awsaccesskeyid|googleaccessid|key-pair-id|policy"

@@ -1,8 +1,8 @@
 """Reading a cached file while it is still being fetched, by this process or another one.
 
-Whoever reads gets each byte as soon as it is in the temporary file. If the process that fetches is gone, the
-reader goes on with whatever takes its place: the complete file, another process's attempt, its own, or the source
-itself. Before it does, the bytes it has already given out are compared with the new ones.
+Readers get each byte as soon as it is in the temporary file. If the process that fetches is gone, the reader goes on
+with what takes its place: the complete file, another process's download, its own, or the source itself. Before it does,
+the bytes that it has already returned are compared with the new ones.
 """
 
 from __future__ import annotations
@@ -15,34 +15,34 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from webdataset.errors import StorageError
-from webdataset.storage.streams import PiecewiseStream, arriving
+from webdataset.storage.streams import PiecewiseStream, partial_reads
 
 from . import contents
 from .contents import CHUNK_BYTES, CannotStoreError, open_regular
-from .download import Filling
+from .download import Download
 
 FIRST_LOOK = 0.0005
 LAST_LOOK = 0.02
 
 
-class Source(Protocol):
-    """Where the bytes come from."""
+class ByteSource(Protocol):
+    """Where a stream gets its bytes."""
 
     def at(self, position: int, size: int) -> bytes | None:
-        """Up to `size` bytes at this place, b"" at the end, None if the end will never come."""
+        """Up to `size` bytes at this position, b"" at the end, None if the source was given up."""
 
     def close(self) -> None: ...
 
 
-class Following(PiecewiseStream):
+class TailStream(PiecewiseStream):
     """A stream over a source that may be replaced by another one on the way.
 
-    `find(alone)` gives the next, without others if it must be alone.
+    `find(alone)` returns the next one, which depends on no other process if `alone` is true.
     """
 
-    def __init__(self, source: Source, find: Callable[[bool], Source]) -> None:
+    def __init__(self, source: ByteSource, find: Callable[[bool], ByteSource]) -> None:
         super().__init__()
-        self.kept = not isinstance(source, Direct)
+        self.kept = not isinstance(source, DirectSource)
         self.position = 0
         self._source = source
         self._find = find
@@ -52,11 +52,8 @@ class Following(PiecewiseStream):
         """The number of bytes, if it is known."""
         return getattr(self._source, "length", None)
 
-    def tell(self) -> int:
-        return self.position
-
     def read1(self, size: int = -1, /) -> bytes:
-        """What is there, up to `size` bytes; waits only while nothing is."""
+        """What is available, up to `size` bytes; waits only while nothing is."""
         if self.closed:
             raise ValueError("I/O operation on closed file")
         size = CHUNK_BYTES if size < 0 else size
@@ -87,8 +84,8 @@ class Following(PiecewiseStream):
         self._source = new
         old.close()
 
-    def _agree(self, old: Source, new: Source) -> bool:
-        """Whether the new source begins with the bytes that were given out; False if it, too, was given up."""
+    def _agree(self, old: ByteSource, new: ByteSource) -> bool:
+        """Whether the new source begins with the bytes that were returned; False if it, too, was given up."""
         position = 0
         while position < self.position:
             data = new.at(position, min(CHUNK_BYTES, self.position - position))
@@ -100,70 +97,70 @@ class Following(PiecewiseStream):
         return True
 
 
-class Growing:
-    """The temporary file of a shard that is being fetched, here (then there is a `filling`) or by another process."""
+class PartialFile:
+    """The temporary file of a shard that is being fetched, here (then there is a `download`) or by another process."""
 
     def __init__(
         self,
         handle: int,
         path: str,
-        filling: Filling | None = None,
+        download: Download | None = None,
         *,
         length: int | None,
         wait_seconds: float,
-        tell: Callable[[CannotStoreError], None],
+        warn: Callable[[CannotStoreError], None],
     ) -> None:
         self.handle = handle
         self.path = path
         self.length = length
-        self.filling = filling
+        self.download = download
         self.wait_seconds = wait_seconds
         self.too_slow = False
-        self._tell = tell
-        self._direct: Direct | None = None
+        self._warn = warn
+        self._direct: DirectSource | None = None
 
     def at(self, position: int, size: int) -> bytes | None:
         if self._direct is not None:
             return self._direct.at(position, size)
-        data = self.given(position, size)
+        data = self.read_at(position, size)
         if data:
             return data
-        if self.filling is not None and self.filling.owner == os.getpid():
-            return self._from_here(self.filling, position, size)
-        return self._from_elsewhere(position, size)
+        if self.download is not None and self.download.owner == os.getpid():
+            return self._from_this_process(self.download, position, size)
+        return self._from_other_process(position, size)
 
-    def given(self, position: int, size: int) -> bytes:
-        """What is in the file by now."""
+    def read_at(self, position: int, size: int) -> bytes:
+        """The bytes that are in the file by now."""
         return os.pread(self.handle, size, position)
 
     def close(self) -> None:
         os.close(self.handle)
         if self._direct is not None:
             self._direct.close()
-        elif self.filling is not None:
-            self.filling.stop()
-            if self.filling.refused is not None:
-                self._tell(self.filling.refused)
+        elif self.download is not None:
+            self.download.stop()
+            if self.download.refused is not None:
+                self._warn(self.download.refused)
 
-    def _from_here(self, filling: Filling, position: int, size: int) -> bytes:
-        with filling.changed:
-            while not (filling.over or filling.done) and filling.written <= position:
-                filling.changed.wait()
-        data = self.given(position, size)
-        if data or filling.over:
+    def _from_this_process(self, download: Download, position: int, size: int) -> bytes:
+        with download.changed:
+            while not (download.complete or download.done) and download.written <= position:
+                download.changed.wait()
+        data = self.read_at(position, size)
+        if data or download.complete:
             return data
-        if filling.refused is None:
-            raise filling.error or ValueError("I/O operation on closed file")
-        self._tell(filling.refused)
-        self._direct = Direct(filling.source, filling.rest, filling.written)
+        if download.refused is None:
+            raise download.error or ValueError("I/O operation on closed file")
+        self._warn(download.refused)
+        self._direct = DirectSource(download.source, download.rest, download.written)
         return self._direct.at(position, size)
 
-    def _from_elsewhere(self, position: int, size: int) -> bytes | None:
+    def _from_other_process(self, position: int, size: int) -> bytes | None:
         pause = FIRST_LOOK
         deadline = time.monotonic() + self.wait_seconds
         while time.monotonic() < deadline:
-            published, abandoned = self._fate()
-            data = os.pread(self.handle, size, position)
+            published, abandoned = self._state()
+            data = self.read_at(position, size)
             if data or published:
                 return data
             if abandoned:
@@ -171,11 +168,11 @@ class Growing:
             time.sleep(pause)
             pause = min(2 * pause, LAST_LOOK)
         self.too_slow = True
-        self._tell(too_long())
+        self._warn(too_long())
         return None
 
-    def _fate(self) -> tuple[bool, bool]:
-        """Whether the file is complete, and whether it never will be."""
+    def _state(self) -> tuple[bool, bool]:
+        """Whether the file is complete, and whether it was given up."""
         mine = os.fstat(self.handle)
         with contextlib.suppress(OSError):
             if os.path.samestat(mine, os.stat(self.path, follow_symlinks=False)):
@@ -185,14 +182,14 @@ class Growing:
         lock = contents.lock_now(contents.beside(self.path, "lock"))
         if lock is None:
             return False, False
-        lock.release()  # its process is gone; it may have given the file its name just before
+        lock.release()  # its process is gone; it may have renamed the file just before
         with contextlib.suppress(OSError):
             return os.path.samestat(mine, os.stat(self.path, follow_symlinks=False)), True
         return False, True
 
 
-class Complete:
-    """A file that has its name."""
+class CompleteFile:
+    """A complete file."""
 
     def __init__(self, handle: int) -> None:
         self.handle = handle
@@ -208,15 +205,15 @@ class Complete:
         os.close(self.handle)
 
 
-class Direct:
-    """The source itself, without the folder: `rest` was read from it before, and comes at `start`."""
+class DirectSource:
+    """The source itself, without the folder: `rest` was read from it before, and begins at `start`."""
 
     def __init__(self, stream: Any, rest: bytes = b"", start: int = 0) -> None:
         self.stream = stream
         self.length: int | None = getattr(stream, "length", None)
         self._rest = rest
         self._position = start
-        self._read = arriving(stream).read
+        self._read = partial_reads(stream).read
 
     def at(self, position: int, size: int) -> bytes:
         assert position == self._position, "a source is read in order"
@@ -243,16 +240,16 @@ def too_long() -> CannotStoreError:
     return CannotStoreError(None, "another process has been fetching the shard for too long")
 
 
-def _too_slow(source: Source) -> bool:
-    return isinstance(source, Growing) and source.too_slow
+def _too_slow(source: ByteSource) -> bool:
+    return isinstance(source, PartialFile) and source.too_slow
 
 
-def _begins_with(old: Source, position: int, data: bytes) -> bool:
-    """Whether the old source gave these bytes at this place."""
+def _begins_with(old: ByteSource, position: int, data: bytes) -> bool:
+    """Whether the old source has these bytes at this position."""
     while data:
-        given = old.given(position, len(data)) if isinstance(old, Growing) else b""
-        if not given or not data.startswith(given):
+        found = old.read_at(position, len(data)) if isinstance(old, PartialFile) else b""
+        if not found or not data.startswith(found):
             return False
-        position += len(given)
-        data = data[len(given) :]
+        position += len(found)
+        data = data[len(found) :]
     return True

@@ -1,4 +1,4 @@
-"""Web addresses: what may be asked for, through which proxy, with whose password, and where redirects may lead."""
+"""Web addresses: which urls may be requested, their proxies, their passwords, and where redirects may lead."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 from webdataset.base.settings import settings
 from webdataset.errors import SecurityError, StorageError
 
-# A url is sent as it was given, because a signature may cover every character; only what cannot be sent is encoded.
+# A url is sent unchanged, because a signature may cover every character; only what cannot be sent is encoded.
 _UNSENDABLE = re.compile(r"[^\x21-\x7e]")
 _CONTROL = re.compile(r"[\x00-\x20\x7f]")
 
 
 @functools.lru_cache(maxsize=256)
-def parts_of(url: str, shown: str) -> SplitResult:
-    """The parts of a url that may be asked for; others are errors. Kept, since an object may be read in many pieces."""
+def url_parts(url: str, shown: str) -> SplitResult:
+    """The parts of a url that may be requested; cached, since an object may be read in many parts."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -42,13 +42,13 @@ def _is_host_name(host: str) -> bool:
         return False
 
 
-def redirected(source: SplitResult, location: str, shown: str) -> SplitResult:
-    """Where a redirect leads, if it may be followed."""
+def redirect_target(source: SplitResult, location: str, shown: str) -> SplitResult:
+    """The target of a redirect, if it may be followed."""
     try:
-        joined = urljoin(address_of(source), location)
+        joined = urljoin(sent_url(source), location)
     except ValueError as exn:
         raise StorageError(f"a redirect leads to something that is not a url: {exn}", url=shown) from None
-    target = parts_of(joined, shown)
+    target = url_parts(joined, shown)
     if source.scheme == "https" and target.scheme == "http" and not settings.allow_downgrade:
         raise SecurityError(
             f"a redirect from https to http (host {target.hostname}) is refused",
@@ -59,19 +59,19 @@ def redirected(source: SplitResult, location: str, shown: str) -> SplitResult:
 
 
 @functools.lru_cache(maxsize=256)
-def place_of(parts: SplitResult) -> tuple[str, str, int]:
-    """What credentials are for: scheme, host and port."""
+def origin_of(parts: SplitResult) -> tuple[str, str, int]:
+    """Scheme, host and port, which credentials are for."""
     return parts.scheme, parts.hostname or "", port_of(parts)
 
 
 @functools.lru_cache(maxsize=256)
-def host_of(parts: SplitResult) -> str:
-    """What the header field `Host` says: the port only if it is not the usual one.
+def host_field(parts: SplitResult) -> str:
+    """The value of the field `Host`: with the port only if it is not the default.
 
-    >>> host_of(urlsplit("http://me@Host:80/a")), host_of(urlsplit("https://[::1]:8443/a"))
+    >>> host_field(urlsplit("http://me@Host:80/a")), host_field(urlsplit("https://[::1]:8443/a"))
     ('host', '[::1]:8443')
     """
-    scheme, host, port = place_of(parts)
+    scheme, host, port = origin_of(parts)
     host = f"[{host}]" if ":" in host else host if host.isascii() else host.encode("idna").decode()
     return host if port == (443 if scheme == "https" else 80) else f"{host}:{port}"
 
@@ -81,20 +81,20 @@ def port_of(parts: SplitResult) -> int:
 
 
 def netloc_of(parts: SplitResult) -> str:
-    """Host and port as given, without the user."""
+    """Host and port as written, without the user."""
     return parts.netloc.rpartition("@")[2]
 
 
-def address_of(parts: SplitResult) -> str:
+def sent_url(parts: SplitResult) -> str:
     """The url without its user and fragment, as it is sent."""
-    return f"{parts.scheme}://{netloc_of(parts)}{target_of(parts)}"
+    return f"{parts.scheme}://{netloc_of(parts)}{request_target(parts)}"
 
 
 @functools.lru_cache(maxsize=256)
-def target_of(parts: SplitResult) -> str:
-    """Path and query as they are sent.
+def request_target(parts: SplitResult) -> str:
+    """Path and query as they are sent, the request target of HTTP.
 
-    >>> target_of(urlsplit("http://host/a b/%41?x={1}"))
+    >>> request_target(urlsplit("http://host/a b/%41?x={1}"))
     '/a%20b/%41?x={1}'
     """
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -102,7 +102,7 @@ def target_of(parts: SplitResult) -> str:
 
 
 def quoted(text: str, safe: str = "/") -> str:
-    """A name as it stands in an address.
+    """A name, percent-encoded for an address.
 
     >>> quoted("a b/c+d.tar")
     'a%20b/c%2Bd.tar'
@@ -110,11 +110,8 @@ def quoted(text: str, safe: str = "/") -> str:
     return quote(text.encode("utf-8", "surrogateescape"), safe=safe + "-_.~")
 
 
-# -- passwords -------------------------------------------------------------------------------------
-
-
 def password_header(parts: SplitResult) -> dict[str, str]:
-    """The header for the user named in the url, else for the one that `.netrc` has for exactly this host."""
+    """`Authorization` for the user in the url, else for the one that `.netrc` has for exactly this host."""
     if parts.username is not None:
         return {"Authorization": basic(unquote(parts.username), unquote(parts.password or ""))}
     found = _netrc_entry(parts.hostname or "")
@@ -152,9 +149,6 @@ def _netrc(path: str, _changed: int) -> dict[str, tuple[str, str]]:
     return {host: (entry[0], entry[2] or "") for host, entry in hosts.items() if host != "default"}
 
 
-# -- proxies ---------------------------------------------------------------------------------------
-
-
 def proxy_for(parts: SplitResult, proxy: str | None) -> SplitResult | None:
     """The proxy to go through: the given one ("" for none), else the one the system names (`http_proxy`, ...)."""
     if proxy is None:
@@ -169,7 +163,7 @@ def proxy_for(parts: SplitResult, proxy: str | None) -> SplitResult | None:
 
 @functools.lru_cache(maxsize=256)
 def _system_proxy(scheme: str, netloc: str, _named: tuple[str | None, ...]) -> str | None:
-    """Looked up once: it takes longer than to send a request."""
+    """Cached, because looking it up takes longer than sending a request."""
     import urllib.request
 
     if urllib.request.proxy_bypass(netloc):
@@ -184,11 +178,8 @@ def proxy_headers(proxy: SplitResult) -> dict[str, str]:
     return {"Proxy-Authorization": basic(unquote(proxy.username), unquote(proxy.password or ""))}
 
 
-# -- secure mode -----------------------------------------------------------------------------------
-
-
 def check_public(connection: Any, parts: SplitResult, proxied: bool, shown: str, what: str) -> None:
-    """In secure mode what others say must not lead to this machine or its private network.
+    """In secure mode, refuse a redirect or a list's url that leads to this machine or its private network.
 
     The address of the open connection is what counts: a name may resolve to something else a moment later.
     """

@@ -1,4 +1,4 @@
-"""Connections to web servers: through a proxy if there is one, with TLS, and ended by another thread at any moment."""
+"""Connections to web servers: through a proxy if there is one, over TLS, closed by any thread at any moment."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from webdataset.base.settings import settings
 from webdataset.errors import StorageError
 
 from . import addresses
-from .headers import MAX_LINE, MAX_LINES, Headers, content_length, read_head, request_head
+from .headers import MAX_LINE, MAX_LINES, HeaderFields, content_length, read_header, request_header
 
 BODILESS = (204, 304)
-# what an answer of http.client has in Python 3.11, 3.12 and 3.13
+# the attributes of http.client.HTTPResponse in Python 3.11 to 3.14; a test compares
 FIELDS = frozenset(
     ["fp", "debuglevel", "headers", "msg", "version", "status", "reason", "chunked", "chunk_left", "length"]
     + ["will_close", "_method"]
@@ -48,7 +48,7 @@ def connection_to(
     return connection
 
 
-def shut(sock: socket.socket) -> None:
+def shut_down(sock: socket.socket) -> None:
     """End a connection also under a thread that waits for it."""
     # not SSLSocket's own shutdown, which takes away the object another thread is reading from
     with contextlib.suppress(OSError):
@@ -56,21 +56,21 @@ def shut(sock: socket.socket) -> None:
 
 
 class Response(http.client.HTTPResponse):
-    """An answer whose header is whole: http.client takes one that was cut, without its length, for a good one."""
+    """A response whose header is complete: http.client accepts one that was cut before its Content-Length."""
 
     headers: Any
     msg: Any
-    fp: Any = None  # an interrupt may come before it is set, and the answer is closed nevertheless
+    fp: Any = None  # an interrupt may come before it is set, and the response is closed nevertheless
     _method: str | None
 
     def begin(self) -> None:
         if self.headers is not None:
             return
         begin = self._begin if vars(self).keys() == FIELDS else self._begin_as_http_client
-        begin(*read_head(self.fp))
+        begin(*read_header(self.fp))
 
-    def _begin_as_http_client(self, status: int, reason: str, is_old: bool, headers: Headers) -> None:
-        """Let http.client read the head, which is whole: a Python with more fields in an answer sets them itself."""
+    def _begin_as_http_client(self, status: int, reason: str, is_old: bool, headers: HeaderFields) -> None:
+        """Let http.client read the complete header: a Python whose responses have other attributes sets them itself."""
         lines = [f"HTTP/1.{0 if is_old else 1} {status} {reason}", *map(": ".join, headers.items()), "", ""]
         body, self.fp = self.fp, io.BytesIO("\r\n".join(lines).encode("iso-8859-1"))
         try:
@@ -79,8 +79,8 @@ class Response(http.client.HTTPResponse):
             self.fp = body
         self.headers = self.msg = headers
 
-    def _begin(self, status: int, reason: str, is_old: bool, headers: Headers) -> None:
-        """The same in 21 instead of 92 microseconds, by what http.client does with the fields it is known to have."""
+    def _begin(self, status: int, reason: str, is_old: bool, headers: HeaderFields) -> None:
+        """Set the attributes as http.client does, in 21 instead of 92 microseconds."""
         self.code = self.status = status
         self.reason, self.version = reason, 10 if is_old else 11
         self.headers = self.msg = headers
@@ -90,14 +90,14 @@ class Response(http.client.HTTPResponse):
         self.length = None if self.chunked else content_length(headers)
         if self.status in BODILESS or self.status < 200 or self._method == "HEAD":
             self.length = 0
-        said = (headers.get("Connection") or "").lower()
+        option = (headers.get("Connection") or "").lower()
         if is_old:
-            said += (headers.get("Proxy-Connection") or "").lower()
-        kept = "keep-alive" in said or headers.get("Keep-Alive") if is_old else "close" not in said
+            option += (headers.get("Proxy-Connection") or "").lower()
+        kept = "keep-alive" in option or headers.get("Keep-Alive") if is_old else "close" not in option
         self.will_close = not kept or (self.length is None and not self.chunked)
 
     def _read_next_chunk_size(self) -> int:
-        """http.client takes -5 and 0x1_0 for sizes as well."""
+        """Only hexadecimal digits: http.client accepts -5 and 0x1_0 as well."""
         line = self.fp.readline(MAX_LINE + 1)
         found = _CHUNK.match(line)
         if found is None or len(line) > MAX_LINE:
@@ -106,7 +106,7 @@ class Response(http.client.HTTPResponse):
         return int(found[1], 16)
 
     def _read_and_discard_trailer(self) -> None:
-        """What may follow the last chunk, which http.client reads without end."""
+        """Skip the trailer section, of which http.client would read any number of lines."""
         for _ in range(MAX_LINES):
             line = self.fp.readline(MAX_LINE + 1)
             if line in (b"\r\n", b"\n", b""):
@@ -117,23 +117,23 @@ class Response(http.client.HTTPResponse):
 
 
 class Connection(http.client.HTTPConnection):
-    """A connection that tells of its socket before it waits for anything."""
+    """A connection that passes its socket to `watch` before it waits for anything."""
 
     response_class = Response
 
     def __init__(self, host: str, port: int, timeout: float, watch: Watch, *, is_proxy: bool) -> None:
         super().__init__(host, port, timeout=timeout)
         self._watch = watch
-        # where http.client gets its socket
-        self._create_connection = functools.partial(_dialled_proxy if is_proxy else _dialled, watch)
+        # http.client calls it to get its socket
+        self._create_connection = functools.partial(_dial_proxy if is_proxy else _dial, watch)
 
-    def ask(
+    def send_request(
         self, method: str, target: str, host: str, headers: Mapping[str, str], body: bytes | Iterable[bytes] | None
     ) -> Response:
-        """Send a request and read the head of the answer; the answer before it was read to its end."""
+        """Send a request and read the header of the response; the body of the last response was read to its end."""
         response = Response(self.sock, method=method)
         try:
-            self.sock.sendall(request_head(method, target, host, headers, body))
+            self.sock.sendall(request_header(method, target, host, headers, body))
             for piece in () if body is None else (body,) if isinstance(body, bytes) else body:
                 self.sock.sendall(piece)
             response.begin()
@@ -161,9 +161,9 @@ class _TlsConnection(Connection):
         wrapped.do_handshake()
 
 
-def _dialled_proxy(watch: Watch, address: tuple[str, int], timeout: float, _source: Any = None) -> socket.socket:
+def _dial_proxy(watch: Watch, address: tuple[str, int], timeout: float, _source: object = None) -> socket.socket:
     try:
-        return _dialled(watch, address, timeout)
+        return _dial(watch, address, timeout)
     except OSError as exn:
         if isinstance(exn, ConnectionAbortedError):
             raise
@@ -171,8 +171,8 @@ def _dialled_proxy(watch: Watch, address: tuple[str, int], timeout: float, _sour
         raise ProxyDownError(exn.errno, f"the proxy {address[0]}:{address[1]} cannot be reached ({reason})") from exn
 
 
-def _dialled(watch: Watch, address: tuple[str, int], timeout: float, _source: Any = None) -> socket.socket:
-    """A socket connected to the first of the host's addresses that answers."""
+def _dial(watch: Watch, address: tuple[str, int], timeout: float, _source: object = None) -> socket.socket:
+    """A socket connected to the first of the host's addresses that accepts."""
     failure: OSError = OSError("the host has no address")
     for family, kind, protocol, _, place in socket.getaddrinfo(*address, type=socket.SOCK_STREAM):
         sock = socket.socket(family, kind, protocol)
@@ -194,7 +194,7 @@ def _tls_for(cafile: str | None) -> ssl.SSLContext:
 
 @functools.lru_cache(maxsize=8)
 def _tls(cafile: str | None, _default: str | None = None, more: str | None = None) -> ssl.SSLContext:
-    """What is trusted: the given file, else the system's or SSL_CERT_FILE's certificates, and those in `more`.
+    """The trusted certificates: those of the file, else the system's or SSL_CERT_FILE's, and those in `more`.
 
     Reading them takes 20 ms, so once per process; OpenSSL looks at SSL_CERT_FILE itself.
     """

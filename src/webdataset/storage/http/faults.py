@@ -1,4 +1,4 @@
-"""What can go wrong on the way to a server: what to call it, and whether and when to try again."""
+"""Network errors and error responses: how to describe them, and whether and when to try again."""
 
 from __future__ import annotations
 
@@ -11,48 +11,47 @@ import ssl
 from webdataset.base.redact import redacted
 from webdataset.errors import MissingShardError, StorageError
 from webdataset.storage.outages import OUTAGES
-from webdataset.storage.patience import Waiting
+from webdataset.storage.patience import RetryState
 
-from .connect import Reply
+from .connect import OpenResponse
 from .connections import ProxyDownError
 
 FEW_RETRIES = 4
-"""Tries in a row where something else than a web server answers: more likely a wrong port than a bad moment."""
-CONTACT_RETRIES = FEW_RETRIES
-FOR_GOOD = frozenset({501, 505, 507, 511})
-"""Answers of servers that will not do better: not implemented, another HTTP, no room, a login page in between."""
-RETRIED_STATUS = frozenset({408, 425, 429, *range(500, 600)}) - FOR_GOOD
-TOLD_BYTES = 2048
+"""Tries in a row where something other than a web server answers: probably a wrong port."""
+PERMANENT = frozenset({501, 505, 507, 511})
+"""Statuses that another try will not change: not implemented, another HTTP, no space, a login page in between."""
+RETRIED_STATUS = frozenset({408, 425, 429, *range(500, 600)}) - PERMANENT
+ERROR_BYTES = 2048
 UNKNOWN_NAME = frozenset(
     getattr(socket, name) for name in ("EAI_NONAME", "EAI_NODATA", "EAI_ADDRFAMILY") if hasattr(socket, name)
 )
-"""What the name service says of names that do not exist; anything else, such as EAI_AGAIN, may pass."""
+"""Errors of the name service for names that do not exist; others, such as EAI_AGAIN, may pass."""
 
-BROKEN = (OSError, http.client.HTTPException)
-"""What breaks a connection and may be gone the next time."""
+TRANSIENT_ERRORS = (OSError, http.client.HTTPException)
+"""Errors of a connection, which the next one may not have."""
 
-_TOLD = re.compile(
+_MESSAGE = re.compile(
     rb"<(?:Code|Message)>([^<]{1,200})<|\"message\"\s*:\s*\"((?:[^\"\\]|\\.){1,400})", re.IGNORECASE | re.DOTALL
 )
-_TLS_FOR_GOOD = re.compile(
+_TLS_PERMANENT = re.compile(
     "WRONG_VERSION_NUMBER|HTTP_REQUEST|UNSUPPORTED_PROTOCOL|PROTOCOL_VERSION|NO_PROTOCOLS|HANDSHAKE_FAILURE|NO_SHARED_CIPHER"
     "|UNKNOWN_CA|BAD_CERTIFICATE|CERTIFICATE_REQUIRED|CERTIFICATE_UNKNOWN|UNRECOGNIZED_NAME|ACCESS_DENIED"
 )
 _TUNNEL = re.compile(r"Tunnel connection failed: (\d+)(.*)")
 
 
-def wait_after(waiting: Waiting, error: BaseException, seconds: float) -> None:
-    """Wait before the next try if another one can help; else raise what the user should read."""
-    final = _final(error, waiting)
-    if final is not None:
-        waiting.close()
-        raise final from None
+def wait_after(retries: RetryState, error: BaseException, seconds: float) -> None:
+    """Wait before the next try, or raise the error if another try would not help."""
+    permanent = _permanent(error, retries)
+    if permanent is not None:
+        retries.close()
+        raise permanent from None
     most = FEW_RETRIES if _is_not_http(error) else None
-    waiting.pause(described(error, seconds), most=most, hint=_hint(error))
+    retries.pause(describe(error, seconds), most=most, hint=_hint(error))
 
 
-def described(error: BaseException, seconds: float) -> str:
-    """A foreign error in a few words, without the parts of a url it may quote."""
+def describe(error: BaseException, seconds: float) -> str:
+    """An error of the network in a few words, without the parts of a url that it may quote."""
     if isinstance(error, TimeoutError):
         return f"no byte came for {seconds:g} s"
     if isinstance(error, http.client.IncompleteRead):
@@ -78,36 +77,36 @@ def _hint(error: BaseException) -> str:
     return "check host and port" if isinstance(error, ConnectionRefusedError) else ""
 
 
-def status_error(reply: Reply, url: str) -> StorageError:
-    """One line with the cure for an answer that is no data."""
-    line = f"the server answers {reply.status} {redacted(reply.response.reason)}{_told(reply)}"
-    if reply.status in (404, 410):
+def status_error(response: OpenResponse, url: str) -> StorageError:
+    """The error that a response stands for, in one line with a hint."""
+    line = f"the server answers {response.status} {redacted(response.raw.reason)}{_server_message(response)}"
+    if response.status in (404, 410):
         return MissingShardError(line, url=url, hint="check the name and the range of shards")
-    if reply.status in (401, 403):
+    if response.status in (401, 403):
         return StorageError(line, url=url, hint="check the credentials, and that they may read this object")
-    if reply.status == 407:
+    if response.status == 407:
         return StorageError(line, url=url, hint="give the proxy's user: proxy='http://user:password@host:port'")
     return StorageError(line, url=url)
 
 
-def beginning(reply: Reply) -> bytes:
-    """The first bytes of an answer that is an error; read once, so that they can be looked at again."""
-    if reply.told is None:
+def error_body(response: OpenResponse) -> bytes:
+    """The first bytes of an error response, read once."""
+    if response.error_body is None:
         try:
-            reply.told = reply.response.read(TOLD_BYTES)
-        except (*BROKEN, ValueError):
-            reply.told = b""
-    return reply.told
+            response.error_body = response.raw.read(ERROR_BYTES)
+        except (*TRANSIENT_ERRORS, ValueError):
+            response.error_body = b""
+    return response.error_body
 
 
-def _told(reply: Reply) -> str:
-    """The server's own words, where they stand in a known place."""
-    words = [_unquoted(second) if second else _text(first) for first, second in _TOLD.findall(beginning(reply))]
+def _server_message(response: OpenResponse) -> str:
+    """The server's own message, where it is XML or JSON of a known form."""
+    words = [_unquoted(second) if second else _text(first) for first, second in _MESSAGE.findall(error_body(response))]
     return f" ({redacted(': '.join(words[:2]))})" if words else ""
 
 
 def _unquoted(data: bytes) -> str:
-    """What stands between the quotes of a JSON string, as text."""
+    """The text between the quotes of a JSON string."""
     text = _text(data)
     try:
         return printable(json.loads(f'"{text}"', strict=False))
@@ -120,13 +119,13 @@ def _text(data: bytes) -> str:
 
 
 def printable(text: str) -> str:
-    """A foreign text without what would garble a terminal."""
+    """The text without control characters, which would garble a terminal."""
     return "".join(character if character.isprintable() else " " for character in text)
 
 
-def _final(error: BaseException, waiting: Waiting) -> StorageError | None:
-    """The error to raise at once, where another try would meet the same."""
-    url = waiting.url
+def _permanent(error: BaseException, retries: RetryState) -> StorageError | None:
+    """The error to raise at once, where another try would fail in the same way."""
+    url = retries.url
     if isinstance(error, StorageError):
         return error
     if isinstance(error, ssl.SSLCertVerificationError):
@@ -135,13 +134,13 @@ def _final(error: BaseException, waiting: Waiting) -> StorageError | None:
             url=url,
             hint="set SSL_CERT_FILE to a file with your authority's certificate, or give cafile=",
         )
-    if isinstance(error, ssl.SSLError) and _TLS_FOR_GOOD.search(error.reason or ""):
+    if isinstance(error, ssl.SSLError) and _TLS_PERMANENT.search(error.reason or ""):
         reason = (error.reason or "").lower().replace("_", " ")
         hint = "check the port, and whether the server speaks https there"
         return StorageError(f"no TLS connection can be made ({reason})", url=url, hint=hint)
     # a name that is not known is a mistake, unless its server has answered before
-    if _is_unknown_name(error) and not OUTAGES.was_reached(waiting.server):
-        return StorageError(f"cannot reach the server: {described(error, 0)}", url=url, hint=_hint(error))
+    if _is_unknown_name(error) and not OUTAGES.was_reached(retries.server):
+        return StorageError(f"cannot reach the server: {describe(error, 0)}", url=url, hint=_hint(error))
     tunnel = _TUNNEL.match(str(error)) if isinstance(error, OSError) else None
     if tunnel and int(tunnel[1]) not in RETRIED_STATUS:
         hint = "check the proxy's user and password, and that it may reach this host"

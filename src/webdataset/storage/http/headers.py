@@ -1,9 +1,9 @@
-"""The heads of requests and answers, written and read much faster than by http.client: that counts for many parts.
+"""HTTP/1.1 headers, written and parsed; several times faster than http.client, which counts for many small ranges.
 
->>> request_head("GET", "/a.tar", "host", {"Range": "bytes=0-9"}, None)
+>>> request_header("GET", "/a.tar", "host", {"Range": "bytes=0-9"}, None)
 b'GET /a.tar HTTP/1.1\\r\\nHost: host\\r\\nRange: bytes=0-9\\r\\n\\r\\n'
 >>> import io
->>> status, reason, is_old, headers = read_head(io.BytesIO(b"HTTP/1.1 206 Some\\r\\nETag: x\\r\\n\\r\\n..."))
+>>> status, reason, is_old, headers = read_header(io.BytesIO(b"HTTP/1.1 206 Some\\r\\nETag: x\\r\\n\\r\\n..."))
 >>> status, reason, is_old, headers.get("etag")
 (206, 'Some', False, 'x')
 """
@@ -18,9 +18,9 @@ from typing import Any, Protocol
 MAX_LINE = 65536
 MAX_LINES = 100
 MAX_INTERIM = 20
-"""Answers such as 100 Continue and 103 Early Hints, which come before the one that counts."""
+"""Interim responses, such as 100 Continue and 103 Early Hints, before the final one."""
 WITH_BODY = ("POST", "PUT", "PATCH")
-"""They say how long their body is even if there is none."""
+"""Methods that send a Content-Length even without a body."""
 
 _STATUS = re.compile(r"HTTP/(0\.9|1\.\d) +([1-9]\d\d)(?:[ \t]+(.*))?\r?\n")
 _FIELD = re.compile(r"(?m)^([^:\s]+):[ \t]*(.*)\n")
@@ -29,10 +29,10 @@ _LENGTH = re.compile(r"[0-9]{1,18}")
 _SWITCHING = "101"
 
 
-def request_head(method: str, target: str, host: str, headers: Mapping[str, str], body: Any) -> bytes:
-    """What is sent before the body, bytes or None. Nothing in it can begin another field, or another request.
+def request_header(method: str, target: str, host: str, headers: Mapping[str, str], body: Any) -> bytes:
+    """Request line and header fields. No value can begin another field, or another request.
 
-    If the body is anything else, the headers say how long it is.
+    If the body is neither bytes nor None, `headers` has its length.
     """
     known = {name.lower() for name in headers}
     lines = [f"{method} {target} HTTP/1.1"]
@@ -48,13 +48,13 @@ def request_head(method: str, target: str, host: str, headers: Mapping[str, str]
 
 
 class Lines(Protocol):
-    """Where an answer comes from."""
+    """Where a response is read from."""
 
     def readline(self, size: int = -1, /) -> bytes: ...
 
 
-class Headers:
-    """Header fields by name, in upper or lower case; the values of one that comes several times are joined."""
+class HeaderFields:
+    """Header fields by case-insensitive name; the values of a repeated field are joined."""
 
     def __init__(self, fields: list[tuple[str, str]]) -> None:
         self._fields = fields
@@ -63,24 +63,24 @@ class Headers:
             for lower in values:
                 values[lower] = ", ".join(value for name, value in fields if name.lower() == lower)
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: str | None = None) -> str | None:
         """The value of a field."""
         return self._values.get(name.lower(), default)
 
-    def get_all(self, name: str, default: Any = None) -> Any:
-        """The same in a list: what http.client asks for."""
+    def get_all(self, name: str, default: list[str] | None = None) -> list[str] | None:
+        """The value of a field in a list, for http.client."""
         value = self._values.get(name.lower())
         return default if value is None else [value]
 
     def items(self) -> ItemsView[str, str]:
-        """The fields, with their names as they came."""
-        return {name: self.get(name) for name, _ in self._fields}.items()
+        """The fields, with their names as they were sent."""
+        return {name: self._values[name.lower()] for name, _ in self._fields}.items()
 
 
-def content_length(headers: Headers) -> int | None:
-    """The bytes of the body as the header says; servers that say two things, or nonsense, are not believed.
+def content_length(headers: HeaderFields) -> int | None:
+    """The length of the body; several different values, or no number, are an error.
 
-    >>> content_length(Headers([("Content-Length", "5"), ("content-length", "5")]))
+    >>> content_length(HeaderFields([("Content-Length", "5"), ("content-length", "5")]))
     5
     """
     text = headers.get("Content-Length")
@@ -92,8 +92,8 @@ def content_length(headers: Headers) -> int | None:
     return int(length)
 
 
-def read_head(stream: Lines) -> tuple[int, str, bool, Headers]:
-    """The status, the reason, whether it is of HTTP before 1.1, and the header fields; the stream is at the body."""
+def read_header(stream: Lines) -> tuple[int, str, bool, HeaderFields]:
+    """Read a response up to its body: the status, the reason, whether it is older than HTTP/1.1, the header fields."""
     for _ in range(MAX_INTERIM):
         lines = _lines(stream)
         status = lines[0].decode("iso-8859-1")
@@ -103,7 +103,7 @@ def read_head(stream: Lines) -> tuple[int, str, bool, Headers]:
         if found[2][0] != "1" or found[2] == _SWITCHING:
             break
     else:
-        raise http.client.HTTPException(f"more than {MAX_INTERIM} interim answers")
+        raise http.client.HTTPException(f"more than {MAX_INTERIM} interim responses")
     text = b"".join(lines[1:])
     if b"\n " in text or b"\n\t" in text:  # an old way to write long values
         text = _FOLDED.sub(b" ", text)
@@ -112,11 +112,11 @@ def read_head(stream: Lines) -> tuple[int, str, bool, Headers]:
     fields = [(name, value.rstrip()) for name, value in _FIELD.findall(text.decode("iso-8859-1"))]
     if len(fields) != text.count(b"\n"):
         raise http.client.HTTPException("a header field has no name")
-    return int(found[2]), (found[3] or "").strip(), found[1] in ("0.9", "1.0"), Headers(fields)
+    return int(found[2]), (found[3] or "").strip(), found[1] in ("0.9", "1.0"), HeaderFields(fields)
 
 
 def _lines(stream: Lines) -> list[bytes]:
-    """The lines up to the blank one, all of them: a header that was cut could lack the length of the body."""
+    """The lines up to the blank one; a header that was cut is an error, for it could lack the length of the body."""
     lines: list[bytes] = []
     while (line := stream.readline(MAX_LINE + 1)) not in (b"\r\n", b"\n"):
         if len(line) > MAX_LINE:

@@ -1,4 +1,4 @@
-"""Connections kept open for the next request to the same server, while somebody says that there will be one.
+"""Connections kept open for the next request to the same server, within blocks of `kept_alive`.
 
 >>> with kept_alive():
 ...     pass  # requests in here use each other's connections; the last one out closes them
@@ -23,16 +23,16 @@ class Pool:
     """Idle connections by server."""
 
     def __init__(self) -> None:
-        self._begin()
+        self._reset()
 
     def forget(self) -> None:
-        """Start anew, as a forked process must: the connections are its parent's, and the lock may be held."""
+        """Start empty, as a forked process must: the connections are its parent's, and the lock may be held."""
         inherited = [connection for pairs in self._idle.values() for _, connection in pairs]
-        self._begin()
+        self._reset()
         for connection in inherited:
             connection.close()  # this process' descriptor only
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._lock = threading.Lock()
         self._idle: dict[Hashable, list[tuple[float, Any]]] = defaultdict(list)
         self._holders = 0
@@ -63,7 +63,7 @@ class Pool:
             connection.close()
 
     def give(self, server: Hashable, connection: Any) -> None:
-        """Keep a connection whose last answer was read to its end, or close it if nobody will want it."""
+        """Keep a connection whose last response was read to its end, or close it outside of `kept_alive`."""
         with self._lock:
             idle = self._idle[server]
             keep = self._holders > 0 and len(idle) < MOST_PER_SERVER
@@ -90,7 +90,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _is_quiet(sock: Any) -> bool:
-    """Nothing to be read: neither the end of the connection nor a byte that nobody asked for."""
+    """Whether there is nothing to read: neither the end of the connection nor an unexpected byte."""
     if sock is None:
         return False
     readable, _, _ = select.select([sock], [], [], 0) if sock.fileno() < 1024 else ([], [], [])

@@ -17,33 +17,33 @@ from dataclasses import dataclass
 from typing import Any
 
 from webdataset.errors import StorageError
-from webdataset.storage.streams import PiecewiseStream, count_received
+from webdataset.storage.streams import PiecewiseStream, QuietStream, count_received
 
 from .pool import kept_alive
-from .stream import HttpStream
+from .stream import HttpStream, ObjectVersion
 from .verified import VerifiedStream
 
 BUFFER_BYTES = 1 << 20
 BUFFERS = 8
 """Measured on loopback: 8 of 1 MiB are 10 % faster than 32 of 256 KiB; more bring nothing."""
 DIRECT_BYTES = 64 << 10
-"""Reads of this size are worth a system call of their own, which saves a copy."""
+"""Reads of at least this size go straight to the socket, which saves a copy."""
 BUSY_SHARE = 0.5
-"""A reader that is away for this part of the time that it spends on receiving is helped by a thread. One that only
-copies is not: what another thread received has left the processor's cache, and copying it costs half of the rate."""
+"""The thread starts when the reader spends more than this part of the receiving time on other work. A reader that only
+copies would lose half of the rate by it: what another thread received has left the processor's cache."""
 PART_BYTES = 8 << 20
 CONNECTIONS = 4
 FAR_SECONDS = 0.02
 """A server that takes this long to answer is far away."""
 SLOW_BYTES_PER_SECOND = 64e6
-"""A connection that brings less is worth being helped by others."""
+"""Below this rate more connections are opened."""
 LARGE_BYTES = 32 << 20
-"""Only objects of this size are read over several connections unless told so."""
+"""Smaller objects are read over one connection unless a number is given."""
 CLOSE_SECONDS = 0.09
 
 
-def open_http(url: str, mode: str = "rb", *, connections: int | None = None, **options: Any) -> Any:
-    """Open an `http:` or `https:` url for reading, in the background and over as many `connections` as pay.
+def open_http(url: str, mode: str = "rb", *, connections: int | None = None, **options: Any) -> QuietStream:
+    """Open an `http:` or `https:` url for reading ahead, over as many `connections` as help.
 
     The options are those of HttpStream.
     """
@@ -54,8 +54,8 @@ def open_http(url: str, mode: str = "rb", *, connections: int | None = None, **o
     return reading_ahead(HttpStream(url, **options), connections)
 
 
-def reading_ahead(stream: HttpStream, connections: int | None = None) -> Any:
-    """The same bytes, fetched ahead, over so many `connections`: if not given, as size, distance and rate ask for."""
+def reading_ahead(stream: HttpStream, connections: int | None = None) -> QuietStream:
+    """The same bytes, read ahead, over that many `connections`; else as size, distance and rate suggest."""
     if connections is not None and connections < 1:
         stream.close()
         raise ValueError(f"connections must be at least 1, got {connections}")
@@ -72,14 +72,14 @@ def _reader(stream: HttpStream, connections: int | None) -> ReadAhead | Parallel
         return ParallelReader(stream, connections)
     if length < LARGE_BYTES or stream.proxied:  # proxies keep whole objects, not parts of them
         return ReadAhead(stream)
-    return ParallelReader(stream, when_slow=stream.waited < FAR_SECONDS or stream.is_near())
+    return ParallelReader(stream, when_slow=stream.waited < FAR_SECONDS or stream.has_low_rtt())
 
 
 class ReadAhead(PiecewiseStream):
     """One stream, read by a thread into buffers that are used again and again.
 
-    The thread starts when the reader turns out to be busy with what it got, in the process that reads. An error comes
-    at its very byte.
+    The thread starts when the reader turns out to be busy with what it got, in the process that reads. An error is
+    raised at the byte where it happened.
     """
 
     def __init__(self, source: HttpStream, buffers: int = BUFFERS, buffer_bytes: int = BUFFER_BYTES) -> None:
@@ -87,30 +87,30 @@ class ReadAhead(PiecewiseStream):
         self.url = source.url
         self.source = source
         self._report, source.report = source.report, None  # counted here, by the thread that reads the data
-        self._start = self._position = source.position
+        self._start = self.position = source.position
         self._buffer_bytes = buffer_bytes
-        self._unmade = buffers
+        self._buffers_left = buffers
         self._free: list[memoryview] = []
         self._ready: deque[_Filled] = deque()
-        self._taken: _Filled | None = None
+        self._current: _Filled | None = None
         self._view = memoryview(b"")
         self._place = self._end = 0
         self._error: BaseException | None = None
-        self._over = False
+        self._at_end = False
         self._closing = False
         self._changed = threading.Condition(threading.Lock())
         self._thread: threading.Thread | None = None
         self._process = os.getpid()
         self._receiving = 0.0
         self._away = 0.0
-        self._left = 0.0  # when the reader went away with what it got
+        self._returned_at = 0.0  # when the reader got its last bytes
 
     @property
     def length(self) -> int | None:
         return self.source.length
 
     @property
-    def version(self) -> Any:
+    def version(self) -> ObjectVersion | None:
         return self.source.version
 
     @property
@@ -119,21 +119,16 @@ class ReadAhead(PiecewiseStream):
 
     @property
     def received(self) -> int:
-        """The number of bytes that came."""
+        """The number of bytes received."""
         return self.source.position - self._start
 
     @property
     def is_slow(self) -> bool:
-        """Whether the connection brings less than it should, whatever becomes of the bytes then."""
+        """Whether the connection is slow, whatever the reader does."""
         return self.received < SLOW_BYTES_PER_SECOND * self._receiving
 
-    def tell(self) -> int:
-        return self._position
-
-    # -- reading ---------------------------------------------------------------------------------
-
     def read1(self, size: int = -1, /) -> bytes:
-        """What is there, up to `size` bytes; waits only while nothing is."""
+        """What is available, up to `size` bytes; waits only while nothing is."""
         place = self._place
         if place == self._end or self.closed:
             if size == 0 or not self._next():
@@ -141,7 +136,7 @@ class ReadAhead(PiecewiseStream):
             place = self._place
         stop = self._end if size < 0 else min(place + size, self._end)
         self._place = stop
-        self._position += stop - place
+        self.position += stop - place
         return bytes(self._view[place:stop])
 
     def read(self, size: int | None = -1, /) -> bytes:
@@ -153,30 +148,23 @@ class ReadAhead(PiecewiseStream):
         count = got = 0
         while count < len(view) and (got := self._receive(view[count:])):
             count += got
-        self._position += count
+        self.position += count
         return bytes(view[:count])
 
-    def readinto(self, buffer: Any, /) -> int:
-        view = memoryview(buffer).cast("B")
-        count = got = 0
-        while count < len(view) and (got := self.readinto1(view[count:])):
-            count += got
-        return count
-
     def readinto1(self, buffer: Any, /) -> int:
-        """What is there, copied once, or not at all where nobody reads ahead."""
+        """What is available, copied once, or not at all while there is no thread."""
         view = memoryview(buffer).cast("B")
         if self._place == self._end or self.closed:
             if len(view) >= DIRECT_BYTES and self._is_direct():
                 count = self._receive(view)
-                self._position += count
+                self.position += count
                 return count
             if not len(view) or not self._next():
                 return 0
         place, stop = self._place, min(self._place + len(view), self._end)
         view[: stop - place] = self._view[place:stop]
         self._place = stop
-        self._position += stop - place
+        self.position += stop - place
         return stop - place
 
     def start(self) -> None:
@@ -193,7 +181,7 @@ class ReadAhead(PiecewiseStream):
         super().close()
         self._view, self._place, self._end = memoryview(b""), 0, 0
         if self._thread is None or self._process != os.getpid():
-            if not self._over:
+            if not self._at_end:
                 self.source.abort()  # another thread may be in the middle of a read
             self.source.close()  # a forked copy has no thread
         else:
@@ -201,29 +189,27 @@ class ReadAhead(PiecewiseStream):
         if self._report is not None:
             count_received(self._report, self.received, self.retried)
 
-    # -- inside, the reader's thread ---------------------------------------------------------------
-
     def _next(self) -> bool:
         """Take the next filled buffer; False at the end."""
         if self._is_direct():
             self._place, self._end = 0, self._receive(self._own_view())
             return self._end > 0
-        if self._over and not self._ready:
+        if self._at_end and not self._ready:
             return False
         self._check_process()
         with self._changed:
             while True:
-                if self._taken is not None and self._taken.last:
-                    self._free.append(self._taken.view)
+                if self._current is not None and self._current.last:
+                    self._free.append(self._current.view)
                     self._changed.notify()
-                self._taken = None
-                while not (self._ready or self._error or self._over or self._closing):
+                self._current = None
+                while not (self._ready or self._error or self._at_end or self._closing):
                     self._changed.wait()
                 if not self._ready:
                     break
-                self._taken = taken = self._ready.popleft()
-                if taken.start < taken.stop:
-                    self._view, self._place, self._end = taken.view, taken.start, taken.stop
+                self._current = piece = self._ready.popleft()
+                if piece.start < piece.stop:
+                    self._view, self._place, self._end = piece.view, piece.start, piece.stop
                     return True
         if self._closing:
             raise ValueError("I/O operation on closed file")
@@ -232,7 +218,7 @@ class ReadAhead(PiecewiseStream):
         return False
 
     def _is_direct(self) -> bool:
-        """Whether the reader receives by itself; starts the thread where that pays."""
+        """Whether the reader receives by itself; starts the thread when that helps."""
         if self.closed:
             raise ValueError("I/O operation on closed file")
         if self._thread is None and self._away > BUSY_SHARE * self._receiving and self._is_long():
@@ -240,12 +226,12 @@ class ReadAhead(PiecewiseStream):
         return self._thread is None
 
     def _check_process(self) -> None:
-        """Two processes that read from one connection would each get a part of it."""
+        """Refuse to read in a forked process: two that read from one connection would each get a part of it."""
         if self._process != os.getpid():
             raise StorageError("a stream that is being read cannot be read on in a forked process", url=self.url)
 
     def _is_long(self) -> bool:
-        """More than a buffer is still to come, or nobody knows."""
+        """Whether more than a buffer is still to come, or may be."""
         length = self.source.length
         return self.source.position > 0 and (length is None or length - self.source.position > self._buffer_bytes)
 
@@ -258,21 +244,21 @@ class ReadAhead(PiecewiseStream):
         """Some bytes, straight from the connection."""
         if self._error is not None:
             raise self._error
-        if self._over:
+        if self._at_end:
             return 0
-        if not self._left:
+        if not self._returned_at:
             self._process = os.getpid()
         self._check_process()
         start = time.perf_counter()
-        self._away += start - (self._left or start)
+        self._away += start - (self._returned_at or start)
         try:
             count = self.source.readinto1(view)
         except Exception as exn:
             self._error = exn
             raise
-        self._left = time.perf_counter()
-        self._receiving += self._left - start
-        self._over = not count
+        self._returned_at = time.perf_counter()
+        self._receiving += self._returned_at - start
+        self._at_end = not count
         return count
 
     def _stop(self, thread: threading.Thread) -> None:
@@ -285,7 +271,7 @@ class ReadAhead(PiecewiseStream):
             thread.join(CLOSE_SECONDS / 4)
         # a thread that still asks for the host's address ends by itself as soon as that is answered
 
-    # -- inside, the thread that reads ahead -------------------------------------------------------
+    # -- the thread that reads ahead ---------------------------------------------------------------
 
     def _fill(self) -> None:
         try:
@@ -298,23 +284,23 @@ class ReadAhead(PiecewiseStream):
                 self._changed.notify()
         else:
             with self._changed:
-                self._over = True
+                self._at_end = True
                 self._changed.notify()
 
     def _empty(self) -> memoryview | None:
         """A buffer to fill; None when the stream is closed."""
         with self._changed:
-            while not self._free and not self._unmade and not self._closing:
+            while not self._free and not self._buffers_left and not self._closing:
                 self._changed.wait()
             if self._closing:
                 return None
             if self._free:
                 return self._free.pop()  # the one used last, which is still in the processor's cache
-            self._unmade -= 1
+            self._buffers_left -= 1
         return memoryview(bytearray(self._buffer_bytes))
 
     def _filled(self, view: memoryview) -> bool:
-        """Fill a buffer, every piece handed over as soon as it is there; False at the end."""
+        """Fill a buffer, every piece handed over as soon as it arrives; False at the end."""
         count, got = 0, 1
         while got and count < len(view):
             start = time.perf_counter()
@@ -327,7 +313,7 @@ class ReadAhead(PiecewiseStream):
         return got > 0
 
     def _hand_over(self, piece: _Filled) -> None:
-        """Make the piece the next one to take, or make the last one longer if it still lies there."""
+        """Queue the piece, or extend the last one if it has not been taken yet."""
         before = self._ready[-1] if self._ready else None
         if before is not None and before.view is piece.view and not before.last:
             before.stop, before.last = piece.stop, piece.last
@@ -337,7 +323,7 @@ class ReadAhead(PiecewiseStream):
 
 @dataclass
 class _Filled:
-    """A piece of a buffer that can be read; after the last one the buffer is free."""
+    """A filled piece of a buffer; after the last one the buffer is free."""
 
     view: memoryview
     start: int
@@ -346,10 +332,10 @@ class _Filled:
 
 
 class ParallelReader(PiecewiseStream):
-    """Parts of one object, fetched side by side over several connections and given out in order.
+    """Parts of one object, fetched side by side over several connections and returned in order.
 
-    The first connection brings the first part; every other part is asked for on its own, and resumed on its own.
-    With `when_slow` the first connection brings all of it, unless it turns out to be slow.
+    The first connection receives the first part; every other part is requested and resumed by itself. With `when_slow`
+    the first connection receives the whole object, unless it turns out to be slow.
     """
 
     def __init__(
@@ -367,51 +353,48 @@ class ParallelReader(PiecewiseStream):
         self._first = first
         self._part_bytes = part_bytes
         self._connections = connections
-        self._watched = when_slow
-        self._asked = self._length
+        self._when_slow = when_slow
+        self._requested = self._length
         self._parts: deque[ReadAhead] = deque()
         self._current = ReadAhead(first) if when_slow else ReadAhead(first, _buffers(part_bytes))
         if not when_slow:
             self._leave_rest_at(min(part_bytes, self._length))
-        self._position = 0
+        self.position = 0
         self._retried = 0
         self._received = 0
-        self._kept: contextlib.ExitStack | None = None
+        self._kept_alive: contextlib.ExitStack | None = None
 
     @property
     def length(self) -> int | None:
         return self._length
 
     @property
-    def version(self) -> Any:
+    def version(self) -> ObjectVersion | None:
         return self._first.version
 
     @property
     def retried(self) -> int:
         return self._retried + sum(part.retried for part in (self._current, *self._parts))
 
-    def tell(self) -> int:
-        return self._position
-
     def read1(self, size: int = -1, /) -> bytes:
-        """What is there, up to `size` bytes; waits only while nothing is."""
+        """What is available, up to `size` bytes; waits only while nothing is."""
         if self.closed:
             raise ValueError("I/O operation on closed file")
         if size == 0:
             return b""
-        if self._kept is None:
-            self._kept = contextlib.ExitStack()
-            self._kept.enter_context(kept_alive())
+        if self._kept_alive is None:
+            self._kept_alive = contextlib.ExitStack()
+            self._kept_alive.enter_context(kept_alive())
             self._current.start()
-            self._ask()
+            self._request_parts()
         while not (data := self._current.read1(size)):
             if not self._parts:
                 return b""
-            self._leave(self._current)
+            self._finish(self._current)
             self._current = self._parts.popleft()
-            self._ask()
-        self._position += len(data)
-        if self._watched and self._position >= self._part_bytes:
+            self._request_parts()
+        self.position += len(data)
+        if self._when_slow and self.position >= self._part_bytes:
             self._help_if_slow()
         return data
 
@@ -423,38 +406,38 @@ class ParallelReader(PiecewiseStream):
         for part in self._parts:
             part.source.abort()  # all of them before the first is waited for
         for part in (self._current, *self._parts):
-            self._leave(part)
+            self._finish(part)
         self._parts.clear()
-        if self._kept is not None:
-            self._kept.close()
+        if self._kept_alive is not None:
+            self._kept_alive.close()
         if self._report is not None:
             count_received(self._report, self._received, self._retried)
 
     def _help_if_slow(self) -> None:
-        self._watched = False
+        self._when_slow = False
         # the first connection is ahead of the reader by what its buffers hold, and never by more
-        place = self._position + BUFFERS * BUFFER_BYTES
+        place = self.position + BUFFERS * BUFFER_BYTES
         if self._current.is_slow and place + self._part_bytes <= self._length:
             self._leave_rest_at(place)
-            self._ask()
+            self._request_parts()
 
     def _leave_rest_at(self, place: int) -> None:
-        """What follows this byte is brought by other connections."""
+        """Leave what follows this byte to other connections."""
         self._first.stop_at(place)
-        self._asked = place
+        self._requested = place
 
-    def _ask(self) -> None:
-        """Keep as many parts under way as there may be connections."""
-        while self._asked < self._length and len(self._parts) < self._connections - 1:
-            stop = min(self._asked + self._part_bytes, self._length)
-            source = self._first.part(self._asked, stop)
+    def _request_parts(self) -> None:
+        """Request parts, as many at a time as there may be connections."""
+        while self._requested < self._length and len(self._parts) < self._connections - 1:
+            stop = min(self._requested + self._part_bytes, self._length)
+            source = self._first.part(self._requested, stop)
             source.report = None
             part = ReadAhead(source, _buffers(self._part_bytes))
             part.start()
             self._parts.append(part)
-            self._asked = stop
+            self._requested = stop
 
-    def _leave(self, part: ReadAhead) -> None:
+    def _finish(self, part: ReadAhead) -> None:
         part.close()
         self._retried += part.retried
         self._received += part.received

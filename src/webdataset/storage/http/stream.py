@@ -1,95 +1,88 @@
-"""Web servers as streams: whole bodies, resumed at the exact byte when a connection breaks, or an error.
+"""HTTP bodies as streams: complete, resumed at the exact byte when a connection breaks, or an error.
 
-A body is whole when as many bytes came as the server announced. When the connection breaks or stalls before that,
-the rest is asked for with `Range` and `If-Range`, so that an object which changed in between is noticed; a server
-that cannot do that gives an error that says so.
+A body is complete when as many bytes came as the server announced. When the connection breaks or stalls before that,
+the rest is requested with `Range` and `If-Range`, so that an object which changed in between is noticed; with a server
+that does not support this, the break is an error that says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
 from webdataset.base.reports import Report, current_report
 from webdataset.errors import StorageError, UnavailableError
-from webdataset.storage.patience import FIRST_PAUSE, GaveUpError, Patience, Waiting
-from webdataset.storage.streams import WHOLE_ONLY, QuietStream, count_received, read_whole
+from webdataset.storage.patience import RetriesExhaustedError
+from webdataset.storage.streams import WHOLE_ONLY, PiecewiseStream, count_received
 
-from .connect import CONNECT_SECONDS, STALL_SECONDS, Connector, Prepare, Reply, md5_in, validator_in
-from .faults import BROKEN, RETRIED_STATUS, described, status_error, wait_after
+from .connect import ConnectionOptions, Connector, OpenResponse, md5_from, strong_etag, validator_from
+from .faults import RETRIED_STATUS, TRANSIENT_ERRORS, describe, status_error, wait_after
 from .requests import request
 
 SCRATCH_BYTES = 256 << 10
 NO_HEAD = (401, 403, 405, 501)
-"""Answers to HEAD where GET may still work, as for a url that is signed for GET."""
+"""Statuses of HEAD where GET may still work, as for a url that is signed for GET."""
 
 
 @dataclass(frozen=True)
-class Version:
-    """What the first answer said of the object: the rest of it must be of the same one."""
+class ObjectVersion:
+    """Which version of an object the first response was of: the rest must be of the same one."""
 
     length: int | None
     validator: str | None
     condition: str | None
-    """For `If-Range`: what the server itself compares."""
+    """The value of `If-Range`."""
     ranges: bool
     strong: bool
     md5: bytes | None = None
-    """Of the whole object, if the server gave it."""
+    """Of the whole object, if the server sent it."""
 
     @classmethod
-    def of(cls, reply: Reply, identity: Callable[[Reply], str | None] | None) -> Version:
-        validator = identity(reply) if identity is not None else reply.validator
-        ranges = (reply.header("Accept-Ranges") or "").lower()
-        strong = validator is not None and (identity is not None or reply.etag is not None)
-        md5 = md5_in(reply.header) if reply.status == 200 else None
-        return cls(reply.length, validator, reply.validator, ranges != "none", strong and ranges == "bytes", md5)
+    def of(cls, response: OpenResponse, identity: Callable[[OpenResponse], str | None] | None) -> ObjectVersion:
+        validator = identity(response) if identity is not None else response.validator
+        ranges = (response.header("Accept-Ranges") or "").lower()
+        strong = validator is not None and (identity is not None or strong_etag(response.header) is not None)
+        md5 = md5_from(response.header) if response.status == 200 else None
+        return cls(response.length, validator, response.validator, ranges != "none", strong and ranges == "bytes", md5)
 
     @classmethod
-    def named(cls, length: int | None, validator: str | None, condition: str | None = None) -> Version:
-        """A version that is known by its name, from the answer to HEAD."""
+    def from_head(cls, length: int | None, validator: str | None, condition: str | None = None) -> ObjectVersion:
+        """A version that is known by its validator, from a response to HEAD."""
         return cls(length, validator, condition, ranges=True, strong=validator is not None)
 
     @property
     def resumable(self) -> bool:
-        """Whether the rest can be asked for and recognised."""
+        """Whether the rest can be requested and recognised."""
         return self.validator is not None and self.ranges
 
 
-class HttpStream(QuietStream):
+class HttpStream(PiecewiseStream):
     """The body of a GET request.
 
-    `prepare(method, url, headers)` gives the headers to send, anew for every request to the url's own host.
-    `patience` is for how many seconds, `retries` how many times in a row to try again without a byte; progress renews
-    both. `identity(reply)` names the version of the object where the server does so in a header of its own. `start` and
-    `stop` make it a part of an object, which is asked for at the first read; it must be of the `version` that is given,
-    or any one if none is. What users are told names `shown` instead of the address.
+    `identity(response)` names the version of the object where the server does so in a header of its own. `start` and
+    `stop` make it a part of an object, which is requested at the first read; it must be of the given `version`, if any.
+    Errors name `shown` instead of the address. `fields` are those of ConnectionOptions, where no `options` are given.
     """
 
     def __init__(
         self,
         url: str,
+        options: ConnectionOptions | None = None,
         *,
-        headers: Mapping[str, str] | None = None,
-        prepare: Prepare | None = None,
-        connect_timeout: float = CONNECT_SECONDS,
-        read_timeout: float = STALL_SECONDS,
-        patience: float | None = None,
-        retries: int | None = None,
-        first_pause: float = FIRST_PAUSE,
-        proxy: str | None = None,
-        cafile: str | None = None,
-        foreign: bool = False,
-        identity: Callable[[Reply], str | None] | None = None,
+        identity: Callable[[OpenResponse], str | None] | None = None,
         start: int = 0,
         stop: int | None = None,
-        version: Version | None = None,
+        version: ObjectVersion | None = None,
         shown: str = "",
+        **fields: Any,
     ) -> None:
         super().__init__()
         self.address = url
         self.url = shown or url
+        self.options = options or ConnectionOptions(**fields)
         self.position = start
         self.version = version
         self.waited = 0.0
@@ -98,34 +91,11 @@ class HttpStream(QuietStream):
         self._start = start
         self._stop = stop
         self._identity = identity
-        self._reply: Reply | None = None
+        self._response: OpenResponse | None = None
         self._finished = False
         self._scratch = bytearray()
-        self._connector = Connector(
-            url,
-            headers=headers,
-            prepare=prepare,
-            connect_timeout=connect_timeout,
-            read_timeout=read_timeout,
-            proxy=proxy,
-            cafile=cafile,
-            foreign=foreign,
-        )
-        self._waiting = Waiting(Patience(patience, retries, first_pause), self.url, self._connector.server)
-        self._options: dict[str, Any] = {
-            "headers": headers,
-            "prepare": prepare,
-            "connect_timeout": connect_timeout,
-            "read_timeout": read_timeout,
-            "patience": patience,
-            "retries": retries,
-            "first_pause": first_pause,
-            "proxy": proxy,
-            "cafile": cafile,
-            "foreign": foreign,
-            "identity": identity,
-            "shown": shown,
-        }
+        self._connector = Connector(url, self.options)
+        self._retries = self.options.retry_state(self.url, self._connector.server)
         if version is None and stop is None:
             self._open()
 
@@ -136,29 +106,21 @@ class HttpStream(QuietStream):
 
     @property
     def retried(self) -> int:
-        return self._waiting.total
+        return self._retries.total
 
     def part(self, start: int, stop: int) -> HttpStream:
         """Some bytes of the same object, over a connection of their own."""
-        with self._waiting.report.in_force():
-            return HttpStream(self.address, start=start, stop=stop, version=self.version, **self._options)
+        with self._retries.report.in_force():
+            part: dict[str, Any] = {"start": start, "stop": stop, "version": self.version, "shown": self.url}
+            return HttpStream(self.address, self.options, identity=self._identity, **part)
 
     def stop_at(self, stop: int) -> None:
         """Read no further than to this byte."""
         self._stop = stop
 
-    def is_near(self) -> bool:
-        """Whether the way to the server is known to be short, however long it took to answer."""
+    def has_low_rtt(self) -> bool:
+        """Whether the round-trip time is known to be short, however long the server took to respond."""
         return False
-
-    # -- reading ---------------------------------------------------------------------------------
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        """Up to `size` bytes, fewer only at the end of the body."""
-        return read_whole(self.read1, -1 if size is None or size < 0 else size)
 
     def read1(self, size: int = -1, /) -> bytes:
         """What has arrived, up to `size` bytes; waits only while nothing has."""
@@ -168,109 +130,92 @@ class HttpStream(QuietStream):
         count = self.readinto1(view if size < 0 else view[:size])
         return bytes(view[:count])
 
-    def readinto(self, buffer: Any, /) -> int:
-        view = memoryview(buffer).cast("B")
-        count = got = 0
-        while count < len(view) and (got := self.readinto1(view[count:])):
-            count += got
-        return count
-
     def readinto1(self, buffer: Any, /) -> int:
         """What has arrived, straight into the buffer."""
         if self.closed:
             raise ValueError("I/O operation on closed file")
         view = memoryview(buffer).cast("B")
         while len(view) and not self._finished:
-            if self._reply is None:
+            if self._response is None:
                 self._open()
                 continue
-            count = self._receive(self._reply, view)
+            count = self._receive(self._response, view)
             if count:
                 self.position += count
-                self._waiting.renew()
+                self._retries.renew()
                 return count
         return 0
 
-    def tell(self) -> int:
-        return self.position
-
-    # -- the end ---------------------------------------------------------------------------------
-
     def abort(self) -> None:
         """End what another thread is waiting for; the stream itself is left to be closed by its reader."""
-        self._waiting.stopped.set()
+        self._retries.stopped.set()
         self._connector.abort()
 
     def close(self) -> None:
         """Close the connection at once, whatever the server does."""
         if not self.closed:
-            self._waiting.stopped.set()
-            self._waiting.close()
-            if self._finished or self._reply is None:
-                self._drop()
-            else:
+            self._retries.stopped.set()
+            self._retries.close()
+            if self._response is not None and not self._finished:
                 self.abort()
-                self._drop()
+            self._drop()
             if self.report is not None:
                 count_received(self.report, self.position - self._start, self.retried)
             super().close()
-
-    # -- inside ----------------------------------------------------------------------------------
 
     @property
     def _end(self) -> int | None:
         return self.length if self._stop is None else self._stop
 
-    def _receive(self, reply: Reply, view: memoryview) -> int:
-        """The number of bytes that arrived; none means: the body is over or was lost on the way."""
+    def _receive(self, response: OpenResponse, view: memoryview) -> int:
+        """The number of bytes that arrived; 0 when the body has ended or the connection was lost."""
         end = self._end
         left = len(view) if end is None else end - self.position
         count = 0
         try:
             if left > 0:
-                count = reply.readinto1(view[:left])
+                count = response.readinto1(view[:left])
         except Exception as exn:
             # http.client raises anything when another thread closes the connection under it
-            if not (self._waiting.stopped.is_set() or isinstance(exn, BROKEN)):
+            if not (self._retries.stopped.is_set() or isinstance(exn, TRANSIENT_ERRORS)):
                 raise
-            self._lost(described(exn, self._connector.read_timeout))
+            self._pause_to_resume(describe(exn, self.options.read_timeout))
             return 0
         if count:
             return count
         if left > 0 and end is not None:
-            self._lost("the connection was closed")
+            self._pause_to_resume("the connection was closed")
         else:
             self._finished = True
-            self._waiting.renew()
+            self._retries.renew()
             self._drop()
         return 0
 
     def _open(self) -> None:
-        """Ask for the whole body, or for the rest of it, until an answer can be used or the retries are used up."""
-        reply: Reply | None = None
-        while reply is None:
-            self._check_open()
-            try:
-                reply = self._connector.send("GET", self._range_headers())
-                if reply.status in RETRIED_STATUS:
-                    retry_after = reply.retry_after
-                    reply.drain()
-                    reason = f"the server answers {reply.status} {reply.response.reason}"
-                    reply = None
-                    self._waiting.pause(reason, retry_after)
-            except BROKEN as exn:
-                self._check_open()
-                self._again(exn)
-            except GaveUpError as exn:
-                raise self._early(str(exn), exn.hint, UnavailableError) from None
-        self._waiting.answered()
-        self._accept(reply)
+        """Request the whole body, or the rest of it, until a response can be used or the retries are used up."""
+        with self._unavailable_after_retries():
+            while True:
+                self._retries.check_open()
+                try:
+                    response = self._connector.send("GET", self._range_headers())
+                except TRANSIENT_ERRORS as exn:
+                    self._retries.check_open()
+                    wait_after(self._retries, exn, self.options.read_timeout)
+                    continue
+                if response.status not in RETRIED_STATUS:
+                    break
+                response.drain()
+                reason = f"the server answers {response.status} {response.raw.reason}"
+                self._retries.pause(reason, response.retry_after)
+        self._retries.answered()
+        self._accept(response)
 
-    def _again(self, error: BaseException) -> None:
+    @contextlib.contextmanager
+    def _unavailable_after_retries(self) -> Iterator[None]:
         try:
-            wait_after(self._waiting, error, self._connector.read_timeout)
-        except GaveUpError as exn:
-            raise self._early(str(exn), exn.hint, UnavailableError) from None
+            yield
+        except RetriesExhaustedError as exn:
+            raise self._error(str(exn), exn.hint, UnavailableError) from None
 
     def _range_headers(self) -> dict[str, str]:
         if not self.position and self._stop is None:
@@ -279,101 +224,107 @@ class HttpStream(QuietStream):
         condition = None if self.version is None else self.version.condition
         return {"Range": f"bytes={self.position}-{last}"} | ({} if condition is None else {"If-Range": condition})
 
-    def _accept(self, reply: Reply) -> None:
-        """Check that the answer is what was asked for."""
+    def _accept(self, response: OpenResponse) -> None:
+        """Check that the response is to what was requested."""
         try:
             if self.position or self._stop is not None:
-                self._check_rest(reply)
-            elif reply.status != 200:
-                if reply.status == 206:
+                self._check_range(response)
+            elif response.status != 200:
+                if response.status == 206:
                     raise StorageError("the server answers 206 to a request for the whole", url=self.url)
-                raise status_error(reply, self.url)
+                raise status_error(response, self.url)
             else:
-                self.version = Version.of(reply, self._identity)
-                self.waited = reply.waited
-                self.proxied = reply.proxied
+                self.version = ObjectVersion.of(response, self._identity)
+                self.waited = response.waited
+                self.proxied = response.proxied
         except BaseException:
-            reply.close()
+            response.close()
             raise
-        self._reply = reply
-        if self._waiting.stopped.is_set():
+        self._response = response
+        if self._retries.stopped.is_set():
             self._drop()
-            self._check_open()
+            self._retries.check_open()
 
-    def _check_rest(self, reply: Reply) -> None:
-        """The rest is of the same object, and begins where the last answer stopped."""
-        if reply.status == 416:
-            raise self._early("the server says that the object ends here")
-        if reply.status not in (200, 206, 412):
-            error = status_error(reply, self.url)
-            raise self._early(error.message) if self.position > self._start else error
-        version, found = self.version, Version.of(reply, self._identity)
-        if reply.status == 412 or (version is not None and found.validator != version.validator):
-            raise self._early("the object changed while it was read")
-        if reply.status == 200 and version is None:
-            raise StorageError("the server gives no parts of this object", url=self.url, hint=WHOLE_ONLY)
-        if reply.status == 200:
+    def _check_range(self, response: OpenResponse) -> None:
+        """Check that the rest is of the same version, and begins where the last response stopped."""
+        if response.status == 416:
+            raise self._error("the server says that the object ends here")
+        if response.status not in (200, 206, 412):
+            error = status_error(response, self.url)
+            raise self._error(error.message) if self.position > self._start else error
+        version, found = self.version, ObjectVersion.of(response, self._identity)
+        if response.status == 412 or (version is not None and found.validator != version.validator):
+            raise self._error("the object changed while it was read")
+        if response.status == 200 and version is None:
+            raise StorageError(
+                "the server does not support range requests for this object", url=self.url, hint=WHOLE_ONLY
+            )
+        if response.status == 200:
             nothing_yet = self.position == self._start
-            raise self._early("the server cannot continue in the middle", WHOLE_ONLY if nothing_yet else "")
-        start, total = reply.range_start_and_total
+            raise self._error("the server cannot continue in the middle", WHOLE_ONLY if nothing_yet else "")
+        start, total = response.range_start_and_total
         if start != self.position or (None not in (total, self.length) and total != self.length):
-            raise self._early(f"the server continues at byte {start} of {total} instead")
+            raise self._error(f"the server continues at byte {start} of {total} instead")
         if version is None:
             self.version = replace(found, length=total)
 
-    def _lost(self, reason: str) -> None:
-        """Go on where the body stopped, or say that it ends early."""
-        self._check_open()
+    def _pause_to_resume(self, reason: str) -> None:
+        """Pause before the rest is requested, or raise that the body ends early."""
+        self._retries.check_open()
         self._drop()
         if self.position > self._start and (self.version is None or not self.version.resumable):
-            raise self._early(reason)
-        try:
-            self._waiting.pause(reason, quiet=True)  # if the server answers, it is no outage
-        except GaveUpError as exn:
-            raise self._early(str(exn), exn.hint, UnavailableError) from None
+            raise self._error(reason)
+        with self._unavailable_after_retries():
+            self._retries.pause(reason, quiet=True)  # if the server answers, it is no outage
 
-    def _check_open(self) -> None:
-        """Another thread may have closed the stream under this one's read."""
-        if self._waiting.stopped.is_set():
-            raise ValueError("I/O operation on closed file")
-
-    def _early(self, reason: str, hint: str = "", kind: type[StorageError] = StorageError) -> StorageError:
+    def _error(self, reason: str, hint: str = "", kind: type[StorageError] = StorageError) -> StorageError:
         if self.version is None:
             return kind(f"cannot read: {reason}", url=self.url, hint=hint)
         of = "" if self.length is None else f" of {self.length}"
         return kind(f"ends early: got {self.position}{of} bytes, then {reason}", url=self.url, hint=hint)
 
     def _drop(self) -> None:
-        reply, self._reply = self._reply, None
-        if reply is not None:
-            reply.release()
+        response, self._response = self._response, None
+        if response is not None:
+            response.release()
 
 
-class HttpObject:
-    """A file of a web server, to be read in parts; the options are those of HttpStream."""
+class RangedObject(ABC):
+    """An object of which ranges of bytes can be read."""
 
-    def __init__(self, url: str, **options: Any) -> None:
-        self.url = url
-        self._options = options
+    @abstractmethod
+    def part(self, start: int, stop: int, version: ObjectVersion | None) -> HttpStream:
+        """Some bytes, requested at the first read; of this version, if one is given."""
 
-    def part(self, start: int, stop: int, version: Version | None) -> HttpStream:
-        """Some bytes, asked for at the first read."""
-        return HttpStream(self.url, start=start, stop=stop, version=version, **self._options)
+    @abstractmethod
+    def head(self) -> ObjectVersion:
+        """The version of the object, from a HEAD request."""
 
-    def stated(self) -> Version:
-        """What the server says of the file without giving it."""
-        answer = request("HEAD", self.url, ok=(200, *NO_HEAD), **self._options)
-        if answer.status == 200:
-            length, validator = answer.headers.get("Content-Length"), validator_in(answer.headers.get)
-            return Version.named(int(length) if length and length.isdecimal() else None, validator, validator)
-        return version_read(self.part(0, 1, None))
-
-    def explained(self, exn: StorageError) -> bool:  # noqa: ARG002 - the first answer says all there is
+    def raise_reason(self, exn: StorageError) -> bool:  # noqa: ARG002 - for stores that keep it back
+        """Raise the reason of a refusal where it can be found out; true when another try may work now."""
         return False
 
 
-def version_read(part: HttpStream) -> Version:
-    """What the answer to a request for some bytes says of the whole object."""
+class HttpObject(RangedObject):
+    """A file of a web server."""
+
+    def __init__(self, url: str, options: ConnectionOptions) -> None:
+        self.url = url
+        self.options = options
+
+    def part(self, start: int, stop: int, version: ObjectVersion | None) -> HttpStream:
+        return HttpStream(self.url, self.options, start=start, stop=stop, version=version)
+
+    def head(self) -> ObjectVersion:
+        response = request("HEAD", self.url, self.options, ok=(200, *NO_HEAD))
+        if response.status == 200:
+            length, validator = response.headers.get("Content-Length"), validator_from(response.headers.get)
+            return ObjectVersion.from_head(int(length) if length and length.isdecimal() else None, validator, validator)
+        return version_of_part(self.part(0, 1, None))
+
+
+def version_of_part(part: HttpStream) -> ObjectVersion:
+    """The version of the whole object, from a request for some of its bytes."""
     with part:
         part.read()
     assert part.version is not None

@@ -1,8 +1,9 @@
-"""Streams whose bytes are compared with the checksum that the server gave of the whole object."""
+"""Streams whose bytes are compared with the MD5 that the server sent."""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 from webdataset.errors import StorageError
@@ -10,9 +11,9 @@ from webdataset.storage.streams import QuietStream
 
 
 class VerifiedStream(QuietStream):
-    """The same bytes; the last of them are not given out unless the MD5 of all is the server's.
+    """The same bytes; a read that reaches the end raises unless the MD5 of all is the server's.
 
-    Everything but reading is the stream's own: its length, its version, the number of retries.
+    Attributes such as length, version and number of retries are those of the stream.
     """
 
     def __init__(self, stream: Any, md5: bytes) -> None:
@@ -51,7 +52,7 @@ class VerifiedStream(QuietStream):
             super().close()
             self._stream.close()
 
-    def _counted(self, buffer: Any, readinto: Any) -> int:
+    def _counted(self, buffer: Any, readinto: Callable[[memoryview], int]) -> int:
         view = memoryview(buffer).cast("B")
         count = int(readinto(view))
         self._update(view[:count], ends=not count and len(view) > 0)

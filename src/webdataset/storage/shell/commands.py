@@ -1,16 +1,15 @@
-"""Commands as streams: what a child process writes is read, what is written goes into it, and its exit status counts.
+"""Commands as streams: the output of a child process is read or its input written, and its exit status counts.
 
 A child that ends with another status than 0 is an error, at the end of its output or when the stream is closed,
 whichever comes first; also when it closed its output long before it failed. A stream that is closed before its
 end takes the child with it at once, and everything the child started.
 
-None outlives the process that started it, however that ends: see `guards`.
+No command outlives the process that started it, however that ends: see `guards`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import select
 import signal
@@ -22,7 +21,7 @@ from webdataset.base.redact import redacted
 from webdataset.base.reports import Report, current_report
 from webdataset.base.settings import settings
 from webdataset.errors import CommandError, SecurityError
-from webdataset.storage.streams import count_received
+from webdataset.storage.streams import AbortableStream, count_received
 
 from .guards import end_group, guard
 
@@ -31,7 +30,7 @@ DEFAULT_TIMEOUT = 7200.0
 REAP_SECONDS = 5.0
 
 
-class CommandStream(io.BufferedIOBase):
+class CommandStream(AbortableStream):
     """A running command; a string goes through the shell, a list of words does not.
 
     >>> with CommandStream("echo hello") as stream:
@@ -69,69 +68,58 @@ class CommandStream(io.BufferedIOBase):
         self._stopped = False
         self._start(bufsize, popen)
 
-    # -- reading ---------------------------------------------------------------------------------
-
     def readable(self) -> bool:
         return self.mode.startswith("r")
 
     def read(self, size: int | None = -1, /) -> bytes:
         """Up to `size` bytes, fewer only at the end; an error if the command has failed by then."""
-        everything = size is None or size < 0
         if self._is_over():
             return b""
         data = cast(bytes, self.stream.read(size))
-        self._received += len(data)
-        if everything or len(data) < cast(int, size):
-            self._at_end = True
-            if everything or (not data and size != 0):
-                self._finish()
+        everything = size is None or size < 0
+        self._count(len(data), size, ended=everything)
         return data
 
     def read1(self, size: int = -1, /) -> bytes:
-        """What is there, up to `size` bytes; waits only while nothing is."""
+        """What is available, up to `size` bytes; waits only while nothing is."""
         if self._is_over():
             return b""
         data = cast(bytes, self.stream.read1(size))
-        self._check(len(data), size)
+        self._count(len(data), size, partial=True)
         return data
 
     def readinto(self, buffer: Any, /) -> int:
         if self._is_over():
             return 0
         count = cast(int, self.stream.readinto(buffer))
-        self._received += count
-        if count < len(memoryview(buffer).cast("B")):
-            self._at_end = True
-            if not count:
-                self._finish()
+        self._count(count, memoryview(buffer).nbytes)
         return count
 
     def readinto1(self, buffer: Any, /) -> int:
         if self._is_over():
             return 0
         count = cast(int, self.stream.readinto1(buffer))
-        self._check(count, len(memoryview(buffer).cast("B")))
+        self._count(count, memoryview(buffer).nbytes, partial=True)
         return count
 
     def readline(self, size: int | None = -1, /) -> bytes:
         if self._is_over():
             return b""
         data = cast(bytes, self.stream.readline(-1 if size is None else size))
-        self._check(len(data), size)
+        self._count(len(data), size, partial=True)
         return data
 
     def _is_over(self) -> bool:
-        """The end was reached and the command judged: there is nothing to read any more."""
+        """Whether the end was reached and the exit status checked."""
         return self._at_end and self.stream.closed and not self.closed
 
-    def _check(self, got: int, size: int | None) -> None:
-        """Nothing came though something was asked for: that is the end."""
+    def _count(self, got: int, size: int | None, *, ended: bool = False, partial: bool = False) -> None:
+        """Count what was read; fewer bytes than requested, or none for a `partial` read, are the end of the output."""
         self._received += got
-        if not got and size != 0:
-            self._at_end = True
+        nothing = not got and size != 0
+        self._at_end = self._at_end or ended or nothing or (not partial and size is not None and got < size)
+        if ended or nothing:
             self._finish()
-
-    # -- writing ---------------------------------------------------------------------------------
 
     def writable(self) -> bool:
         return not self.readable()
@@ -148,8 +136,6 @@ class CommandStream(io.BufferedIOBase):
                 self.stream.flush()
             except BrokenPipeError:
                 raise self._stopped_reading() from None
-
-    # -- the end ---------------------------------------------------------------------------------
 
     def fileno(self) -> int:
         return cast(int, self.stream.fileno())
@@ -169,24 +155,12 @@ class CommandStream(io.BufferedIOBase):
             self._end()
 
     def abort(self) -> None:
-        """End the command at once, without the end of input that would tell it that all is well."""
+        """End the command at once, without the end of input that would tell it that everything was written."""
         if not self.closed:
             self._stopped = True
             if self.proc is not None and self._owner == os.getpid():
                 self._kill()
             self._end()
-
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if kind is not None:
-            self.abort()
-        self.close()
-
-    def __del__(self) -> None:
-        # Nobody is left to hear of a failure, and the collector must not wait for a child.
-        with contextlib.suppress(Exception):
-            self.abort()
-
-    # -- inside ----------------------------------------------------------------------------------
 
     def _start(self, bufsize: int, popen: dict[str, Any]) -> None:
         if not settings.allow_pipe:
@@ -219,22 +193,22 @@ class CommandStream(io.BufferedIOBase):
         self._finish()
 
     def _finish(self) -> None:
-        """Wait for the exit and judge it; more than once is fine."""
+        """Wait for the exit and check its status; may be called again."""
         if self._stopped or self.status is not None or self.proc is None:
             return
         if self._at_end:
             self._release()
         try:
-            self.status = self._waited(self.timeout)
+            self.status = self._wait(self.timeout)
         except subprocess.TimeoutExpired:
             self._kill()
             self._fail(f"closed its output but did not end within {self.timeout:g} s")
             return
         if self.status not in self.ignore_status and not self._was_stopped():
-            self._fail(f"ended with {_described(self.status)}")
+            self._fail(f"ended with {_status_text(self.status)}")
 
     def _was_stopped(self) -> bool:
-        """Asked anew after the wait: another thread may have closed the stream meanwhile."""
+        """Read again after the wait: another thread may have closed the stream meanwhile."""
         return self._stopped
 
     def _fail(self, what: str) -> None:
@@ -244,18 +218,18 @@ class CommandStream(io.BufferedIOBase):
         raise error
 
     def _stopped_reading(self) -> CommandError:
-        """The command went away while it was written to."""
+        """The error of a command that ended while it was written to."""
         self._stopped = True
         status = None
         if self.proc is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                status = self._waited(REAP_SECONDS)
+                status = self._wait(REAP_SECONDS)
         self.status = status
-        ending = "" if status is None else f" and ended with {_described(status)}"
+        ending = "" if status is None else f" and ended with {_status_text(status)}"
         return CommandError(f"the command stopped reading{ending}: {self._text()}", url=self.url)
 
     def _nothing_left(self) -> bool:
-        """All output was read and every writer is gone, though the end was not seen: the reader knew when to stop."""
+        """Whether all output was read and every writer is gone, though the reader stopped before the end."""
         if not hasattr(select, "poll") or self.stream.closed:
             return False
         poll = select.poll()
@@ -264,15 +238,15 @@ class CommandStream(io.BufferedIOBase):
         return bool(events) and not events[0] & select.POLLIN and not self.stream.peek(1)
 
     def _kill(self) -> None:
-        """End the whole group: a moment to clean up, then for good."""
+        """End the whole group: a moment to clean up, then by force."""
         proc = cast("subprocess.Popen[bytes]", self.proc)
         if proc.returncode is None:
             end_group(proc.pid)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            self.status = self._waited(REAP_SECONDS)
+            self.status = self._wait(REAP_SECONDS)
 
-    def _waited(self, seconds: float) -> int:
-        """The status of the command, when it has one."""
+    def _wait(self, seconds: float) -> int:
+        """Wait for the exit status of the command."""
         proc = cast("subprocess.Popen[bytes]", self.proc)
         status = proc.wait(seconds)
         guard.forget(proc.pid)
@@ -300,7 +274,7 @@ def open_pipe(url: str, mode: str = "rb", **options: Any) -> CommandStream:
 
 
 def run_argv(argv: Sequence[str], mode: str = "rb", *, url: str, hint: str = "", **options: Any) -> CommandStream:
-    """A command given as words, never through a shell; a missing program is an error with the cure."""
+    """A command as a list of words, never through a shell; a missing program is an error with a hint."""
     import shutil
 
     if shutil.which(argv[0]) is None:
@@ -316,7 +290,7 @@ def _widen(fileno: int) -> None:
         fcntl.fcntl(fileno, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
 
 
-def _described(status: int) -> str:
+def _status_text(status: int) -> str:
     if status >= 0:
         return f"status {status}"
     with contextlib.suppress(ValueError):

@@ -1,9 +1,9 @@
 """Commands that end with the process that started them, however that ends.
 
 A process that is killed can end nothing any more. So each process that runs commands has a guard: a shell, which reads
-from a pipe what is running, and holds no end of that pipe but the one it reads. When the process is gone the pipe is at
-its end, and the guard ends what is left: a request first, and a second later by force. A shell starts in a millisecond,
-Python in twenty.
+from a pipe what is running, and holds no end of that pipe but the one it reads. When the process is gone the pipe ends,
+and the guard ends what is left: by SIGTERM, and a second later by SIGKILL. A shell starts in a millisecond, Python in
+twenty.
 
 The kernel's own help (PR_SET_PDEATHSIG) does not fit: it strikes when the thread that started the command ends, and
 shards are opened in threads of their own; and it knows nothing of what the command has started itself.
@@ -49,16 +49,16 @@ note
 end KILL
 """
 _REGISTERED = '{ echo "+ $$" >/dev/fd/%d; } 2>/dev/null; exec /bin/sh -c "$0"'
-_OWN_WAYS = {"executable", "close_fds", "preexec_fn"}
-"""Options of Popen with which a command is left as it is."""
+_INCOMPATIBLE = {"executable", "close_fds", "preexec_fn"}
+"""Options of Popen with which a command does not register itself."""
 
 
 class Guard:
-    """What sees to it that no command outlives this process; a process that is forked has a guard of its own."""
+    """Ends the commands that outlive this process; a forked process has a guard of its own."""
 
     def __init__(self) -> None:
         self._failed = False
-        self._begin()
+        self._reset()
         os.register_at_fork(before=self._before_fork, after_in_parent=self._after_fork, after_in_child=self._forked)
 
     def start(self, command: Any, **options: Any) -> subprocess.Popen[bytes]:
@@ -71,12 +71,12 @@ class Guard:
         return process
 
     def forget(self, group: int) -> None:
-        """The command has ended: its number may be another's soon."""
+        """Note that a command has ended: its process number may be reused."""
         self._note("-", group)
 
     # -- the guard's process ---------------------------------------------------------------------
 
-    def _begin(self) -> None:
+    def _reset(self) -> None:
         self._lock = threading.RLock()  # the collector may end a stream under any of our own steps
         self._groups: set[int] = set()
         self._pid = 0
@@ -84,7 +84,7 @@ class Guard:
         self._parent: threading.Thread | None = None
 
     def _make_ready(self) -> None:
-        """Start a guard if there is none, or if it was killed, and tell it what is running."""
+        """Start a guard if there is none, or if it was killed, and send it what is running."""
         if self._pid and not has_ended(self._pid):
             return
         self._drop()
@@ -109,7 +109,7 @@ class Guard:
         os.set_blocking(writing, False)
         self._pid, self._pipe = process.pid, (reading, writing)
         for group in self._groups:
-            self._tell("+", group)
+            self._write("+", group)
         self._watch_parent()
 
     def _drop(self) -> None:
@@ -124,20 +124,20 @@ class Guard:
     def _note(self, sign: str, group: int) -> None:
         with self._lock:
             (self._groups.add if sign == "+" else self._groups.discard)(group)
-            self._tell(sign, group)
+            self._write(sign, group)
 
-    def _tell(self, sign: str, group: int) -> None:
+    def _write(self, sign: str, group: int) -> None:
         if self._pipe is not None and not has_ended(self._pid):
             with contextlib.suppress(OSError):
                 os.write(self._pipe[1], f"{sign} {group}\n".encode())
 
     def _registering(self, command: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        """A shell command that tells the guard of itself before it begins.
+        """A shell command that registers itself with the guard before it begins.
 
-        Else one could be left by a process that is killed before it can tell. On Linux a pipe can be opened for
-        writing by way of its other end; so that is the one to hand on, and no command keeps the guard waiting.
+        Otherwise a process that is killed before it can register a command would leave it. On Linux a pipe can be
+        opened for writing through its other end; so that end is passed on, and no command keeps the guard waiting.
         """
-        plain = isinstance(command, str) and options.get("shell") and not options.keys() & _OWN_WAYS
+        plain = isinstance(command, str) and options.get("shell") and not options.keys() & _INCOMPATIBLE
         if self._pipe is None or not plain or sys.platform != "linux":
             return command, options
         reading = self._pipe[0]
@@ -156,10 +156,10 @@ class Guard:
         """A copy of our end of the pipe would keep the guard waiting for as long as this process lives."""
         self._pid = 0
         self._drop()
-        self._begin()
+        self._reset()
 
     def _watch_parent(self) -> None:
-        """A worker that waits for a silent command would not notice that its loader is gone."""
+        """Watch a worker's loader: a worker that waits for a silent command would not notice that it is gone."""
         processes = sys.modules.get("multiprocessing.process")
         if self._parent is None and processes is not None and processes.current_process().daemon:
             arguments = os.getppid(), processes.parent_process().pid

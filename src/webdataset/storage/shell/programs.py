@@ -1,7 +1,7 @@
-"""Stores that are read through a program of theirs, started without a shell.
+"""Stores that are read through a program, started without a shell.
 
-A url is one word of the command or, where it may hold a password, is handed over on a descriptor, so that it
-appears in no process list.
+A url is one word of the command or, where it may hold a password, is passed through a descriptor, so that it appears in
+no list of processes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def open_ais(url: str, mode: str = "rb", **options: Any) -> CommandStream:
 
 
 def open_curl(url: str, mode: str = "rb", **options: Any) -> CommandStream:
-    """A server that curl can speak to (sftp, scp, ftps); the url goes through a descriptor, not the command line."""
+    """A server that curl can read (sftp, scp, ftps); the url goes through a descriptor, not the command line."""
     _check_plain(url)
     config = f'url = "{_quoted(url)}"\n' + ("" if mode == "rb" else 'upload-file = "-"\n')
     reading, writing = os.pipe()

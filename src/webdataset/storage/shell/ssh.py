@@ -4,8 +4,8 @@
     ssh://host/~/a.tar                  a.tar in the home folder there
 
 The user's own ssh configuration, keys, agent and known hosts count; nothing is asked on the terminal. The other machine
-needs a shell with `cat`, `ls`, `tail` and `mv`, nothing else. A connection that breaks is taken up again at the
-byte where it broke, if the file is still the same by its number, size and time.
+needs a shell with `cat`, `ls`, `tail` and `mv`, nothing else. A connection that breaks is resumed at the byte
+where it broke, if the file still has the same inode number, size and time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from webdataset.base.reports import current_report
 from webdataset.base.settings import settings
 from webdataset.errors import CommandError, MissingShardError, SecurityError, StorageError, UnavailableError
 from webdataset.storage.outages import OUTAGES
-from webdataset.storage.patience import GaveUpError, Patience, Waiting
+from webdataset.storage.patience import Patience, RetriesExhaustedError, RetryState
 from webdataset.storage.stores.uploads import Upload
 from webdataset.storage.streams import PiecewiseStream, count_received
 from webdataset.storage.urls import scheme_of
@@ -40,7 +40,7 @@ FIRST_PAUSE = 0.2
 CHUNK_BYTES = 1 << 20
 BROKEN_STATUS = 255  # ssh's own failure; anything else is the status of the remote command
 
-# The first line says which file this is: number, mode, links, owners, size, time. Then come its bytes.
+# The first line describes the file: inode number, mode, links, owners, size, time. Then come its bytes.
 READ = 'ls -Lldinq -- "$1" && exec cat -- "$1"'
 READ_ON = 'ls -Lldinq -- "$1" && exec tail -c "+$2" -- "$1"'
 WRITE = 'exec cat > "$1"'
@@ -52,7 +52,7 @@ PUBLISH = (
 REMOVE = 'rm -f -- "$1"'
 
 _NAME = re.compile(r"(?!-)[\w.:@+-]+")
-# What ssh says when another try would end the same way.
+# Messages of ssh after which another try would end the same way.
 _FINAL = ("permission denied", "host key verification failed", "bad configuration", "too many authentication")
 _TRIES = ("patience", "retries", "first_pause")
 _TIMES = (*_TRIES, "connect_timeout")
@@ -64,12 +64,12 @@ _HINTS = (
 
 
 @dataclass(frozen=True)
-class Address:
+class SshAddress:
     """Where an ssh: url leads.
 
-    >>> address_of("ssh://me@host:2222/data/a%20b.tar")
-    Address(host='host', path='/data/a b.tar', user='me', port=2222)
-    >>> address_of("sftp://host/~/a.tar").path
+    >>> ssh_address("ssh://me@host:2222/data/a%20b.tar")
+    SshAddress(host='host', path='/data/a b.tar', user='me', port=2222)
+    >>> ssh_address("sftp://host/~/a.tar").path
     'a.tar'
     """
 
@@ -83,7 +83,7 @@ def open_ssh(url: str, mode: str = "rb", **options: Any) -> Any:
     """Open a file of another machine for reading or writing."""
     if mode == "rb":
         if scheme_of(url) != "ssh" and urlsplit(url).password is not None:
-            return open_curl(url, mode, **_without(options, *_TIMES))  # which takes it, as it always did; ssh does not
+            return open_curl(url, mode, **_without(options, *_TIMES))  # curl accepts a password, ssh does not
         return SshStream(url, **options)
     return SshUpload(url, **_without(options, *_TRIES))  # what was sent cannot be sent again
 
@@ -92,8 +92,8 @@ def _without(options: dict[str, Any], *names: str) -> dict[str, Any]:
     return {name: value for name, value in options.items() if name not in names}
 
 
-def address_of(url: str) -> Address:
-    """The parts of an ssh: url; refused if ssh could take one of them for an option."""
+def ssh_address(url: str) -> SshAddress:
+    """The parts of an ssh: url; names that ssh could take for options are refused."""
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -110,7 +110,7 @@ def address_of(url: str) -> Address:
         )
     if not host or not path or "\0" in path:
         raise StorageError("an ssh: url is ssh://[user@]host[:port]/path", url=url)
-    return Address(host, path.removeprefix("~/") if path.startswith("~/") else f"/{path}", user, port)
+    return SshAddress(host, path.removeprefix("~/") if path.startswith("~/") else f"/{path}", user, port)
 
 
 class SshStream(PiecewiseStream):
@@ -128,20 +128,20 @@ class SshStream(PiecewiseStream):
         patience: float | None = None,
         retries: int | None = None,
         first_pause: float = FIRST_PAUSE,
-        bufsize: int = 8192,  # noqa: ARG002 - every opener is given one
+        bufsize: int = 8192,  # noqa: ARG002 - all openers take it
     ) -> None:
         super().__init__()
         self.url = url
         self.position = 0
         self.length: int | None = None
-        self._address = address_of(url)
+        self._address = ssh_address(url)
         self._connect_timeout = connect_timeout
         server = ("ssh", self._address.host, self._address.port)
-        self._waiting = Waiting(Patience(patience, retries, first_pause), url, server)
+        self._retries = RetryState(Patience(patience, retries, first_pause), url, server)
         self._stamp: list[str] | None = None
         self._report = current_report()
         self._child: _Remote | None = None
-        self._over = False
+        self._at_end = False
         self._open()
 
     def read1(self, size: int = -1, /) -> bytes:
@@ -149,26 +149,23 @@ class SshStream(PiecewiseStream):
         if self.closed:
             raise ValueError("I/O operation on closed file")
         size = CHUNK_BYTES if size < 0 else size
-        while size and not self._over:
+        while size and not self._at_end:
             data = self._receive(size)
             if data:
                 self.position += len(data)
-                self._waiting.renew()
+                self._retries.renew()
                 return data
         return b""
 
     @property
     def retried(self) -> int:
-        return self._waiting.total
-
-    def tell(self) -> int:
-        return self.position
+        return self._retries.total
 
     def close(self) -> None:
         """End the command at once."""
         if not self.closed:
-            self._waiting.stopped.set()
-            self._waiting.close()
+            self._retries.stopped.set()
+            self._retries.close()
             self._drop()
             count_received(self._report, self.position, self.retried)
             super().close()
@@ -185,19 +182,18 @@ class SshStream(PiecewiseStream):
             raise StorageError(f"got more than the announced {self.length} bytes: it is being written to", url=self.url)
         if not data:
             if self.length is not None and self.position < self.length:
-                raise self._early("the file was cut short")
-            self._over = True
+                raise self._ends_early("the file was cut short")
+            self._at_end = True
             self._drop()
         return data
 
     def _open(self) -> None:
-        """Start the command, until it tells which file it reads or the patience is used up."""
+        """Start the command, until it describes the file that it reads or the patience is used up."""
         while True:
-            where = [] if not self.position else [str(self.position + 1)]
-            script = READ_ON if where else READ
-            words = [self._address.path, *where]
-            timeout = self._connect_timeout
-            child = _Remote(self._address, script, words, mode="rb", url=self.url, timeout=timeout)
+            script, words = READ, [self._address.path]
+            if self.position:
+                script, words = READ_ON, [*words, str(self.position + 1)]
+            child = _Remote(self._address, script, words, mode="rb", url=self.url, timeout=self._connect_timeout)
             self._child = child
             try:
                 line = child.readline(4096).decode("utf-8", "replace")
@@ -205,11 +201,11 @@ class SshStream(PiecewiseStream):
                 self._pause(child)
                 continue
             self._accept(line.split(None, 9))
-            self._waiting.answered()
+            self._retries.answered()
             return
 
     def _accept(self, words: list[str]) -> None:
-        """The answer begins as it should, and it is the same file as before."""
+        """Check the description of the file, and that it is the same as before."""
         if len(words) < 9 or not words[5].isdecimal():
             hint = "a server that allows only sftp is read with pipe:curl -sS sftp://..."
             raise StorageError("the other machine does not answer like a shell", url=self.url, hint=hint)
@@ -219,29 +215,29 @@ class SshStream(PiecewiseStream):
         if self._stamp is None:
             self._stamp, self.length = stamp, int(words[5])
         elif stamp != self._stamp:
-            raise self._early("the file changed while it was read")
+            raise self._ends_early("the file changed while it was read")
 
     def _resume(self, child: _Remote) -> None:
         self._pause(child, quiet=True)  # if the machine answers, it is no outage
         self._open()
 
     def _pause(self, child: _Remote, *, quiet: bool = False) -> None:
-        """Wait a little longer each time; an error when the patience is used up or waiting would not help."""
+        """Wait, longer each time; an error when the patience is used up or waiting would not help."""
         error = child.failure()
         self._drop()
-        unknown = child.is_unknown and not OUTAGES.was_reached(self._waiting.server)
+        unknown = child.is_unknown and not OUTAGES.was_reached(self._retries.server)
         if child.status != BROKEN_STATUS or child.is_final or unknown:
-            self._waiting.close()
-            raise (self._early(error.message) if self._stamp is not None else error) from None
+            self._retries.close()
+            raise (self._ends_early(error.message) if self._stamp is not None else error) from None
         try:
-            self._waiting.pause(error.message, hint=error.hint, quiet=quiet)
-        except GaveUpError as exn:
+            self._retries.pause(error.message, hint=error.hint, quiet=quiet)
+        except RetriesExhaustedError as exn:
             message, hint = str(exn), exn.hint
             if self._stamp is not None:
-                message = self._early(message).message
+                message = self._ends_early(message).message
             raise UnavailableError(message, url=self.url, hint=hint) from None
 
-    def _early(self, reason: str) -> StorageError:
+    def _ends_early(self, reason: str) -> StorageError:
         return StorageError(f"ends early: got {self.position} of {self.length} bytes, then {reason}", url=self.url)
 
     def _drop(self) -> None:
@@ -251,18 +247,18 @@ class SshStream(PiecewiseStream):
 
 
 class SshUpload(Upload):
-    """A file of another machine, being written: `close()` gives it its name, `abort()` leaves nothing."""
+    """A file of another machine, being written: `close()` publishes it, `abort()` leaves nothing."""
 
     def __init__(self, url: str, *, connect_timeout: float = CONNECT_SECONDS, bufsize: int = 8192) -> None:  # noqa: ARG002
         super().__init__(url)
-        self._address = address_of(url)
+        self._address = ssh_address(url)
         self._timeout = connect_timeout
         folder, slash, name = self._address.path.rpartition("/")
         self._temporary = f"{folder}{slash}.{name[:200]}.{secrets.token_hex(6)}.tmp"
         self._size = 0
         self._child = self._remote(WRITE, [self._temporary], "wb")
 
-    def _write(self, data: Any) -> int:
+    def _write(self, data: bytes | memoryview) -> int:
         view = memoryview(data).cast("B")
         try:
             self._child.write(view)
@@ -272,7 +268,7 @@ class SshUpload(Upload):
         return len(view)
 
     def _finish(self) -> None:
-        """Complete the file and give it its name."""
+        """Complete the file and rename it."""
         self._wait_for(self._child)
         self._wait_for(self._remote(PUBLISH, [self._temporary, self._address.path, str(self._size)], "rb"))
 
@@ -285,7 +281,7 @@ class SshUpload(Upload):
         return _Remote(self._address, script, words, mode=mode, url=self.url, timeout=self._timeout)
 
     def _wait_for(self, child: _Remote) -> None:
-        """Wait for the command's good end."""
+        """Wait for the command, which must succeed."""
         try:
             if child.readable():
                 child.read()
@@ -299,15 +295,17 @@ class SshUpload(Upload):
 
 
 class _Remote(CommandStream):
-    """A shell script that runs on the other machine; what it says on standard error is kept for the message."""
+    """A shell script that runs on the other machine; its standard error is kept for messages."""
 
-    def __init__(self, address: Address, script: str, words: list[str], *, mode: str, url: str, timeout: float) -> None:
+    def __init__(
+        self, address: SshAddress, script: str, words: list[str], *, mode: str, url: str, timeout: float
+    ) -> None:
         if settings.secure:
             raise SecurityError("the command 'ssh' is not run in secure mode", url=url)
         argv = [*_ssh(address, timeout, url), _command(script, words)]
         self._line = ""
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the stream
-        popen: dict[str, Any] = {"stderr": self._said}
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the stream
+        popen: dict[str, Any] = {"stderr": self._stderr}
         popen["stdin" if mode == "rb" else "stdout"] = subprocess.DEVNULL
         super().__init__(argv, mode, url=url, **popen)
         self.report = None  # the stream that it serves counts
@@ -319,11 +317,11 @@ class _Remote(CommandStream):
 
     @property
     def is_unknown(self) -> bool:
-        """Whether there is no host of this name."""
+        """Whether the host name does not exist."""
         return any(text in self._last_line().lower() for text in _UNKNOWN)
 
     def failure(self) -> StorageError:
-        """What went wrong, in the words of the other side."""
+        """The error, in the words of the other machine."""
         line = self._last_line()
         if "No such file or directory" in line:
             return MissingShardError(line, url=self.url, hint="check the name and the range of shards")
@@ -331,12 +329,12 @@ class _Remote(CommandStream):
         return StorageError(line or f"ssh ended with status {self.status}", url=self.url, hint=hint)
 
     def _last_line(self) -> str:
-        """The last thing that was said; kept, because the file goes when the stream is closed."""
-        if not self._said.closed:
+        """The last line of standard error; kept, because the file is closed with the stream."""
+        if not self._stderr.closed:
             with contextlib.suppress(OSError):
-                self._said.seek(0, io.SEEK_END)
-                self._said.seek(max(0, self._said.tell() - 4096))
-                lines = self._said.read().decode("utf-8", "replace").split("\n")
+                self._stderr.seek(0, io.SEEK_END)
+                self._stderr.seek(max(0, self._stderr.tell() - 4096))
+                lines = self._stderr.read().decode("utf-8", "replace").split("\n")
                 self._line = next((line.strip() for line in reversed(lines) if line.strip()), "")
         return redacted(self._line)
 
@@ -344,10 +342,10 @@ class _Remote(CommandStream):
         super()._release()
         if self.status is not None or self._stopped:
             self._last_line()
-            self._said.close()
+            self._stderr.close()
 
 
-def _ssh(address: Address, timeout: float, url: str) -> list[str]:
+def _ssh(address: SshAddress, timeout: float, url: str) -> list[str]:
     """The local command; `WDS_SSH` may name another program or add options, as in `WDS_SSH="ssh -F config"`."""
     command = shlex.split(settings.ssh_command)
     if not command or shutil.which(command[0]) is None:

@@ -1,7 +1,7 @@
-"""Who we are to S3, found where Amazon's own tools look.
+"""Credentials for S3, found where Amazon's own tools look.
 
 In this order: the environment, the profile of `~/.aws`, a web identity (EKS), the container's or machine's role.
-Where none of them is, requests are not signed, which public buckets accept.
+Without any of them, requests are not signed, which public buckets accept.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from typing import Any
 from webdataset.base.settings import settings
 from webdataset.errors import MissingPackageError, SecurityError, StorageError
 
-from .credentials import Lease, Renewed, metadata, moment
+from .credentials import Lease, RenewableSecret, metadata, moment
 from .markup import parsed, text_of
 from .sigv4 import Keys
 
 IMDS = "http://169.254.169.254"
 CONTAINER = "http://169.254.170.2"
 DEFAULT_REGION = "us-east-1"
-# A profile with one of these gets its keys by a conversation that boto3 knows.
-_CONVERSATIONS = ("role_arn", "sso_session", "sso_start_url", "credential_process", "web_identity_token_file")
+# Profiles with one of these settings need boto3.
+_NEED_BOTO3 = ("role_arn", "sso_session", "sso_start_url", "credential_process", "web_identity_token_file")
 _BOTO_SECONDS = 600.0
 
 
 def aws_keys(profile: str | None = None) -> Keys | None:
-    """The keys to sign with, or None to ask without a signature."""
+    """The keys to sign with, or None to send requests without a signature."""
     variable = settings.cloud
     if settings.aws_no_sign_request:
         return None
@@ -38,7 +38,7 @@ def aws_keys(profile: str | None = None) -> Keys | None:
     if bool(access) != bool(secret) and profile is None:
         missing = "AWS_SECRET_ACCESS_KEY" if access else "AWS_ACCESS_KEY_ID"
         raise StorageError(f"the credentials are incomplete: {missing} is not set")
-    named = profile or variable("AWS_PROFILE") or variable("AWS_DEFAULT_PROFILE")
+    named = profile or variable("AWS_PROFILE", "AWS_DEFAULT_PROFILE")
     section = aws_profile(named)
     if named and not section:
         raise StorageError(f"there is no profile {named!r} in ~/.aws", hint="check AWS_PROFILE, or run aws configure")
@@ -46,14 +46,14 @@ def aws_keys(profile: str | None = None) -> Keys | None:
         return Keys(section["aws_access_key_id"], section["aws_secret_access_key"], section.get("aws_session_token"))
     if settings.secure and "credential_process" in section:
         raise SecurityError("a profile's credential_process is not run in secure mode")
-    if any(name in section for name in _CONVERSATIONS):
+    if any(name in section for name in _NEED_BOTO3):
         return _from_boto3(named).get()
-    return _from_role(_role_surroundings()).get()
+    return _from_role(_role_variables()).get()
 
 
 def aws_profile(name: str | None = None) -> dict[str, str]:
-    """All that `~/.aws/config` and `~/.aws/credentials` say of a profile."""
-    name = name or settings.cloud("AWS_PROFILE") or settings.cloud("AWS_DEFAULT_PROFILE") or "default"
+    """The settings of a profile in `~/.aws/config` and `~/.aws/credentials`."""
+    name = name or settings.cloud("AWS_PROFILE", "AWS_DEFAULT_PROFILE") or "default"
     config = settings.cloud("AWS_CONFIG_FILE") or os.path.expanduser("~/.aws/config")
     shared = settings.cloud("AWS_SHARED_CREDENTIALS_FILE") or os.path.expanduser("~/.aws/credentials")
     found = _sections(config, _changed(config))
@@ -63,14 +63,12 @@ def aws_profile(name: str | None = None) -> dict[str, str]:
 
 def aws_region(profile: str | None = None) -> str:
     """The region that the environment or the profile names."""
-    named = settings.cloud("AWS_REGION") or settings.cloud("AWS_DEFAULT_REGION")
-    return named or aws_profile(profile).get("region") or DEFAULT_REGION
+    return settings.cloud("AWS_REGION", "AWS_DEFAULT_REGION") or aws_profile(profile).get("region") or DEFAULT_REGION
 
 
 def aws_endpoint(profile: str | None = None) -> str | None:
-    """The address of another store than Amazon's, if one is named."""
-    named = settings.cloud("AWS_ENDPOINT_URL_S3") or settings.cloud("AWS_ENDPOINT_URL")
-    return named or aws_profile(profile).get("endpoint_url")
+    """The address of a store that is not Amazon's, if there is one."""
+    return settings.cloud("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL") or aws_profile(profile).get("endpoint_url")
 
 
 def _changed(path: str) -> int:
@@ -94,12 +92,9 @@ def _sections(path: str, changed: int) -> dict[str, dict[str, str]]:
     return {" ".join(name.split()): dict(parser.items(name)) for name in parser.sections()}
 
 
-# -- conversations -----------------------------------------------------------------------------------
-
-
 @functools.lru_cache(maxsize=8)
-def _from_boto3(profile: str | None) -> Renewed[Keys]:
-    """Roles, single sign-on and credential processes: boto3 speaks with them all."""
+def _from_boto3(profile: str | None) -> RenewableSecret[Keys]:
+    """Keys from roles, single sign-on and credential processes, which boto3 implements."""
     try:
         import boto3
     except ImportError:
@@ -118,16 +113,16 @@ def _from_boto3(profile: str | None) -> Renewed[Keys]:
         except Exception as exn:
             raise StorageError(
                 f"boto3 could not get keys for the profile {profile or 'default'!r} ({type(exn).__name__})",
-                hint="log in anew (aws sso login), or check ~/.aws/config",
+                hint="log in again (aws sso login), or check ~/.aws/config",
             ) from exn
         # boto3 renews them itself; asking it again is cheap
         return Lease(Keys(found.access_key, found.secret_key, found.token), time.time() + _BOTO_SECONDS)
 
-    return Renewed(fetch)
+    return RenewableSecret(fetch)
 
 
-def _role_surroundings() -> tuple[tuple[str, str], ...]:
-    """What tells which role a container or machine has."""
+def _role_variables() -> tuple[tuple[str, str], ...]:
+    """The variables that name the role of a container or machine."""
     names = (
         "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_ROLE_ARN", "AWS_ROLE_SESSION_NAME", "AWS_ENDPOINT_URL_STS",
         "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
@@ -138,8 +133,8 @@ def _role_surroundings() -> tuple[tuple[str, str], ...]:
 
 
 @functools.lru_cache(maxsize=8)
-def _from_role(surroundings: tuple[tuple[str, str], ...]) -> Renewed[Keys | None]:
-    known = dict(surroundings)
+def _from_role(variables: tuple[tuple[str, str], ...]) -> RenewableSecret[Keys | None]:
+    known = dict(variables)
 
     def fetch() -> Lease[Keys | None]:
         if known["AWS_WEB_IDENTITY_TOKEN_FILE"] and known["AWS_ROLE_ARN"]:
@@ -150,7 +145,7 @@ def _from_role(surroundings: tuple[tuple[str, str], ...]) -> Renewed[Keys | None
             return Lease(None)
         return _machine(known["AWS_EC2_METADATA_SERVICE_ENDPOINT"] or IMDS)
 
-    return Renewed(fetch)
+    return RenewableSecret(fetch)
 
 
 def _web_identity(known: dict[str, str]) -> Lease[Keys | None]:
@@ -171,10 +166,10 @@ def _web_identity(known: dict[str, str]) -> Lease[Keys | None]:
         ]
     )
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
-    answer = request("POST", f"{endpoint}/", headers=headers, body=form[1:].encode())
-    found = parsed(answer.body).find("AssumeRoleWithWebIdentityResult/Credentials")
+    response = request("POST", f"{endpoint}/", headers=headers, body=form[1:].encode())
+    found = parsed(response.body).find("AssumeRoleWithWebIdentityResult/Credentials")
     if found is None:
-        raise StorageError("the token service gave no keys", url=endpoint)
+        raise StorageError("the token service returned no keys", url=endpoint)
     names = ("AccessKeyId", "SecretAccessKey", "SessionToken")
     return Lease(Keys(*(text_of(found, name) for name in names)), moment(text_of(found, "Expiration")))
 
@@ -189,12 +184,14 @@ def _container(known: dict[str, str]) -> Lease[Keys | None]:
     text = metadata(url, {"Authorization": token} if token else {}, seconds=5.0)
     lease = _keys_in(text)
     if lease is None:
-        raise StorageError("the container's credential service gave no keys", hint="check the role of the task or pod")
+        raise StorageError(
+            "the container's credential service returned no keys", hint="check the role of the task or pod"
+        )
     return lease
 
 
 def _machine(endpoint: str) -> Lease[Keys | None]:
-    """The role of an EC2 machine; elsewhere nobody answers."""
+    """The keys of an EC2 machine's role; on other machines there is no such service."""
     base = f"{endpoint.rstrip('/')}/latest"
     token = metadata(f"{base}/api/token", {"X-aws-ec2-metadata-token-ttl-seconds": "300"}, method="PUT")
     headers = {"X-aws-ec2-metadata-token": token} if token else {}

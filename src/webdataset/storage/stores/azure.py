@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 from urllib.parse import unquote
@@ -12,10 +11,10 @@ from xml.sax.saxutils import escape
 
 from webdataset.errors import MissingShardError, StorageError
 from webdataset.storage.http.addresses import quoted
-from webdataset.storage.http.requests import Answer
+from webdataset.storage.http.requests import WholeResponse
 
 from .azure_account import Account, account_for, shared_key
-from .client import Client, ClientStore, Cure, Query, pages, query_text
+from .client import Client, ErrorHint, Query, md5_base64, pages, query_text
 from .markup import parsed, text_of
 from .uploads import Parts, PartsUpload
 
@@ -26,26 +25,28 @@ _LOGIN = "check AZURE_STORAGE_CONNECTION_STRING, or AZURE_STORAGE_ACCOUNT and AZ
 
 
 class AzureClient(Client):
-    """Asks Azure for one blob or prefix."""
+    """Requests to Azure for one blob or prefix."""
 
-    cures: ClassVar = {
-        "ContainerNotFound": Cure("there is no such container", "check its name and the account", MissingShardError),
-        "BlobNotFound": Cure("there is no such blob", "check the name and the range of shards", MissingShardError),
-        "ResourceNotFound": Cure("there is no such container or blob", "check the names", MissingShardError),
-        "AuthenticationFailed": Cure("the store does not accept the key or its date", f"{_LOGIN}, and the clock"),
-        "InvalidAuthenticationInfo": Cure("the store does not accept who we are", _LOGIN),
-        "AuthorizationFailure": Cure("access is denied", "check the account's firewall, and the key or SAS token"),
-        "PublicAccessNotPermitted": Cure("the account is not public", _LOGIN),
-        "NoAuthenticationInformation": Cure("the container is not public", _LOGIN),
-        "InvalidQueryParameterValue": Cure("the SAS token is malformed", "check AZURE_STORAGE_SAS_TOKEN"),
-        "401": Cure("the store does not accept who we are", _LOGIN),
-        "403": Cure("access is denied", "check the key or SAS token: its end, and what it permits"),
-        "404": Cure("there is no such container or blob", "check the names", MissingShardError),
-        "409": Cure("the store refuses", _LOGIN),
+    error_hints: ClassVar = {
+        "ContainerNotFound": ErrorHint(
+            "there is no such container", "check its name and the account", MissingShardError
+        ),
+        "BlobNotFound": ErrorHint("there is no such blob", "check the name and the range of shards", MissingShardError),
+        "ResourceNotFound": ErrorHint("there is no such container or blob", "check the names", MissingShardError),
+        "AuthenticationFailed": ErrorHint("the store does not accept the key or its date", f"{_LOGIN}, and the clock"),
+        "InvalidAuthenticationInfo": ErrorHint("the store does not accept the credentials", _LOGIN),
+        "AuthorizationFailure": ErrorHint("access is denied", "check the account's firewall, and the key or SAS token"),
+        "PublicAccessNotPermitted": ErrorHint("the account is not public", _LOGIN),
+        "NoAuthenticationInformation": ErrorHint("the container is not public", _LOGIN),
+        "InvalidQueryParameterValue": ErrorHint("the SAS token is malformed", "check AZURE_STORAGE_SAS_TOKEN"),
+        "401": ErrorHint("the store does not accept the credentials", _LOGIN),
+        "403": ErrorHint("access is denied", "check the key or SAS token: its end, and what it permits"),
+        "404": ErrorHint("there is no such container or blob", "check the names", MissingShardError),
+        "409": ErrorHint("the store refuses", _LOGIN),
     }
 
-    def __init__(self, url: str, *, endpoint: str | None = None, anonymous: bool = False, **connection: Any) -> None:
-        super().__init__(url, **connection)
+    def __init__(self, url: str, *, endpoint: str | None = None, anonymous: bool = False, **options: Any) -> None:
+        super().__init__(url, **options)
         self.root, container, self.key = split(url)
         self.container, _, host = container.partition("@")
         self.account: Account = account_for(host, endpoint, anonymous=anonymous, url=url)
@@ -62,7 +63,7 @@ class AzureClient(Client):
     def prepare(self, method: str, url: str, headers: dict[str, str], body: bytes = b"") -> dict[str, str]:
         headers = headers | {"x-ms-version": VERSION}
         if body:
-            headers["Content-MD5"] = base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
+            headers["Content-MD5"] = md5_base64(body)
         if self.account.key:
             return shared_key(method, url, headers, self.account, len(body))
         token = self.account.token()
@@ -75,9 +76,9 @@ class AzureClient(Client):
         query = [("restype", "container"), ("comp", "list"), ("prefix", self.key), ("maxresults", str(LIST_PAGE))]
         if marker:
             query.append(("marker", marker))
-        answer = self.ask("GET", lambda: self._address(quoted(self.container, ""), query))
+        response = self.ask("GET", lambda: self._address(quoted(self.container, ""), query))
         try:
-            root = parsed(answer.body)
+            root = parsed(response.body)
         except ValueError:
             raise StorageError("the server does not answer as Azure Blob Storage", url=self.url) from None
         entries = [
@@ -90,18 +91,18 @@ class AzureClient(Client):
     def upload(self) -> PartsUpload:
         return PartsUpload(self.url, AzureParts(self))
 
-    def error_of(self, answer: Answer) -> tuple[str, str]:
-        code = answer.headers.get("x-ms-error-code") or ""
+    def error_of(self, response: WholeResponse) -> tuple[str, str]:
+        code = response.headers.get("x-ms-error-code") or ""
         try:
-            root = parsed(answer.body.removeprefix(b"\xef\xbb\xbf"))
+            root = parsed(response.body.removeprefix(b"\xef\xbb\xbf"))
         except ValueError:
             return code, ""
-        # what follows the first line are times and numbers of the request
+        # after the first line come the time and id of the request
         return code or text_of(root, "Code"), text_of(root, "Message").partition("\n")[0]
 
-    def failure(self, answer: Answer) -> StorageError:
-        error = super().failure(answer)
-        if answer.status in (401, 403, 409) and self.account.is_anonymous:
+    def failure(self, response: WholeResponse) -> StorageError:
+        error = super().failure(response)
+        if response.status in (401, 403, 409) and self.account.is_anonymous:
             error.hint = "no Azure credentials were found; set AZURE_STORAGE_KEY or AZURE_STORAGE_SAS_TOKEN"
         return error
 
@@ -122,7 +123,7 @@ class AzureParts(Parts):
     def begin(self) -> None:
         """There is nothing to announce."""
 
-    def part(self, number: int, data: bytes, last: bool) -> str:  # noqa: ARG002 - all stores are told
+    def part(self, number: int, data: bytes, last: bool) -> str:  # noqa: ARG002 - for other stores
         name = base64.b64encode(f"{self._prefix}-{number:06d}".encode()).decode()
         query = [("comp", "block"), ("blockid", name)]
         self.client.ask("PUT", lambda: self.client.address(query), body=data, ok=CREATED)
@@ -141,7 +142,7 @@ class AzureParts(Parts):
 
 
 def split(url: str) -> tuple[str, str, str]:
-    """What stands before the name of a blob, the container (with its account), and the name.
+    """The url before the name of a blob, the container (with its account), and the name.
 
     >>> split("abfs://data@me.dfs.core.windows.net/a/b.tar")
     ('abfs://data@me.dfs.core.windows.net/', 'data@me.dfs.core.windows.net', 'a/b.tar')
@@ -158,6 +159,3 @@ def _name(blob: Element) -> str:
     if found is None:
         return ""
     return unquote(found.text or "") if found.get("Encoded") == "true" else found.text or ""
-
-
-STORE = ClientStore(AzureClient)

@@ -1,4 +1,4 @@
-"""Who we are to Azure Blob Storage: an account and its key, a SAS token, a login, or nobody.
+"""Credentials for Azure Blob Storage: an account and its key, a SAS token, a login, or none.
 
 In this order: AZURE_STORAGE_CONNECTION_STRING; AZURE_STORAGE_ACCOUNT with AZURE_STORAGE_KEY or
 AZURE_STORAGE_SAS_TOKEN; the login that the package azure-identity finds. Else requests carry nothing, which
@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit
 from webdataset.base.settings import settings
 from webdataset.errors import StorageError
 
-from .credentials import Lease, Renewed
+from .credentials import Lease, RenewableSecret
 
 SCOPE = "https://storage.azure.com/.default"
 SUFFIX = "core.windows.net"
@@ -43,7 +43,7 @@ _STANDARD = (
 
 @dataclass(frozen=True)
 class Account:
-    """Where the blobs of an account are, and what opens them."""
+    """Where the blobs of an account are, and its credentials."""
 
     name: str
     endpoint: str
@@ -60,32 +60,26 @@ class Account:
 
 
 def account_for(host: str, endpoint: str | None, *, anonymous: bool, url: str) -> Account:
-    """The account of a url; `host` is what an abfs: url names, `endpoint` where the program says that the blobs are."""
-    stated = _connection_string(settings.cloud("AZURE_STORAGE_CONNECTION_STRING") or "", url)
+    """The account of a url; `host` is the one in an abfs: url, `endpoint` the address that the program gave."""
+    from_string = _connection_string(settings.cloud("AZURE_STORAGE_CONNECTION_STRING") or "", url)
     if host and _HOST.fullmatch(host) is None:
         raise StorageError("this url names no account", url=url, hint=HINT)
-    name = (
-        host.partition(".")[0]
-        or settings.cloud("AZURE_STORAGE_ACCOUNT")
-        or settings.cloud("AZURE_STORAGE_ACCOUNT_NAME")
-    )
-    if stated is not None and (not host or name == stated.name) and endpoint is None:
-        return Account(stated.name, stated.endpoint) if anonymous else stated
+    default_name = settings.cloud("AZURE_STORAGE_ACCOUNT", "AZURE_STORAGE_ACCOUNT_NAME")
+    name = host.partition(".")[0] or default_name
+    if from_string is not None and (not host or name == from_string.name) and endpoint is None:
+        return Account(from_string.name, from_string.endpoint) if anonymous else from_string
     if not name:
         raise StorageError("this url names no account", url=url, hint=HINT)
-    own_place = endpoint or settings.cloud("AZURE_STORAGE_ENDPOINT")
-    place = own_place or _blob_endpoint(name, host)
-    if not own_place and not _is_azure(place):
-        anonymous = True  # a host that a url names gets no credentials, only Azure and what the program names
+    trusted = endpoint or settings.cloud("AZURE_STORAGE_ENDPOINT")
+    endpoint = trusted or _blob_endpoint(name, host)
+    if not trusted and not _is_azure(endpoint):
+        anonymous = True  # a host that only the url names gets no credentials
     # the key in the environment is the key of the account in the environment
-    own = (
-        anonymous
-        or (settings.cloud("AZURE_STORAGE_ACCOUNT") or settings.cloud("AZURE_STORAGE_ACCOUNT_NAME") or name) != name
-    )
-    key = "" if own else settings.cloud("AZURE_STORAGE_KEY") or settings.cloud("AZURE_STORAGE_ACCOUNT_KEY") or ""
-    sas = "" if own or key else (settings.cloud("AZURE_STORAGE_SAS_TOKEN") or "").lstrip("?")
+    keyless = anonymous or (default_name or name) != name
+    key = "" if keyless else settings.cloud("AZURE_STORAGE_KEY", "AZURE_STORAGE_ACCOUNT_KEY") or ""
+    sas = "" if keyless or key else (settings.cloud("AZURE_STORAGE_SAS_TOKEN") or "").lstrip("?")
     login = not anonymous and not key and not sas
-    return Account(name, place.rstrip("/"), _checked(key, url), sas, login)
+    return Account(name, endpoint.rstrip("/"), _checked(key, url), sas, login)
 
 
 def shared_key(method: str, url: str, headers: dict[str, str], account: Account, length: int) -> dict[str, str]:
@@ -151,8 +145,8 @@ def _checked(key: str, url: str) -> str:
 
 
 @functools.lru_cache(maxsize=1)
-def _login() -> Renewed[str | None]:
-    """Managed identities, service principals, `az login`: the package azure-identity knows them all."""
+def _login() -> RenewableSecret[str | None]:
+    """Managed identities, service principals, `az login`: as the package azure-identity finds them."""
 
     def fetch() -> Lease[str | None]:
         try:
@@ -163,8 +157,8 @@ def _login() -> Renewed[str | None]:
         excluded = {f"exclude_{name}_credential": True for name in programs} if settings.secure else {}
         try:
             found: Any = azure.identity.DefaultAzureCredential(**excluded).get_token(SCOPE)
-        except Exception:  # it says at length what it has tried; a public container needs none of that
+        except Exception:  # a public container needs no token
             return Lease(None)
         return Lease(str(found.token), float(found.expires_on))
 
-    return Renewed(fetch)
+    return RenewableSecret(fetch)

@@ -1,39 +1,68 @@
-"""One object, or one prefix, of a store that speaks HTTP: how it is asked, and what its errors mean."""
+"""One object, or one prefix, of a store that speaks HTTP: its requests, and what its errors mean."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import re
 import socket
 import sys
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 from webdataset.errors import MissingShardError, StorageError
 from webdataset.storage.http.addresses import quoted
-from webdataset.storage.http.connect import validator_in
+from webdataset.storage.http.connect import ConnectionOptions, validator_from
+from webdataset.storage.http.faults import printable
 from webdataset.storage.http.reader import reading_ahead
-from webdataset.storage.http.requests import Answer, request
-from webdataset.storage.http.stream import HttpStream, Version
+from webdataset.storage.http.requests import WholeResponse, request
+from webdataset.storage.http.stream import HttpStream, ObjectVersion, RangedObject
 from webdataset.storage.patience import Patience
+from webdataset.storage.streams import QuietStream
 
-from .lookup import Store
 from .uploads import Upload
 
-# Answers that are final; the others are worth another try.
+# Statuses that are final; the others are worth another try.
 FINAL = tuple(status for status in range(200, 500) if status not in (408, 425, 429))
-CONNECTION = ("connect_timeout", "read_timeout", "patience", "retries", "first_pause", "proxy", "cafile")
 PARTIAL_CONTENT, NOT_FOUND, BAD_RANGE = 206, 404, 416
 MAX_MESSAGE = 200
-NEAR_MICROSECONDS = 3000
+LOW_RTT_MICROSECONDS = 3000
 TIDYING_SECONDS = 2.0
-_ANSWERED = re.compile(r"the server answers [34]\d\d")
+_REFUSED = re.compile(r"the server answers [34]\d\d")
 
 Query = Iterable[tuple[str, str]]
 
 
-class Cure(NamedTuple):
+class StoredObject(RangedObject):
+    """An object of a store, or all objects whose urls begin with its url."""
+
+    has_ranges = True
+
+    @abstractmethod
+    def stream(self) -> QuietStream:
+        """The bytes of the object, read ahead in the background."""
+
+    @abstractmethod
+    def size(self) -> int:
+        """The size of the object in bytes."""
+
+    @abstractmethod
+    def list(self) -> Iterator[tuple[str, int]]:
+        """Url and size of every object whose url begins with this one."""
+
+    @abstractmethod
+    def upload(self) -> Upload:
+        """A stream to write the object through; the object appears when it is closed."""
+
+    @abstractmethod
+    def delete(self) -> None:
+        """Remove the object."""
+
+
+class ErrorHint(NamedTuple):
     """What an error code of a store means to the user."""
 
     line: str
@@ -44,26 +73,24 @@ class Cure(NamedTuple):
 class ObjectStream(HttpStream):
     """The bytes of an object; its errors name it as the user does, not by its address."""
 
-    def is_near(self) -> bool:
-        """Whether the server is next door: a store may take long to find an object, wherever it is."""
+    def has_low_rtt(self) -> bool:
+        """Whether the server is close by: a store may take long to find an object, wherever it is."""
         try:
-            info = self._reply.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104) if self._reply else b""
-            return 0 < int.from_bytes(info[68:72], sys.byteorder) < NEAR_MICROSECONDS
-        except (OSError, AttributeError):  # only Linux tells
+            info = self._response.socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 104) if self._response else b""
+            return 0 < int.from_bytes(info[68:72], sys.byteorder) < LOW_RTT_MICROSECONDS
+        except (OSError, AttributeError):  # only Linux has it
             return False
 
 
-class Client(ABC):
-    """Asks one store for one object; made anew for every stream, so nothing is shared between processes."""
+class Client(StoredObject):
+    """Requests to one store for one object; every stream has its own, so that processes share nothing."""
 
-    cures: ClassVar[Mapping[str, Cure]] = {}
+    error_hints: ClassVar[Mapping[str, ErrorHint]] = {}
 
-    def __init__(self, url: str, *, connections: int | None = None, **connection: Any) -> None:
+    def __init__(self, url: str, *, connections: int | None = None, **options: Any) -> None:
         self.url = url
         self.connections = connections
-        self.connection = connection
-        self.headers: dict[str, str] = dict(connection.get("headers") or {})
-        """What the user wants every request to say, too."""
+        self.options = replace(ConnectionOptions(**options), prepare=self.prepare)
 
     # -- what a store is made of -----------------------------------------------------------------
 
@@ -73,59 +100,47 @@ class Client(ABC):
 
     @abstractmethod
     def prepare(self, method: str, url: str, headers: dict[str, str], body: bytes = b"") -> dict[str, str]:
-        """The headers with what proves who asks."""
+        """The headers with a signature or token."""
 
     @abstractmethod
-    def list(self) -> Iterator[tuple[str, int]]:
-        """Url and size of every object whose url begins with this one."""
+    def error_of(self, response: WholeResponse) -> tuple[str, str]:
+        """The store's own error code and message in a response."""
 
-    @abstractmethod
-    def upload(self) -> Upload:
-        """A stream to write the object through."""
-
-    @abstractmethod
-    def error_of(self, answer: Answer) -> tuple[str, str]:
-        """The store's own code and message in an answer."""
-
-    def moved(self, answer: Answer) -> bool:  # noqa: ARG002 - for stores that have several places
-        """Whether the answer says that the object is elsewhere, and the next request will go there."""
+    def moved(self, response: WholeResponse) -> bool:  # noqa: ARG002 - for stores that have several places
+        """Whether the response says that the object is elsewhere, and the next request will go there."""
         return False
 
-    def passing(self, answer: Answer) -> str:  # noqa: ARG002 - for stores that tell of trouble with a good status
-        """The trouble that an answer tells of, if it will pass."""
+    def transient_error(self, response: WholeResponse) -> str:  # noqa: ARG002 - for stores that send them with a good status
+        """The error in a response, if another try may succeed."""
         return ""
 
-    def size_of(self, answer: Answer) -> int:
-        return _count(answer.headers.get("Content-Length"))
+    def size_of(self, response: WholeResponse) -> int:
+        text = response.headers.get("Content-Length")
+        return int(text) if text and text.isdecimal() else 0
 
-    # -- asking ----------------------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------------
 
-    def stream(self) -> Any:
-        """The bytes of the object, read ahead in the background."""
+    def stream(self) -> QuietStream:
         try:
             stream = self._stream()
         except StorageError as exn:
-            if not self.explained(exn):
+            if not self.raise_reason(exn):
                 raise
             stream = self._stream()
         return reading_ahead(stream, self.connections)
 
-    def part(self, start: int, stop: int, version: Version | None) -> HttpStream:
-        """Some bytes of the object, asked for at the first read."""
+    def part(self, start: int, stop: int, version: ObjectVersion | None) -> HttpStream:
         return self._stream(start=start, stop=stop, version=version)
 
     def size(self) -> int:
-        """The size of the object in bytes."""
         return self.size_of(self._head())
 
-    def stated(self) -> Version:
-        """What the store says of the object without giving it."""
-        answer = self._head()
-        validator = validator_in(answer.headers.get)
-        return Version.named(self.size_of(answer), validator, validator)
+    def head(self) -> ObjectVersion:
+        response = self._head()
+        validator = validator_from(response.headers.get)
+        return ObjectVersion.from_head(self.size_of(response), validator, validator)
 
     def delete(self) -> None:
-        """Remove the object."""
         self.ask("DELETE", ok=(200, 202, 204, NOT_FOUND))
 
     def ask(
@@ -137,52 +152,51 @@ class Client(ABC):
         body: bytes = b"",
         ok: tuple[int, ...] = (200,),
         tidying: bool = False,
-    ) -> Answer:
-        """One request and its whole answer; any other status than these is an error.
+    ) -> WholeResponse:
+        """One request and its whole response; any other status than these is an error.
 
-        What only tidies up is not worth waiting for a store that is down.
+        A request that only tidies up does not wait long for a store that is down.
         """
         for attempt in range(2):
-            answer = self._request(method, address or self.address, headers, body, tidying=tidying)
-            if answer.status in ok:
-                return answer
-            if attempt or not self.moved(answer):
+            response = self._request(method, address or self.address, headers, body, tidying=tidying)
+            if response.status in ok:
+                return response
+            if attempt or not self.moved(response):
                 break
-        raise self.failure(answer)
+        raise self.failure(response)
 
-    def failure(self, answer: Answer) -> StorageError:
-        """One line with the cure for an answer that is an error."""
-        code, message = self.error_of(answer)
-        cure = self.cures.get(code) or self.cures.get(str(answer.status)) or Cure("the store refuses", "")
-        kind = MissingShardError if answer.status == NOT_FOUND else cure.kind
-        said = " ".join(f"{answer.status} {code}".split()) + (f": {_short(message)}" if message else "")
-        return kind(f"{cure.line} ({said})", url=self.url, hint=cure.hint)
+    def failure(self, response: WholeResponse) -> StorageError:
+        """The error that a response stands for, in one line with a hint."""
+        code, message = self.error_of(response)
+        found = self.error_hints.get(code) or self.error_hints.get(str(response.status))
+        line, hint, kind = found or ErrorHint("the store refuses", "")
+        kind = MissingShardError if response.status == NOT_FOUND else kind
+        detail = " ".join(f"{response.status} {code}".split()) + (f": {_short(message)}" if message else "")
+        return kind(f"{line} ({detail})", url=self.url, hint=hint)
 
-    def explained(self, exn: StorageError) -> bool:
-        """Ask once more for the reason of a refusal, which a stream does not keep; true when it may work now."""
-        if not _ANSWERED.match(exn.message):
+    def raise_reason(self, exn: StorageError) -> bool:
+        """Request the reason of a refusal, which a stream does not keep, and raise it; true when it may work now."""
+        if not _REFUSED.match(exn.message):
             return False
-        answer = self._request("GET", self.address, {"Range": "bytes=0-0"}, b"")
-        if answer.status in (200, PARTIAL_CONTENT, BAD_RANGE):
+        response = self._request("GET", self.address, {"Range": "bytes=0-0"}, b"")
+        if response.status in (200, PARTIAL_CONTENT, BAD_RANGE):
             return False
-        if self.moved(answer):
+        if self.moved(response):
             return True
-        raise self.failure(answer) from None
-
-    # -- inside ----------------------------------------------------------------------------------
+        raise self.failure(response) from None
 
     def _stream(self, **part: Any) -> ObjectStream:
         try:
-            return ObjectStream(self.address(), shown=self.url, prepare=self.prepare, **part, **self.connection)
+            return ObjectStream(self.address(), self.options, shown=self.url, **part)
         except StorageError as exn:
             exn.url = self.url
             raise
 
-    def _head(self) -> Answer:
+    def _head(self) -> WholeResponse:
         try:
             return self.ask("HEAD")
         except StorageError:
-            self.ask("GET", headers={"Range": "bytes=0-0"}, ok=(200, PARTIAL_CONTENT, BAD_RANGE))  # tells why
+            self.ask("GET", headers={"Range": "bytes=0-0"}, ok=(200, PARTIAL_CONTENT, BAD_RANGE))  # has the reason
             raise
 
     def _request(
@@ -193,42 +207,18 @@ class Client(ABC):
         body: bytes,
         *,
         tidying: bool = False,
-    ) -> Answer:
-        options = {name: value for name, value in self.connection.items() if name in CONNECTION}
+    ) -> WholeResponse:
+        every = {**self.options.headers, **(headers or {})}
+        options = replace(self.options, headers=every, prepare=partial(self.prepare, body=body))
         if tidying:
-            options["patience"] = min(TIDYING_SECONDS, Patience(options.get("patience")).limit)
-        options |= {"headers": {**self.headers, **(headers or {})}, "prepare": partial(self.prepare, body=body)}
-        options |= {"ok": FINAL, "passing": self.passing, "shown": self.url}
+            options = replace(options, patience=min(TIDYING_SECONDS, Patience(options.patience).limit))
         try:
-            return request(method, address(), body=body, **options)
+            return request(
+                method, address(), options, body=body, ok=FINAL, transient=self.transient_error, shown=self.url
+            )
         except StorageError as exn:
             exn.url = self.url  # the address may hold what is nobody else's business
             raise
-
-
-class ClientStore(Store):
-    """A store whose every operation is one client's."""
-
-    def __init__(self, client: Callable[..., Client]) -> None:
-        self.client = client
-
-    def open(self, url: str, **options: Any) -> Any:
-        return self.client(url, **options).stream()
-
-    def list(self, prefix: str, **options: Any) -> Iterator[tuple[str, int]]:
-        return self.client(prefix, **options).list()
-
-    def size(self, url: str, **options: Any) -> int:
-        return self.client(url, **options).size()
-
-    def object(self, url: str, **options: Any) -> Client:
-        return self.client(url, **options)
-
-    def put(self, url: str, **options: Any) -> Upload:
-        return self.client(url, **options).upload()
-
-    def delete(self, url: str, **options: Any) -> None:
-        self.client(url, **options).delete()
 
 
 def bucket_and_key(url: str) -> tuple[str, str]:
@@ -253,13 +243,18 @@ def query_text(query: Query) -> str:
     return "?" + "&".join(f"{name}={value}" for name, value in pairs) if pairs else ""
 
 
+def md5_base64(data: bytes) -> str:
+    """The value of `Content-MD5`."""
+    return base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
+
+
 def pages(
-    first: Any, turn: Callable[[Any], tuple[Iterable[tuple[str, int]], Any]], url: str
+    first: str, fetch: Callable[[str], tuple[Iterable[tuple[str, int]], str]], url: str
 ) -> Iterator[tuple[str, int]]:
-    """The entries of all pages of a list; `turn(marker)` gives one page and the marker of the next."""
+    """The entries of all pages of a list; `fetch(marker)` returns one page and the marker of the next."""
     marker, seen = first, {first}
     while True:
-        entries, following = turn(marker)
+        entries, following = fetch(marker)
         yield from entries
         if not following:
             return
@@ -269,10 +264,6 @@ def pages(
         marker = following
 
 
-def _count(text: str | None) -> int:
-    return int(text) if text and text.isdecimal() else 0
-
-
 def _short(message: str) -> str:
-    line = " ".join("".join(c if c.isprintable() else " " for c in message).split())
+    line = " ".join(printable(message).split())
     return line if len(line) <= MAX_MESSAGE else f"{line[:MAX_MESSAGE]}..."

@@ -1,4 +1,4 @@
-"""Who we are to a store: secrets with a life span, fetched anew before they end, and never shown."""
+"""Credentials that expire: fetched again before they do, and never shown."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Secret = TypeVar("Secret")
 
 @dataclass(frozen=True)
 class Lease(Generic[Secret]):
-    """A secret and when it ends (seconds since 1970, None for never)."""
+    """A secret and when it expires (seconds since 1970, None for never)."""
 
     secret: Secret = field(repr=False)
     expires: float | None = None
@@ -28,13 +28,13 @@ class Lease(Generic[Secret]):
         return self.expires is None or time.time() < self.expires - SPARE_SECONDS
 
 
-class Renewed(Generic[Secret]):
-    """A secret that is fetched when it is first needed, and again before it ends.
+class RenewableSecret(Generic[Secret]):
+    """A secret that is fetched when it is first needed, and again before it expires.
 
     There is no lock on purpose: two threads that fetch at once both get a good secret, while a lock that was
     held during a fork would stop the child for ever.
 
-    >>> Renewed(lambda: Lease("hush")).get()
+    >>> RenewableSecret(lambda: Lease("hush")).get()
     'hush'
     """
 
@@ -52,7 +52,7 @@ class Renewed(Generic[Secret]):
 def metadata(
     url: str, headers: Mapping[str, str], *, method: str = "GET", seconds: float = METADATA_SECONDS
 ) -> str | None:
-    """What the machine's own metadata service says, or None where there is none: asked directly, and briefly."""
+    """A value of the machine's metadata service, or None where there is none: without proxy or retries."""
     parts = urlsplit(url)
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = kind(parts.hostname or "", parts.port, timeout=seconds)

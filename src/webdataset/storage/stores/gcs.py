@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 from webdataset.base.settings import settings
 from webdataset.errors import MissingShardError, StorageError
 from webdataset.storage.http.addresses import quoted
-from webdataset.storage.http.requests import Answer
-from webdataset.storage.http.stream import Version, version_read
+from webdataset.storage.http.requests import WholeResponse
+from webdataset.storage.http.stream import ObjectVersion, version_of_part
 
-from .client import Client, ClientStore, Cure, Query, bucket_and_key, pages, query_text
+from .client import Client, ErrorHint, Query, bucket_and_key, pages, query_text
 from .google import google_token
 from .uploads import Parts, PartsUpload
 
@@ -27,17 +27,17 @@ _LOGIN = "set GOOGLE_APPLICATION_CREDENTIALS, or run gcloud auth application-def
 
 
 class GcsClient(Client):
-    """Asks Google Cloud Storage for one object or prefix."""
+    """Requests to Google Cloud Storage for one object or prefix."""
 
-    cures: ClassVar = {
-        "401": Cure("the store does not accept who we are", _LOGIN),
-        "403": Cure("access is denied", "check that the account may use this bucket and object"),
-        "404": Cure("there is no such bucket or object", "check the names", MissingShardError),
-        "412": Cure("the object has changed meanwhile", "try again"),
+    error_hints: ClassVar = {
+        "401": ErrorHint("the store does not accept the credentials", _LOGIN),
+        "403": ErrorHint("access is denied", "check that the account may use this bucket and object"),
+        "404": ErrorHint("there is no such bucket or object", "check the names", MissingShardError),
+        "412": ErrorHint("the object has changed meanwhile", "try again"),
     }
 
-    def __init__(self, url: str, *, endpoint: str | None = None, anonymous: bool = False, **connection: Any) -> None:
-        super().__init__(url, **connection)
+    def __init__(self, url: str, *, endpoint: str | None = None, anonymous: bool = False, **options: Any) -> None:
+        super().__init__(url, **options)
         self.bucket, self.key = bucket_and_key(url)
         emulator = settings.cloud("STORAGE_EMULATOR_HOST")
         if emulator and "://" not in emulator:
@@ -61,13 +61,12 @@ class GcsClient(Client):
         return None if self._anonymous else google_token()
 
     def size(self) -> int:
-        """The size of the object in bytes."""
-        answer = self.ask("GET", lambda: self.address([("fields", "size")]))
-        return int(self._json(answer).get("size", 0))
+        response = self.ask("GET", lambda: self.address([("fields", "size")]))
+        return int(self._json(response).get("size", 0))
 
-    def stated(self) -> Version:
-        """What the store says of the object; its name for the version is the one that reading gives."""
-        return version_read(self.part(0, 1, None)) if self.size() else Version.named(0, None)
+    def head(self) -> ObjectVersion:
+        """The version of the object, as a read names it."""
+        return version_of_part(self.part(0, 1, None)) if self.size() else ObjectVersion.from_head(0, None)
 
     def list(self) -> Iterator[tuple[str, int]]:
         return pages("", self._page, self.url)
@@ -90,24 +89,23 @@ class GcsClient(Client):
     def delete(self) -> None:
         self.ask("DELETE", lambda: self.address(()), ok=(200, 204, 404))
 
-    def error_of(self, answer: Answer) -> tuple[str, str]:
+    def error_of(self, response: WholeResponse) -> tuple[str, str]:
         try:
-            error = json.loads(answer.body)["error"]
-            return str(error["errors"][0].get("reason", "")) if error.get("errors") else "", str(
-                error.get("message", "")
-            )
+            error = json.loads(response.body)["error"]
+            reason = error["errors"][0].get("reason", "") if error.get("errors") else ""
+            return str(reason), str(error.get("message", ""))
         except (ValueError, KeyError, TypeError, AttributeError, IndexError):
             return "", ""
 
-    def failure(self, answer: Answer) -> StorageError:
-        error = super().failure(answer)
-        if answer.status in (401, 403) and self._token() is None:
+    def failure(self, response: WholeResponse) -> StorageError:
+        error = super().failure(response)
+        if response.status in (401, 403) and self._token() is None:
             error.hint = f"no Google credentials were found; {_LOGIN}"
         return error
 
-    def _json(self, answer: Answer) -> dict[str, Any]:
+    def _json(self, response: WholeResponse) -> dict[str, Any]:
         try:
-            found = json.loads(answer.body)
+            found = json.loads(response.body)
         except ValueError:
             found = None
         if not isinstance(found, dict):
@@ -116,7 +114,7 @@ class GcsClient(Client):
 
 
 class GcsParts(Parts):
-    """A resumable upload: one part after the other, to an address that the store gives out."""
+    """A resumable upload: one part after the other, to an address that the store assigns."""
 
     parallel = 1
 
@@ -130,29 +128,29 @@ class GcsParts(Parts):
         self._md5.update(data)
         self._sent = len(data)
         headers = {"Content-Type": "application/octet-stream"}
-        answer = self.client.ask("POST", lambda: self._uploads("media"), headers=headers, body=data, ok=CREATED)
-        self._check(answer)
+        response = self.client.ask("POST", lambda: self._uploads("media"), headers=headers, body=data, ok=CREATED)
+        self._check(response)
 
     def begin(self) -> None:
         headers = {"Content-Type": "application/json", "X-Upload-Content-Type": "application/octet-stream"}
         body = json.dumps({"name": self.client.key}).encode()
-        answer = self.client.ask("POST", lambda: self._uploads("resumable"), headers=headers, body=body, ok=CREATED)
-        self._session = answer.headers.get("Location") or ""
+        response = self.client.ask("POST", lambda: self._uploads("resumable"), headers=headers, body=body, ok=CREATED)
+        self._session = response.headers.get("Location") or ""
         if not self._session:
-            raise StorageError("the store gave the upload no address", url=self.client.url)
+            raise StorageError("the store returned no address for the upload", url=self.client.url)
 
-    def part(self, number: int, data: bytes, last: bool) -> str:  # noqa: ARG002 - all stores are told
+    def part(self, number: int, data: bytes, last: bool) -> str:  # noqa: ARG002 - for other stores
         self._md5.update(data)
         start, end = self._sent, self._sent + len(data)
         while True:
-            # the store says how much of a part it kept; the rest goes again
+            # the store says how much of a part it kept; the rest is sent again
             rest = data[len(data) - (end - start) :]
             total = str(end) if last else "*"
             headers = {"Content-Range": f"bytes {start}-{end - 1}/{total}" if rest else f"bytes */{total}"}
-            answer = self.client.ask("PUT", self._address, headers=headers, body=rest, ok=(*CREATED, INCOMPLETE))
-            if answer.status != INCOMPLETE:
+            response = self.client.ask("PUT", self._address, headers=headers, body=rest, ok=(*CREATED, INCOMPLETE))
+            if response.status != INCOMPLETE:
                 break
-            kept = _RANGE.match(answer.headers.get("Range") or "")
+            kept = _RANGE.match(response.headers.get("Range") or "")
             reached = int(kept[1]) + 1 if kept else 0
             if not start <= reached <= end or (reached == start and rest):
                 raise StorageError(f"the store kept {reached} of {start} bytes of the upload", url=self.client.url)
@@ -161,11 +159,11 @@ class GcsParts(Parts):
                 break
         self._sent = end
         if last:
-            self._check(answer)
+            self._check(response)
         return ""
 
     def complete(self, names: list[str]) -> None:
-        """The last part has done that."""
+        """The last part has completed the object."""
 
     def abort(self) -> None:
         self.client.ask("DELETE", self._address, ok=(200, 204, 404, 410, CANCELLED), tidying=True)
@@ -177,15 +175,12 @@ class GcsParts(Parts):
     def _address(self) -> str:
         return self._session
 
-    def _check(self, answer: Answer) -> None:
-        """What the store has must be what was sent."""
-        found = self.client._json(answer)
+    def _check(self, response: WholeResponse) -> None:
+        """Compare the object with what was sent."""
+        found = self.client._json(response)
         md5 = base64.b64encode(self._md5.digest()).decode()
         if found.get("md5Hash", md5) != md5 or int(found.get("size", self._sent)) != self._sent:
             self.client.ask("DELETE", lambda: self.client.address(()), ok=(200, 204, 404))
             raise StorageError(
                 "the store received other bytes than were sent; the object was removed", url=self.client.url
             )
-
-
-STORE = ClientStore(GcsClient)

@@ -1,7 +1,7 @@
-"""Who we are to Google Cloud Storage, found where Google's own tools look.
+"""Credentials for Google Cloud Storage, found where Google's own tools look.
 
 In this order: the file of GOOGLE_APPLICATION_CREDENTIALS, the logins `gcloud auth application-default login` and
-`gcloud auth login`, the metadata server of the machine. Where none of them is, requests carry no token, which public
+`gcloud auth login`, the metadata server of the machine. Without any of them, requests carry no token, which public
 buckets accept.
 """
 
@@ -20,7 +20,7 @@ from webdataset.base.settings import settings
 from webdataset.errors import MissingPackageError, StorageError
 from webdataset.storage.http.requests import request
 
-from .credentials import Lease, Renewed, metadata
+from .credentials import Lease, RenewableSecret, metadata
 
 SCOPE = "https://www.googleapis.com/auth/devstorage.read_write"
 TOKEN_URI = "https://oauth2.googleapis.com/token"  # noqa: S105 - an address
@@ -29,7 +29,7 @@ _ADC = "application_default_credentials.json"
 
 
 def google_token() -> str | None:
-    """The bearer token to send, or None to ask without."""
+    """The bearer token to send, or None."""
     named = settings.cloud("GOOGLE_APPLICATION_CREDENTIALS")
     path = named or _default_file()
     if path is not None:
@@ -44,7 +44,7 @@ def google_token() -> str | None:
 
 
 def _default_file() -> str | None:
-    """What `gcloud auth application-default login` wrote, else `gcloud auth login` for the account in use."""
+    """The file that `gcloud auth application-default login` wrote, else that of `gcloud auth login`."""
     folder = settings.cloud("CLOUDSDK_CONFIG") or os.path.expanduser("~/.config/gcloud")
     path = os.path.join(folder, _ADC)
     if os.path.exists(path):
@@ -66,7 +66,7 @@ def _account_in_use(folder: str) -> str | None:
 
 
 @functools.lru_cache(maxsize=8)
-def _from_file(path: str, _changed: int) -> Renewed[str]:
+def _from_file(path: str, _changed: int) -> RenewableSecret[str]:
     try:
         with open(path, encoding="utf-8") as stream:
             info = json.load(stream)
@@ -75,14 +75,14 @@ def _from_file(path: str, _changed: int) -> Renewed[str]:
         hint = "it should be the JSON key of a service account"
         raise StorageError(f"{path} holds no credentials ({type(exn).__name__})", hint=hint) from None
     if kind == "service_account":
-        return Renewed(lambda: _for_service_account(info, path))
+        return RenewableSecret(lambda: _for_service_account(info, path))
     if kind == "authorized_user":
-        return Renewed(lambda: _for_user(info))
-    return Renewed(lambda: _by_google_auth(path, kind))
+        return RenewableSecret(lambda: _for_user(info))
+    return RenewableSecret(lambda: _by_google_auth(path, kind))
 
 
 @functools.lru_cache(maxsize=4)
-def _from_machine(host: str) -> Renewed[str | None]:
+def _from_machine(host: str) -> RenewableSecret[str | None]:
     def fetch() -> Lease[str | None]:
         path = "computeMetadata/v1/instance/service-accounts/default/token"
         text = metadata(f"http://{host}/{path}", {"Metadata-Flavor": "Google"})
@@ -92,11 +92,11 @@ def _from_machine(host: str) -> Renewed[str | None]:
         except (ValueError, KeyError, TypeError):
             return Lease(None)
 
-    return Renewed(fetch)
+    return RenewableSecret(fetch)
 
 
 def _for_service_account(info: dict[str, Any], path: str) -> Lease[str]:
-    """A token for a statement that the account's private key has signed."""
+    """A token in exchange for a JWT that is signed with the account's private key."""
     now = int(time.time())
     uri = info.get("token_uri") or TOKEN_URI
     claims = {"iss": info["client_email"], "scope": SCOPE, "aud": uri, "iat": now, "exp": now + 3600}
@@ -116,17 +116,18 @@ def _for_user(info: dict[str, Any]) -> Lease[str]:
 
 def _token(uri: str, form: dict[str, str]) -> Lease[str]:
     headers = {"Content-Type": "application/x-www-form-urlencoded"}
-    answer = request("POST", uri, headers=headers, body=urlencode(form).encode(), ok=(200, 400, 401, 403))
+    response = request("POST", uri, headers=headers, body=urlencode(form).encode(), ok=(200, 400, 401, 403))
     try:
-        found = json.loads(answer.body)
+        found = json.loads(response.body)
         return Lease(str(found["access_token"]), time.time() + float(found.get("expires_in", 3600)))
     except (ValueError, KeyError, TypeError):
-        said = _said(answer.body)
         hint = "check GOOGLE_APPLICATION_CREDENTIALS, or run gcloud auth application-default login"
-        raise StorageError(f"Google gives no token ({answer.status}{said})", url=uri, hint=hint) from None
+        raise StorageError(
+            f"Google returns no token ({response.status}{_error_in(response.body)})", url=uri, hint=hint
+        ) from None
 
 
-def _said(body: bytes) -> str:
+def _error_in(body: bytes) -> str:
     try:
         found = json.loads(body)
         return f" {found['error']}: {found.get('error_description', '')}"[:200]
@@ -152,7 +153,7 @@ def _rs256(pem: str, text: bytes, path: str) -> bytes:
 
 
 def _by_google_auth(path: str, kind: str) -> Lease[str]:
-    """Workload identity and other kinds: google-auth knows them."""
+    """Workload identity and other kinds, as google-auth implements them."""
     try:
         import google.auth
         import google.auth.transport.requests as transport
@@ -165,7 +166,7 @@ def _by_google_auth(path: str, kind: str) -> Lease[str]:
         found, _ = google.auth.load_credentials_from_file(path, scopes=[SCOPE])
         found.refresh(transport.Request())
     except Exception as exn:
-        raise StorageError(f"google-auth gives no token for {path} ({type(exn).__name__})") from exn
+        raise StorageError(f"google-auth returns no token for {path} ({type(exn).__name__})") from exn
     return Lease(str(found.token), time.time() + 1800)
 
 

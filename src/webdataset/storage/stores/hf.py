@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import json
 import os
 import re
@@ -14,9 +12,9 @@ from urllib.parse import quote, urljoin
 from webdataset.base.settings import settings
 from webdataset.errors import MissingPackageError, MissingShardError, StorageError
 from webdataset.storage.http.addresses import quoted
-from webdataset.storage.http.requests import Answer
+from webdataset.storage.http.requests import WholeResponse
 
-from .client import NOT_FOUND, Client, ClientStore, Cure, Query, pages, query_text
+from .client import NOT_FOUND, Client, ErrorHint, Query, pages, query_text
 from .uploads import FileUpload
 
 ENDPOINT = "https://huggingface.co"
@@ -28,7 +26,7 @@ _NEXT = re.compile(r'<([^>]*)>\s*;\s*rel="?next"?')
 _LOGIN = "set HF_TOKEN to a token that may do this, from huggingface.co/settings/tokens"
 
 
-class Place(NamedTuple):
+class HubPath(NamedTuple):
     """The parts of an hf: url."""
 
     root: str
@@ -39,18 +37,20 @@ class Place(NamedTuple):
 
 
 class HubClient(Client):
-    """Asks the hub for one file or folder."""
+    """Requests to the hub for one file or folder."""
 
-    cures: ClassVar = {
-        "RepoNotFound": Cure(
+    error_hints: ClassVar = {
+        "RepoNotFound": ErrorHint(
             "there is no such repository, or it is private", f"check its name; {_LOGIN}", MissingShardError
         ),
-        "RevisionNotFound": Cure("there is no such revision", "check the name after the @", MissingShardError),
-        "EntryNotFound": Cure("there is no such file", "check the name and the range of shards", MissingShardError),
-        "GatedRepo": Cure("the repository is gated", f"accept its conditions on its page, then {_LOGIN}"),
-        "401": Cure("there is no such repository, or it is private", f"check its name; {_LOGIN}"),
-        "403": Cure("access is denied", _LOGIN),
-        "404": Cure("there is no such file", "check the repository and the name", MissingShardError),
+        "RevisionNotFound": ErrorHint("there is no such revision", "check the name after the @", MissingShardError),
+        "EntryNotFound": ErrorHint(
+            "there is no such file", "check the name and the range of shards", MissingShardError
+        ),
+        "GatedRepo": ErrorHint("the repository is gated", f"accept its conditions on its page, then {_LOGIN}"),
+        "401": ErrorHint("there is no such repository, or it is private", f"check its name; {_LOGIN}"),
+        "403": ErrorHint("access is denied", _LOGIN),
+        "404": ErrorHint("there is no such file", "check the repository and the name", MissingShardError),
     }
 
     def __init__(
@@ -60,10 +60,10 @@ class HubClient(Client):
         token: str | None = None,
         endpoint: str | None = None,
         anonymous: bool = False,
-        **connection: Any,
+        **options: Any,
     ) -> None:
-        super().__init__(url, **connection)
-        self.place = place_of(url)
+        super().__init__(url, **options)
+        self.place = hub_path(url)
         self.endpoint = (endpoint or settings.hf_endpoint or ENDPOINT).rstrip("/")
         self._token = token
         self._anonymous = anonymous
@@ -94,43 +94,56 @@ class HubClient(Client):
                 yield url, size
 
     def _page(self, address: str) -> tuple[Iterable[tuple[str, int]], str]:
-        answer = self.ask("GET", lambda: address)
+        response = self.ask("GET", lambda: address)
         try:
-            files = [item for item in json.loads(answer.body) if item["type"] == "file"]
+            files = [item for item in json.loads(response.body) if item["type"] == "file"]
             entries = [(self.place.root + item["path"], int(item["size"])) for item in files]
         except (ValueError, KeyError, TypeError):
             raise StorageError(f"{self.endpoint} does not answer as the hub", url=self.url) from None
-        following = _NEXT.search(answer.headers.get("Link") or "")
+        following = _NEXT.search(response.headers.get("Link") or "")
         return entries, urljoin(address, following[1]) if following else ""
 
-    def size_of(self, answer: Answer) -> int:
-        return int(answer.headers.get("X-Linked-Size") or super().size_of(answer))
+    def size_of(self, response: WholeResponse) -> int:
+        return int(response.headers.get("X-Linked-Size") or super().size_of(response))
 
     def upload(self) -> FileUpload:
         """One commit, made when the file is complete."""
-        return FileUpload(self.url, functools.partial(_commit, self, _hub_package(self.url)))
+        hub = _hub_package(self.url)
+        return FileUpload(self.url, lambda file, _size: self._commit(hub, "Add", "upload_file", path_or_fileobj=file))
 
     def delete(self) -> None:
         """One commit."""
-        place, hub = self.place, _hub_package(self.url)
-        with _as_storage_error(self, "remove"):
-            _api(self, hub).delete_file(
+        self._commit(_hub_package(self.url), "Remove", "delete_file")
+
+    def _commit(self, hub: Any, verb: str, method: str, **options: Any) -> None:
+        """Call a method of the hub's package; what it raises becomes one line."""
+        place = self.place
+        api = hub.HfApi(endpoint=self.endpoint, token=self.token() or False)
+        try:
+            getattr(api, method)(
                 path_in_repo=place.path,
                 repo_id=place.repository,
                 repo_type=place.kind.removesuffix("s"),
                 revision=place.revision,
-                commit_message=f"Remove {place.path}",
+                commit_message=f"{verb} {place.path}",
+                **options,
             )
+        except Exception as exn:
+            status = getattr(getattr(exn, "response", None), "status_code", None)
+            what = "take" if verb == "Add" else "remove"
+            line = f"the hub did not {what} the file ({type(exn).__name__}{f', {status}' if status else ''})"
+            kind = MissingShardError if status == NOT_FOUND else StorageError
+            raise kind(line, url=self.url, hint=_LOGIN) from None
 
-    def error_of(self, answer: Answer) -> tuple[str, str]:
-        code = answer.headers.get("X-Error-Code") or ""
-        return code, answer.headers.get("X-Error-Message") or ""
+    def error_of(self, response: WholeResponse) -> tuple[str, str]:
+        code = response.headers.get("X-Error-Code") or ""
+        return code, response.headers.get("X-Error-Message") or ""
 
 
-def place_of(url: str) -> Place:
+def hub_path(url: str) -> HubPath:
     """The parts of an hf: url.
 
-    >>> place_of("hf://datasets/owner/name@main/a/b.tar").path
+    >>> hub_path("hf://datasets/owner/name@main/a/b.tar").path
     'a/b.tar'
     """
     scheme, _, rest = url.partition(":")
@@ -142,7 +155,7 @@ def place_of(url: str) -> Place:
         raise StorageError("this url names no file of a repository", url=url, hint=f"write {FORM}")
     repository, revision, path = found.groups()
     root = f"{scheme}://{rest[: len(rest) - len(path)]}"
-    return Place(root, kind, repository, revision or "main", path)
+    return HubPath(root, kind, repository, revision or "main", path)
 
 
 def hub_token() -> str | None:
@@ -167,35 +180,3 @@ def _hub_package(url: str) -> Any:
         raise MissingPackageError(
             "writing to the hub needs the package huggingface_hub", url=url, hint="pip install 'webdataset[hf]'"
         ) from None
-
-
-def _commit(client: HubClient, hub: Any, file: Any, size: int) -> None:  # noqa: ARG001 - the hub's package finds out itself
-    place = client.place
-    with _as_storage_error(client, "take"):
-        _api(client, hub).upload_file(
-            path_or_fileobj=file,
-            path_in_repo=place.path,
-            repo_id=place.repository,
-            repo_type=place.kind.removesuffix("s"),
-            revision=place.revision,
-            commit_message=f"Add {place.path}",
-        )
-
-
-def _api(client: HubClient, hub: Any) -> Any:
-    return hub.HfApi(endpoint=client.endpoint, token=client.token() or False)
-
-
-@contextlib.contextmanager
-def _as_storage_error(client: HubClient, verb: str) -> Iterator[None]:
-    """What the hub's package raises, in one line."""
-    try:
-        yield
-    except Exception as exn:
-        status = getattr(getattr(exn, "response", None), "status_code", None)
-        line = f"the hub did not {verb} the file ({type(exn).__name__}{f', {status}' if status else ''})"
-        kind = MissingShardError if status == NOT_FOUND else StorageError
-        raise kind(line, url=client.url, hint=_LOGIN) from None
-
-
-STORE = ClientStore(HubClient)

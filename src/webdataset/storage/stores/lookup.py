@@ -1,105 +1,56 @@
-"""Object stores behind one seam: open, list, size, put and delete, by scheme.
+"""Object stores by scheme: the object behind a url, and the urls that a pattern stands for.
 
-A url names an object as users write it (`s3://bucket/key`), its characters taken as they are. A store is
-asked over HTTP; every request is signed anew, and an answer that is an error becomes one line with the cure.
+A url names an object as users write it (`s3://bucket/key`), its characters taken as they are. Stores are reached over
+HTTP; every request is signed by itself, and a response that is an error becomes one line with a hint.
 """
 
 from __future__ import annotations
 
 import importlib
 import re
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from webdataset.base.settings import settings
 from webdataset.errors import MissingShardError, StorageError
 from webdataset.storage.options import LIST, StorageOptions
-from webdataset.storage.urls import scheme_of
+from webdataset.storage.urls import FAMILIES, scheme_of
 
 if TYPE_CHECKING:
-    from webdataset.storage.http.stream import HttpStream, Version
+    from .client import StoredObject
 
-    from .uploads import Upload
-
-# scheme -> the module of this package that has the store, under the name STORE
-STORES = {
-    "s3": "stores.s3",
-    "gs": "stores.gcs",
-    "gcs": "stores.gcs",
-    "htgs": "stores.gcs",
-    "az": "stores.azure",
-    "abfs": "stores.azure",
-    "abfss": "stores.azure",
-    "hf": "stores.hf",
-    "ais": "ais.objects",
+_CLASSES = {
+    "s3": "stores.s3.S3Client",
+    "gs": "stores.gcs.GcsClient",
+    "az": "stores.azure.AzureClient",
+    "hf": "stores.hf.HubClient",
+    "ais": "ais.objects.AisObject",
 }
+STORES = {scheme: _CLASSES[family] for scheme, family in FAMILIES.items() if family in _CLASSES}
+"""Scheme -> module and class of its objects."""
 _MAGIC = re.compile(r"[*[]|\?(?!(?:arch|etl_)[a-z]+=)")  # AIStore's options are no pattern
 
 
-class RangedObject(Protocol):
-    """An object of which parts can be asked for."""
+def stored_object(url: str, **options: Any) -> StoredObject:
+    """The object of a store behind a url; the options are the store's own and those of ConnectionOptions.
 
-    def part(self, start: int, stop: int, version: Version | None) -> HttpStream:
-        """Some bytes, asked for at the first read; of this version, if one is given."""
-
-    def stated(self) -> Version:
-        """What one HEAD request says of it."""
-
-    def explained(self, exn: StorageError) -> bool:
-        """Raise what a refusal means where that can be found out; true when another try may work now."""
-
-
-class Store(ABC):
-    """What every store does; `options` are the store's own and those of a connection (timeouts, retries, proxy)."""
-
-    @abstractmethod
-    def open(self, url: str, **options: Any) -> Any:
-        """The bytes of an object as a stream."""
-
-    @abstractmethod
-    def list(self, prefix: str, **options: Any) -> Iterator[tuple[str, int]]:
-        """Url and size of every object whose url begins with this one."""
-
-    @abstractmethod
-    def size(self, url: str, **options: Any) -> int:
-        """The size of an object in bytes."""
-
-    @abstractmethod
-    def object(self, url: str, **options: Any) -> RangedObject:
-        """An object to be read in parts."""
-
-    @abstractmethod
-    def put(self, url: str, **options: Any) -> Upload:
-        """A stream to write an object through; it appears when that is closed."""
-
-    @abstractmethod
-    def delete(self, url: str, **options: Any) -> None:
-        """Remove an object."""
-
-
-def store_for(url: str) -> Store:
-    """The store that has this url.
-
-    >>> type(store_for("s3://bucket/a.tar")).__name__
-    'ClientStore'
+    >>> type(stored_object("s3://bucket/a.tar", region="eu-central-1", anonymous=True)).__name__
+    'S3Client'
     """
     scheme = scheme_of(url)
-    if scheme in settings.use_ais_for and "ais" in STORES:
+    if scheme in settings.use_ais_for:
         scheme = "ais"
-    module = STORES.get(scheme)
-    if module is None:
+    if scheme not in STORES:
         names = ", ".join(sorted(STORES))
         raise StorageError("this is no url of an object store", url=url, hint=f"the stores are {names}")
-    found = importlib.import_module(f"webdataset.storage.{module}").STORE
-    assert isinstance(found, Store)
+    module, _, name = STORES[scheme].rpartition(".")
+    found: StoredObject = getattr(importlib.import_module(f"webdataset.storage.{module}"), name)(url, **options)
     return found
 
 
 def open_store(url: str, mode: str = "rb", *, bufsize: int = 0, **options: Any) -> Any:  # noqa: ARG001 - all openers take it
     """Open an object for reading or writing."""
-    store = store_for(url)
-    return store.open(url, **options) if mode == "rb" else store.put(url, **options)
+    found = stored_object(url, **options)
+    return found.stream() if mode == "rb" else found.upload()
 
 
 def is_pattern(url: str) -> bool:
@@ -119,8 +70,8 @@ def matching(pattern: str, options: StorageOptions | None = None) -> list[str]:
     first = _MAGIC.search(pattern, _root(pattern))
     prefix = pattern[: first.start()] if first else pattern
     matches = _regex(pattern, _root(pattern)).fullmatch
-    how = StorageOptions.of(options).for_url(pattern, LIST)
-    found = {url for url, _ in store_for(pattern).list(prefix, **how) if url == pattern or matches(url)}
+    objects = stored_object(prefix, **StorageOptions.of(options).for_url(pattern, LIST))
+    found = {url for url, _ in objects.list() if url == pattern or matches(url)}
     if not found:
         raise MissingShardError("no object matches this pattern", url=pattern, hint="list the store to see its names")
     return [pattern] if pattern in found else sorted(found)

@@ -1,4 +1,4 @@
-"""XML answers of stores, without what makes XML dangerous."""
+"""XML responses of stores, parsed without entities."""
 
 from __future__ import annotations
 

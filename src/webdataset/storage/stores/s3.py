@@ -1,11 +1,7 @@
-"""Amazon S3, and the stores that speak its language, over signed HTTP.
-
-`AWS_ENDPOINT_URL` names another store than Amazon's.
-"""
+"""Amazon S3 and compatible stores (`AWS_ENDPOINT_URL`), over signed HTTP."""
 
 from __future__ import annotations
 
-import base64
 import functools
 import hashlib
 from collections.abc import Iterable, Iterator
@@ -16,37 +12,38 @@ from xml.sax.saxutils import escape
 from webdataset.base.settings import settings
 from webdataset.errors import MissingShardError, StorageError
 from webdataset.storage.http.addresses import quoted
-from webdataset.storage.http.requests import Answer
+from webdataset.storage.http.requests import WholeResponse
 
 from . import aws
-from .client import BAD_RANGE, Client, ClientStore, Cure, Query, bucket_and_key, pages, query_text
+from .client import BAD_RANGE, Client, ErrorHint, Query, bucket_and_key, md5_base64, pages, query_text
 from .markup import parsed, text_of
 from .sigv4 import Keys, signed
 from .uploads import Parts, PartsUpload
 
 LIST_PAGE = 1000
-PASSING = frozenset({"InternalError", "RequestTimeout", "ServiceUnavailable", "SlowDown"})
-"""Troubles that S3 also tells of with 400, or, when it completes an object, with 200."""
-_KEYS = "check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or the profile in ~/.aws"
+TRANSIENT_CODES = frozenset({"InternalError", "RequestTimeout", "ServiceUnavailable", "SlowDown"})
+"""Errors that S3 also sends with status 400 or, while it completes an object, 200."""
+_VARIABLES = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+_KEYS = f"check {_VARIABLES}, or the profile in ~/.aws"
 
 
 class S3Client(Client):
-    """Asks an S3 store for one object or prefix."""
+    """Requests to an S3 store for one object or prefix."""
 
-    cures: ClassVar = {
-        "NoSuchBucket": Cure("there is no such bucket", "check its name, and AWS_ENDPOINT_URL", MissingShardError),
-        "NoSuchKey": Cure("there is no such object", "check the name and the range of shards", MissingShardError),
-        "InvalidBucketName": Cure("this is no name of a bucket", "write s3://bucket/key"),
-        "InvalidAccessKeyId": Cure("the store does not know this access key", _KEYS),
-        "SignatureDoesNotMatch": Cure("the secret key is wrong", _KEYS),
-        "InvalidToken": Cure("the session token is wrong", "check AWS_SESSION_TOKEN"),
-        "ExpiredToken": Cure("the session token has expired", "log in anew and set AWS_SESSION_TOKEN"),
-        "RequestTimeTooSkewed": Cure("the clock of this machine is wrong", "set it by NTP"),
-        "PermanentRedirect": Cure("the bucket is in another region", "set AWS_REGION to it"),
-        "AuthorizationHeaderMalformed": Cure("the bucket is in another region", "set AWS_REGION to it"),
-        "InvalidObjectState": Cure("the object is archived", "restore it from Glacier first"),
-        "403": Cure("access is denied", "check the credentials, and that they may use this object"),
-        "404": Cure("there is no such object", "check the name and the range of shards", MissingShardError),
+    error_hints: ClassVar = {
+        "NoSuchBucket": ErrorHint("there is no such bucket", "check its name, and AWS_ENDPOINT_URL", MissingShardError),
+        "NoSuchKey": ErrorHint("there is no such object", "check the name and the range of shards", MissingShardError),
+        "InvalidBucketName": ErrorHint("this is no name of a bucket", "write s3://bucket/key"),
+        "InvalidAccessKeyId": ErrorHint("the store does not know this access key", _KEYS),
+        "SignatureDoesNotMatch": ErrorHint("the secret key is wrong", _KEYS),
+        "InvalidToken": ErrorHint("the session token is wrong", "check AWS_SESSION_TOKEN"),
+        "ExpiredToken": ErrorHint("the session token has expired", "log in again and set AWS_SESSION_TOKEN"),
+        "RequestTimeTooSkewed": ErrorHint("the clock of this machine is wrong", "set it by NTP"),
+        "PermanentRedirect": ErrorHint("the bucket is in another region", "set AWS_REGION to it"),
+        "AuthorizationHeaderMalformed": ErrorHint("the bucket is in another region", "set AWS_REGION to it"),
+        "InvalidObjectState": ErrorHint("the object is archived", "restore it from Glacier first"),
+        "403": ErrorHint("access is denied", "check the credentials, and that they may use this object"),
+        "404": ErrorHint("there is no such object", "check the name and the range of shards", MissingShardError),
     }
 
     def __init__(
@@ -57,9 +54,9 @@ class S3Client(Client):
         region: str | None = None,
         profile: str | None = None,
         anonymous: bool = False,
-        **connection: Any,
+        **options: Any,
     ) -> None:
-        super().__init__(url, **connection)
+        super().__init__(url, **options)
         self.bucket, self.key = bucket_and_key(url)
         self.endpoint = (endpoint or aws.aws_endpoint(profile) or "").rstrip("/")
         self.region = _regions().get((self.endpoint, self.bucket)) or region or aws.aws_region(profile)
@@ -87,9 +84,7 @@ class S3Client(Client):
                 headers = headers | {"x-amz-request-payer": payer}
             return signed(method, url, headers, keys, region=self.region, body=body)
         if body:
-            headers = headers | {
-                "Content-MD5": base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
-            }
+            headers = headers | {"Content-MD5": md5_base64(body)}
         return headers
 
     def list(self) -> Iterator[tuple[str, int]]:
@@ -99,8 +94,8 @@ class S3Client(Client):
         query = [("list-type", "2"), ("prefix", self.key), ("encoding-type", "url"), ("max-keys", str(LIST_PAGE))]
         if token:
             query.append(("continuation-token", token))
-        answer = self.ask("GET", lambda: self._address("", query))
-        root = self._xml(answer)
+        response = self.ask("GET", lambda: self._address("", query))
+        root = self._xml(response)
         decode = unquote_plus if text_of(root, "EncodingType") == "url" else str
         scheme = self.url.split(":", 1)[0]
         entries = [
@@ -112,42 +107,40 @@ class S3Client(Client):
     def upload(self) -> PartsUpload:
         return PartsUpload(self.url, S3Parts(self))
 
-    def error_of(self, answer: Answer) -> tuple[str, str]:
+    def error_of(self, response: WholeResponse) -> tuple[str, str]:
         try:
-            root = parsed(answer.body)
+            root = parsed(response.body)
         except ValueError:
             return "", ""
         return text_of(root, "Code"), text_of(root, "Message")
 
-    def passing(self, answer: Answer) -> str:
-        code = self.error_of(answer)[0] if b"<Error" in answer.body[:512] else ""
-        return f"{answer.status} {code}" if code in PASSING else ""
+    def transient_error(self, response: WholeResponse) -> str:
+        code = self.error_of(response)[0] if b"<Error" in response.body[:512] else ""
+        return f"{response.status} {code}" if code in TRANSIENT_CODES else ""
 
-    def failure(self, answer: Answer) -> StorageError:
-        error = super().failure(answer)
-        if answer.status == 403 and self.keys() is None:
-            error.hint = (
-                "no AWS credentials were found; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE"
-            )
+    def failure(self, response: WholeResponse) -> StorageError:
+        error = super().failure(response)
+        if response.status == 403 and self.keys() is None:
+            error.hint = f"no AWS credentials were found; set {_VARIABLES}, or AWS_PROFILE"
         return error
 
-    def moved(self, answer: Answer) -> bool:
-        region = answer.headers.get("x-amz-bucket-region")
+    def moved(self, response: WholeResponse) -> bool:
+        region = response.headers.get("x-amz-bucket-region")
         if not region:
             try:
-                region = text_of(parsed(answer.body), "Region")
+                region = text_of(parsed(response.body), "Region")
             except ValueError:
                 region = ""
-        if answer.status == BAD_RANGE or not region or region == self.region:
+        if response.status == BAD_RANGE or not region or region == self.region:
             return False
         self.region = _regions()[self.endpoint, self.bucket] = region
         return True
 
-    def _xml(self, answer: Answer) -> Any:
+    def _xml(self, response: WholeResponse) -> Any:
         try:
-            return parsed(answer.body)
+            return parsed(response.body)
         except ValueError:
-            host = urlsplit(answer.url).hostname
+            host = urlsplit(response.url).hostname
             raise StorageError(
                 f"{host} does not answer as an S3 store", url=self.url, hint="check AWS_ENDPOINT_URL"
             ) from None
@@ -164,16 +157,16 @@ class S3Parts(Parts):
         self.client.ask("PUT", body=data)
 
     def begin(self) -> None:
-        answer = self.client.ask("POST", lambda: self.client.address([("uploads", "")]))
-        self.upload_id = text_of(self.client._xml(answer), "UploadId")
+        response = self.client.ask("POST", lambda: self.client.address([("uploads", "")]))
+        self.upload_id = text_of(self.client._xml(response), "UploadId")
         if not self.upload_id:
-            raise StorageError("the store gave no upload a name", url=self.client.url)
+            raise StorageError("the store returned no id for the upload", url=self.client.url)
 
-    def part(self, number: int, data: bytes, last: bool) -> str:  # noqa: ARG002 - all stores are told
+    def part(self, number: int, data: bytes, last: bool) -> str:  # noqa: ARG002 - for other stores
         query = [("partNumber", str(number)), ("uploadId", self.upload_id)]
         etag = self.client.ask("PUT", lambda: self.client.address(query), body=data).headers.get("ETag")
         if not etag:
-            raise StorageError("the store gave a part no ETag", url=self.client.url)
+            raise StorageError("the store returned no ETag for a part", url=self.client.url)
         return etag
 
     def complete(self, names: list[str]) -> None:
@@ -183,11 +176,11 @@ class S3Parts(Parts):
         )
         body = f"<CompleteMultipartUpload>{entries}</CompleteMultipartUpload>".encode()
         headers = {"Content-Type": "application/xml"}
-        answer = self.client.ask("POST", self._address, headers=headers, body=body, ok=(200, 404))
-        code, message = self.client.error_of(answer)  # a store may begin with 200 and fail later
+        response = self.client.ask("POST", self._address, headers=headers, body=body, ok=(200, 404))
+        code, message = self.client.error_of(response)  # a store may begin with 200 and fail later
         if code == "NoSuchUpload" and self._is_there(names):
-            return  # an earlier try was successful, only its answer was lost
-        if answer.status != 200 or code:
+            return  # an earlier try was successful, only its response was lost
+        if response.status != 200 or code:
             raise StorageError(f"the upload could not be completed ({code}: {message})", url=self.client.url)
 
     def abort(self) -> None:
@@ -197,7 +190,7 @@ class S3Parts(Parts):
         return self.client.address([("uploadId", self.upload_id)])
 
     def _is_there(self, names: list[str]) -> bool:
-        """The ETag of an object in parts is made of theirs."""
+        """Whether the object is made of these parts: its ETag is computed from theirs."""
         try:
             digests = b"".join(bytes.fromhex(name.strip('"')) for name in names)
             etag = self.client.ask("HEAD").headers.get("ETag") or ""
@@ -208,8 +201,5 @@ class S3Parts(Parts):
 
 @functools.lru_cache(maxsize=1)
 def _regions() -> dict[tuple[str, str], str]:
-    """Regions of buckets that are not where they were looked for first, remembered by this process."""
+    """Regions of buckets that a store has told this process of."""
     return {}
-
-
-STORE = ClientStore(S3Client)

@@ -1,4 +1,4 @@
-"""Signature Version 4: what proves to S3, and to stores that speak its language, who asks.
+"""AWS Signature Version 4, for requests to S3 and compatible stores.
 
 The secret itself is never sent, only a keyed hash over the request.
 """
@@ -11,14 +11,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from urllib.parse import quote, unquote, urlsplit
 
+from webdataset.storage.http.addresses import host_field
+
 ALGORITHM = "AWS4-HMAC-SHA256"
-_DEFAULT_PORTS = {"http": 80, "https": 443}
 _SIGNED = ("content-md5", "content-type", "range")
 
 
 @dataclass(frozen=True)
 class Keys:
-    """Whose request it is; the secrets stay out of `repr`."""
+    """Access key and secrets, which stay out of `repr`."""
 
     access_key: str
     secret_key: str = field(repr=False)
@@ -36,7 +37,7 @@ def signed(
     service: str = "s3",
     now: datetime | None = None,
 ) -> dict[str, str]:
-    """The headers of a request with its signature; the url must already be in its encoded form."""
+    """The headers of a request with its signature; the url must be encoded already."""
     moment = (now or datetime.now(UTC)).strftime("%Y%m%dT%H%M%SZ")
     digest = hashlib.sha256(body).hexdigest()
     headers = headers | {"x-amz-date": moment}
@@ -54,21 +55,10 @@ def signed(
     return headers
 
 
-def host_of(url: str) -> str:
-    """The Host header of a request to this address.
-
-    >>> host_of("https://h:443/a"), host_of("http://h:8000/a")
-    ('h', 'h:8000')
-    """
-    parts = urlsplit(url)
-    netloc = parts.netloc.rpartition("@")[2]
-    return netloc.rpartition(":")[0] if parts.port == _DEFAULT_PORTS.get(parts.scheme) else netloc
-
-
 def _canonical(method: str, url: str, headers: dict[str, str], digest: str) -> tuple[str, str]:
     """The names of the signed headers, and the request as it is signed."""
     parts = urlsplit(url)
-    chosen = {"host": host_of(url)}
+    chosen = {"host": host_field(parts)}
     for name, value in headers.items():
         lower = name.lower()
         if lower.startswith("x-amz-") or lower in _SIGNED:

@@ -1,4 +1,4 @@
-"""Objects being written: sent in parts in the background, visible when complete, or not at all.
+"""Uploads: sent in parts in the background, visible when complete, or not at all.
 
 A part is at least 8 MiB; after every thousand parts the next ones are twice as large, so that ten thousand of
 them, the most that stores take, make more than the largest object (5 TB).
@@ -7,16 +7,16 @@ them, the most that stores take, make more than the largest object (5 TB).
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from webdataset.base.reports import current_report
 from webdataset.base.stops import Stop
 from webdataset.errors import StorageError
+from webdataset.storage.streams import AbortableStream
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,7 +28,7 @@ IN_FLIGHT_BYTES = 32 * MIB
 ABORT_SECONDS = 30.0
 
 
-class Upload(io.BufferedIOBase):
+class Upload(AbortableStream):
     """A stream to write to: `close()` completes the object, `abort()` leaves nothing of it."""
 
     def __init__(self, url: str) -> None:
@@ -77,25 +77,13 @@ class Upload(io.BufferedIOBase):
             self._release()
         super().close()
 
-    def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if kind is not None:
-            self.abort()
-        self.close()
-
-    def __del__(self) -> None:
-        # An upload that nobody closed is not known to be complete.
-        with contextlib.suppress(Exception):
-            self.abort()
-
     def _check(self) -> None:
         if self._failed is not None:
             failed = self._failed
             self.abort()
             raise failed
 
-    # -- what a kind of upload does --------------------------------------------------------------
-
-    def _write(self, data: Any) -> int:
+    def _write(self, data: bytes | memoryview) -> int:
         raise NotImplementedError
 
     def _finish(self) -> None:
@@ -105,11 +93,11 @@ class Upload(io.BufferedIOBase):
         """Undo what was sent; never raises."""
 
     def _release(self) -> None:
-        """Give back memory, threads and files."""
+        """Free memory, threads and files."""
 
 
 class Parts(ABC):
-    """How a store takes an object in parts; a part may be sent from any thread."""
+    """The requests of an upload in parts to one store; a part may be sent from any thread."""
 
     parallel = 3
 
@@ -123,7 +111,7 @@ class Parts(ABC):
 
     @abstractmethod
     def part(self, number: int, data: bytes, last: bool) -> str:
-        """Send a part, numbered from 1; the store's name for it."""
+        """Send a part, numbered from 1; returns the store's name for it."""
 
     @abstractmethod
     def complete(self, names: list[str]) -> None:
@@ -131,7 +119,7 @@ class Parts(ABC):
 
     @abstractmethod
     def abort(self) -> None:
-        """Forget the parts; not much time is spent on a store that is down."""
+        """Discard the parts, without much patience for a store that is down."""
 
 
 class PartsUpload(Upload):
@@ -142,15 +130,15 @@ class PartsUpload(Upload):
         self.parts = parts
         self._first_bytes = part_bytes
         self._buffer = bytearray()
-        self._begun = False
+        self._is_multipart = False
         self._pool: ThreadPoolExecutor | None = None
         self._sent: list[Future[str]] = []
-        self._flying = 0
-        self._landed = threading.Condition()
+        self._in_flight = 0
+        self._sent_one = threading.Condition()
         self._stop = Stop()
         self._report = current_report()
 
-    def _write(self, data: Any) -> int:
+    def _write(self, data: bytes | memoryview) -> int:
         view = memoryview(data).cast("B")
         done = 0
         while done < len(view):
@@ -165,7 +153,7 @@ class PartsUpload(Upload):
         return len(view)
 
     def _finish(self) -> None:
-        if not self._begun:
+        if not self._is_multipart:
             self.parts.whole(bytes(self._buffer))
             return
         self._send(last=True)
@@ -175,18 +163,18 @@ class PartsUpload(Upload):
 
     def _send(self, *, last: bool) -> None:
         """Hand a part to the background; waits while too many bytes are on their way."""
-        if not self._begun:
+        if not self._is_multipart:
             self.parts.begin()
-            self._begun = True
+            self._is_multipart = True
         data, self._buffer = bytes(self._buffer), bytearray()
-        with self._landed:
-            while self._flying and self._flying + len(data) > IN_FLIGHT_BYTES and self._failed is None:
-                self._landed.wait(1.0)
-            self._flying += len(data)
+        with self._sent_one:
+            while self._in_flight and self._in_flight + len(data) > IN_FLIGHT_BYTES and self._failed is None:
+                self._sent_one.wait(1.0)
+            self._in_flight += len(data)
         self._check()
-        self._sent.append(self._threads().submit(self._fly, len(self._sent) + 1, data, last))
+        self._sent.append(self._threads().submit(self._send_part, len(self._sent) + 1, data, last))
 
-    def _fly(self, number: int, data: bytes, last: bool) -> str:
+    def _send_part(self, number: int, data: bytes, last: bool) -> str:
         """Runs in a thread of the pool."""
         try:
             if self._failed is not None:
@@ -197,9 +185,9 @@ class PartsUpload(Upload):
             self._failed = self._failed or exn
             raise
         finally:
-            with self._landed:
-                self._flying -= len(data)
-                self._landed.notify_all()
+            with self._sent_one:
+                self._in_flight -= len(data)
+                self._sent_one.notify_all()
 
     def _threads(self) -> ThreadPoolExecutor:
         if self._pool is None:
@@ -215,9 +203,9 @@ class PartsUpload(Upload):
         self._stop.set()  # no part waits for a store that is down
         for future in self._sent:
             future.cancel()
-        # A part that lands after the store forgot the others would stay there for ever.
+        # A part that arrives after the others were discarded would stay there for ever.
         wait(self._sent, ABORT_SECONDS)
-        if self._begun:
+        if self._is_multipart:
             with contextlib.suppress(Exception):
                 self.parts.abort()
 
@@ -231,14 +219,14 @@ class PartsUpload(Upload):
 class FileUpload(Upload):
     """An object that is collected in a temporary file and sent by `send(file, size)` when it is complete."""
 
-    def __init__(self, url: str, send: Any) -> None:
+    def __init__(self, url: str, send: Callable[[BinaryIO, int], object]) -> None:
         import tempfile
 
         super().__init__(url)
         self._send = send
         self._file = tempfile.TemporaryFile()  # noqa: SIM115 - closed in _release
 
-    def _write(self, data: Any) -> int:
+    def _write(self, data: bytes | memoryview) -> int:
         return self._file.write(data)
 
     def _finish(self) -> None:

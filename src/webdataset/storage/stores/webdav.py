@@ -1,4 +1,4 @@
-"""Files written to web servers by PUT, as WebDAV servers take them.
+"""Files written to web servers by PUT, as WebDAV servers accept them.
 
 What is written is collected in a temporary file, so that the request can say how long it is and be repeated; the
 server makes the file visible when all of it has arrived.
@@ -7,10 +7,10 @@ server makes the file visible when all of it has arrived.
 from __future__ import annotations
 
 import functools
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 from webdataset.errors import StorageError
-from webdataset.storage.http.requests import Answer, request
+from webdataset.storage.http.requests import request
 
 from .client import FINAL
 from .uploads import FileBody, FileUpload
@@ -33,11 +33,7 @@ def open_put(url: str, **options: Any) -> FileUpload:
 
 def _put(url: str, options: dict[str, Any], file: BinaryIO, size: int) -> None:
     headers = {"Content-Length": str(size), "Content-Type": "application/octet-stream"} | options.pop("headers", {})
-    body = cast(bytes, FileBody(file))  # what http.client sends may be any iterable
-    answer = request("PUT", url, headers=headers, body=body, ok=FINAL, **options)
-    if answer.status not in STORED:
-        raise _refused(answer, url)
-
-
-def _refused(answer: Answer, url: str) -> StorageError:
-    return StorageError(f"the server answers {answer.status} to PUT", url=url, hint=_HINTS.get(answer.status, ""))
+    response = request("PUT", url, headers=headers, body=FileBody(file), ok=FINAL, **options)
+    if response.status not in STORED:
+        hint = _HINTS.get(response.status, "")
+        raise StorageError(f"the server answers {response.status} to PUT", url=url, hint=hint)

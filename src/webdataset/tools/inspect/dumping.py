@@ -18,7 +18,7 @@ from webdataset.errors import MissingShardError, SecurityError, StorageError
 from webdataset.filters.fields import parse_field_spec
 from webdataset.handlers import Handler, handled, reraise_exception
 from webdataset.storage.local import allowed_path
-from webdataset.storage.publish import translated
+from webdataset.storage.publish import as_storage_error
 from webdataset.tar.large import LargeMember
 from webdataset.tools.alternatives import field_named
 
@@ -105,7 +105,7 @@ class _Target:
         except OSError as error:
             if isinstance(error, StorageError):
                 raise
-            raise translated(error, path) from error
+            raise as_storage_error(error, path) from error
         return path
 
     @contextlib.contextmanager

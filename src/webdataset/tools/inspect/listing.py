@@ -24,7 +24,7 @@ from webdataset.codecs.compression import decompressed, kind_of_content
 from webdataset.errors import StorageError
 from webdataset.gopen import gopen
 from webdataset.indices.files import find_index, opened_parts, remote_state
-from webdataset.storage.sparse import NotWorthItError
+from webdataset.storage.sparse import NotSparseError
 from webdataset.storage.urls import is_local, scheme_of
 from webdataset.tar.archive import BEHIND_END
 from webdataset.tar.header import BLOCK
@@ -66,7 +66,7 @@ def members(source: Any, *, url: str | None = None, concatenated: bool = False) 
         return
     given = 0
     if source != "-" and not is_local(source):
-        with suppress(NotWorthItError):
+        with suppress(NotSparseError):
             for entry in _by_parts(source, concatenated):
                 given += 1
                 yield entry
@@ -79,7 +79,7 @@ def members(source: Any, *, url: str | None = None, concatenated: bool = False) 
 def _by_parts(url: str, concatenated: bool) -> Iterator[Entry]:
     with opened_parts(url) as (stream, _):
         if kind_of_content(stream.read(BLOCK)) is not None:
-            raise NotWorthItError
+            raise NotSparseError
         stream.seek(0)
         yield from scan_members(stream, url=url, concatenated=concatenated)
 

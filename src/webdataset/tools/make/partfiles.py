@@ -23,7 +23,7 @@ import stat
 from glob import escape, glob
 
 from webdataset.base.locks import locked
-from webdataset.storage.publish import checked_target, translated
+from webdataset.storage.publish import as_storage_error, checked_target
 
 ENDING = ".part"
 LEAST = 1 << 20
@@ -54,7 +54,7 @@ class PartFile:
         except OSError as error:
             if error.errno == errno.ELOOP:
                 raise BusyError from None
-            raise translated(error, self.path) from error
+            raise as_storage_error(error, self.path) from error
         self._held.enter_context(self._file)
         if not self._held.enter_context(locked(self._file, wait=False)) or not self._is_ours():
             self._held.close()
@@ -69,7 +69,7 @@ class PartFile:
                 view = view[self._file.write(view) :]
         except OSError as error:
             self.abort()
-            raise translated(error, self.path) from error
+            raise as_storage_error(error, self.path) from error
         self.size += len(data)
 
     def read(self, start: int, stop: int) -> bytes:
@@ -89,7 +89,7 @@ class PartFile:
             os.replace(self.temporary, self.path)
             self._held.close()  # network file systems report a full disk here
         except OSError as error:
-            raise translated(error, self.path) from error
+            raise as_storage_error(error, self.path) from error
         for other in glob(f"{escape(self._stem)}*{ENDING}"):
             _remove_unless_used(other)
 

@@ -21,7 +21,7 @@ from webdataset import ais
 from webdataset.base.reports import Report
 from webdataset.errors import MissingShardError, SecurityError, StorageError
 from webdataset.storage.ais import smap, xxhash
-from webdataset.storage.ais.objects import STORE, open_ais
+from webdataset.storage.ais.objects import AisObject, open_ais
 
 DATA = os.urandom(300_000)
 QUICK = {"first_pause": 0.001}
@@ -61,8 +61,8 @@ def test_a_signed_redirect_is_followed_to_the_letter(bucket, double):
     url = bucket.put("sub/a b%?&=+ü.tar", DATA)
     with open_ais(url) as stream:
         assert stream.read() == DATA
-    assert STORE.size(url) == len(DATA)
-    with STORE.put(bucket.url("ö x.tar")) as sink:
+    assert AisObject(url).size() == len(DATA)
+    with AisObject(bucket.url("ö x.tar")).upload() as sink:
         sink.write(DATA)
     assert bucket.get("ö x.tar") == DATA
     with open_ais(bucket.put("m.tar", tar_bytes([("x y.txt", b"one")])), archpath="x y.txt") as stream:
@@ -77,10 +77,10 @@ def test_the_token_goes_to_the_proxy_only(bucket, double, monkeypatch):
     before = len(double.seen("p"))
     with open_ais(url) as stream:
         assert stream.read() == DATA
-    with STORE.put(url) as sink:
+    with AisObject(url).upload() as sink:
         sink.write(b"new")
-    assert STORE.size(url) == 3
-    assert len(list(STORE.list(bucket.url("")))) == 1
+    assert AisObject(url).size() == 3
+    assert len(list(AisObject(bucket.url("")).list())) == 1
     assert list(ais.get_batch([url])) == [(url, b"new")]
     assert len(double.seen("p")) >= before + 6
     assert all("authorization" in headers for _, _, headers in double.seen("p")[before:])
@@ -316,7 +316,7 @@ def test_an_object_that_is_gone_with_its_target_is_not_said_to_be_missing(bucket
 def test_an_object_that_is_gone_with_its_target_is_there_again_when_the_target_is(bucket, double):
     url = bucket.put("a", DATA)
     target = home(double, "a")
-    assert STORE.size(url) == len(DATA)
+    assert AisObject(url).size() == len(DATA)
     double.leave(target)
     asked = double.map
     double.map = lambda: (double.revive(target), asked())[1] if double.nodes[target].dead else asked()
@@ -329,37 +329,37 @@ def test_an_object_that_is_gone_with_its_target_is_there_again_when_the_target_i
 )
 def test_a_target_in_maintenance_is_waited_for_unless_its_objects_were_moved(bucket, double, flags, known):
     if known:
-        list(STORE.list(bucket.url("")))
+        list(AisObject(bucket.url("")).list())
     double.flags["t1"] = flags
     with pytest.raises(StorageError, match="lacks targets that it had: t1") as caught:
-        STORE.size(bucket.url("none"), patience=0, **QUICK)
+        AisObject(bucket.url("none"), patience=0, **QUICK).size()
     assert not isinstance(caught.value, MissingShardError)
     double.flags["t1"] = flags | smap.MOVED
     with pytest.raises(MissingShardError):
-        STORE.size(bucket.url("none"), patience=0, **QUICK)
+        AisObject(bucket.url("none"), patience=0, **QUICK).size()
 
 
 def test_a_target_that_was_decommissioned_is_not_missed(bucket, double):
-    list(STORE.list(bucket.url("")))
+    list(AisObject(bucket.url("")).list())
     double.flags["t1"] = smap.DECOMMISSION
-    list(STORE.list(bucket.url(""), partial=True))
+    list(AisObject(bucket.url("")).list(partial=True))
     with pytest.raises(StorageError, match="t1"):
-        list(STORE.list(bucket.url(""), patience=0))
+        list(AisObject(bucket.url(""), patience=0).list())
     double.leave("t1")
-    assert list(STORE.list(bucket.url(""))) == []
+    assert list(AisObject(bucket.url("")).list()) == []
 
 
 def test_a_cluster_that_keeps_its_map_to_itself_is_taken_to_be_whole(bucket, double):
     double.map = forbidden
     with pytest.raises(MissingShardError):
-        STORE.size(bucket.url("none"))
-    assert list(STORE.list(bucket.url(""))) == []
+        AisObject(bucket.url("none")).size()
+    assert list(AisObject(bucket.url("")).list()) == []
 
 
 def test_a_cluster_that_is_not_ready_is_not_believed(bucket, double):
     double.starting = True
     with pytest.raises(StorageError, match="but the cluster is not ready") as caught:
-        STORE.size(bucket.url("none"), patience=0.1, **QUICK)
+        AisObject(bucket.url("none"), patience=0.1, **QUICK).size()
     assert not isinstance(caught.value, MissingShardError)
 
 
@@ -375,11 +375,11 @@ def test_patience_ends(bucket, double):
 
 
 def test_patience_is_90_seconds_and_can_be_set(monkeypatch):
-    from webdataset.storage.ais.client import Cluster
+    from webdataset.storage.ais.client import cluster_of
 
-    assert Cluster("http://h").seconds == 90
+    assert cluster_of("ais://b/a", "http://h").options.patience == 90
     monkeypatch.setenv("WDS_AIS_PATIENCE", "7.5")
-    assert Cluster("http://h").seconds == 7.5
+    assert cluster_of("ais://b/a", "http://h").options.patience == 7.5
 
 
 def test_a_proxy_that_was_never_there_is_an_error_that_names_the_setting(double):
@@ -391,10 +391,10 @@ def test_a_proxy_that_was_never_there_is_an_error_that_names_the_setting(double)
 
 def test_a_proxy_that_answered_once_has_patience_in_all_later_calls(bucket, double):
     url = bucket.put("a", DATA)
-    assert STORE.size(url) == len(DATA)
+    assert AisObject(url).size() == len(DATA)
     double.nodes["p1"].kill()
     with pytest.raises(StorageError, match=r"Connection refused.*times in a row in 1 s"):
-        STORE.size(url, patience=1, **QUICK)
+        AisObject(url, patience=1, **QUICK).size()
     back = threading.Timer(1, double.revive, ["p1"])
     back.start()
     with open_ais(url, **QUICK) as stream:
@@ -425,7 +425,7 @@ def _read_until_closed(stream):
 def test_a_list_that_is_cut_is_asked_for_again(bucket, double):
     bucket.put("a", b"xyz")
     double.refusals = [Answer(200, b'{"entries": [{"name": "z"}]}', cut=5), Answer(200, b"x" * 100, cut=0)]
-    assert list(STORE.list(bucket.url(""), **QUICK)) == [(bucket.url("a"), 3)]
+    assert list(AisObject(bucket.url(""), **QUICK).list()) == [(bucket.url("a"), 3)]
 
 
 def test_a_list_waits_for_a_target_that_is_down(bucket, double):
@@ -434,26 +434,26 @@ def test_a_list_waits_for_a_target_that_is_down(bucket, double):
     double.kill("t2")
     back = threading.Timer(0.5, double.revive, ["t2"])
     back.start()
-    assert sorted(url for url, _ in STORE.list(bucket.url(""), **QUICK)) == sorted(names)
+    assert sorted(url for url, _ in AisObject(bucket.url(""), **QUICK).list()) == sorted(names)
     back.join()
 
 
 def test_a_list_without_a_target_that_was_there_is_refused(bucket, double):
     for number in range(10):
         bucket.put(f"{number}.tar", b"x")
-    assert len(list(STORE.list(bucket.url("")))) == 10
+    assert len(list(AisObject(bucket.url("")).list())) == 10
     double.leave("t2")
     with pytest.raises(
         StorageError, match=r"not complete: the cluster lacks targets that it had: t2.*check its targets"
     ):
-        list(STORE.list(bucket.url(""), patience=0.1, **QUICK))
-    assert 0 < len(list(STORE.list(bucket.url(""), partial=True))) < 10
+        list(AisObject(bucket.url(""), patience=0.1, **QUICK).list())
+    assert 0 < len(list(AisObject(bucket.url("")).list(partial=True))) < 10
 
 
 def test_a_target_that_is_lost_during_a_list_is_an_error_at_its_end(bucket, double):
     for number in range(10):
         bucket.put(f"{number}.tar", b"x")
-    found = STORE.list(bucket.url(""), pagesize=2)
+    found = AisObject(bucket.url("")).list(pagesize=2)
     next(found)
     double.leave("t2")
     with pytest.raises(StorageError, match=r"list is not complete.*t2"):
@@ -461,16 +461,16 @@ def test_a_target_that_is_lost_during_a_list_is_an_error_at_its_end(bucket, doub
 
 
 def test_a_dead_target_does_not_matter_to_the_list_of_another_store(bucket, double):
-    list(STORE.list(bucket.url("")))
+    list(AisObject(bucket.url("")).list())
     double.leave("t2")
-    assert list(STORE.list("s3://b/")) == []
+    assert list(AisObject("s3://b/").list()) == []
 
 
 def test_the_whole_message_of_the_cluster_is_told(bucket):
     with pytest.raises(MissingShardError, match=r"\(bucket \"ais://no-such\" does not exist\)"):
         open_ais("ais://no-such/a")
     with pytest.raises(MissingShardError, match=r"\(bucket \"ais://no-such\" does not exist\)"):
-        STORE.size("ais://no-such/a")
+        AisObject("ais://no-such/a").size()
 
 
 def test_a_message_cannot_garble_the_terminal(bucket, double):
@@ -488,14 +488,14 @@ def test_a_namespace_is_no_password(bucket):
 def test_an_answer_that_is_no_cluster_is_an_error(bucket, double):
     double.refusals = [Answer(200, b"<html>login</html>")]
     with pytest.raises(StorageError, match="AIS_ENDPOINT"):
-        list(STORE.list(bucket.url("")))
+        list(AisObject(bucket.url("")).list())
 
 
 # -- writing -------------------------------------------------------------------------------------------
 
 
 def test_the_body_of_an_upload_never_goes_to_the_proxy(bucket, double):
-    with STORE.put(bucket.url("a")) as sink:
+    with AisObject(bucket.url("a")).upload() as sink:
         sink.write(DATA * 20)
     assert bucket.get("a") == DATA * 20
     assert double.bodies_at_proxy == 0
@@ -505,7 +505,7 @@ def test_the_body_of_an_upload_never_goes_to_the_proxy(bucket, double):
 
 
 def test_an_upload_to_a_dead_target_is_sent_again(bucket, double):
-    sink = STORE.put(bucket.url("a"), **QUICK)
+    sink = AisObject(bucket.url("a"), **QUICK).upload()
     sink.write(DATA)
     double.kill(home(double, "a"), noticed_after=3)
     sink.close()
@@ -534,7 +534,7 @@ def test_a_checksum_that_the_target_refuses_is_an_error_at_once(bucket, double, 
 
 
 def put(url, data, **options):
-    with STORE.put(url, **options) as sink:
+    with AisObject(url, **options).upload() as sink:
         sink.write(data)
 
 
@@ -609,7 +609,7 @@ def test_a_token_that_may_only_write_is_enough_to_write(bucket, double, monkeypa
 
 def test_a_refused_upload_says_why(bucket, double, monkeypatch):
     double.secret = SECRET
-    sink = STORE.put(bucket.url("a"), token=token(SECRET, admin=False))
+    sink = AisObject(bucket.url("a"), token=token(SECRET, admin=False)).upload()
     sink.write(b"x")
     with pytest.raises(StorageError, match=r"403.*no permission"):
         sink.close()

@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from webdataset.errors import StorageError, UnavailableError
+from webdataset.gopen import gopen
+from webdataset.storage.http.requests import request
+
+SHARD = bytes(range(256)) * 1000
+
+QUICK = {"first_pause": 0.001}
+
+
+NINE = [503] * 9  # more than were ever tried before there was patience
+
+
+@pytest.mark.parametrize("status", [429, 500, 502, 503, 504, 520, 408])
+def test_an_answer_that_may_pass_is_waited_for(patient, server, status):
+    url = server.status("/a.tar", *[status] * 9, then=SHARD)
+    with gopen(url, **QUICK) as stream:
+        assert stream.read() == SHARD
+    assert len(server.requests) == 10
+    assert len(patient.begun) == len(patient.over) == 1
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 501, 505])
+def test_an_answer_that_will_not_change_is_an_error_at_once(patient, server, status):
+    url = server.status("/a.tar", status)
+    with pytest.raises(StorageError, match=str(status)):
+        gopen(url)
+    with pytest.raises(StorageError, match=str(status)):
+        request("GET", url)
+    assert len(server.requests) == 2
+    assert patient.lines == []
+
+
+def test_a_bad_certificate_is_an_error_at_once(patient, tls_server):
+    asked = []
+    accept = tls_server.http.get_request
+    tls_server.http.get_request = lambda: asked.append(1) or accept()
+    with pytest.raises(StorageError, match="certificate is not trusted"):
+        gopen(tls_server.whole("/a.tar", SHARD))
+    assert len(asked) == 1
+    assert patient.lines == []
+
+
+def test_https_where_http_is_spoken_is_an_error_at_once(patient, server):
+    with pytest.raises(StorageError, match="TLS connection"):
+        gopen(server.whole("/a.tar", SHARD).replace("http:", "https:"))
+    assert patient.lines == []
+
+
+def test_something_else_than_a_web_server_is_not_waited_for_for_long(patient):
+    listener = socket.create_server(("127.0.0.1", 0))
+
+    def serve():
+        for _ in range(5):
+            client, _ = listener.accept()
+            with client:
+                client.recv(1 << 16)
+                client.sendall(b"SSH-2.0-OpenSSH\r\n")
+
+    threading.Thread(target=serve, daemon=True).start()
+    with listener, pytest.raises(UnavailableError, match=r"not HTTP .*5 times in a row"):
+        gopen(f"http://127.0.0.1:{listener.getsockname()[1]}/a.tar", **QUICK)
+
+
+def lookups(monkeypatch, answers):
+    """The name service says these things, then the truth."""
+    real, asked = socket.getaddrinfo, []
+
+    def look_up(host, *words, **options):
+        asked.append(host)
+        if answers and host == "server.test":
+            raise socket.gaierror(answers.pop(0), "told so")
+        return real("127.0.0.1" if host == "server.test" else host, *words, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    return asked
+
+
+def test_a_name_service_that_does_not_answer_is_waited_for(patient, server, monkeypatch):
+    server.whole("/a.tar", SHARD)
+    lookups(monkeypatch, [socket.EAI_AGAIN] * 9)
+    with gopen(f"http://server.test:{server.port}/a.tar", **QUICK) as stream:
+        assert stream.read() == SHARD
+    assert "host name was not found" in patient.begun[0]
+
+
+def test_a_name_that_nobody_has_is_an_error_at_once(patient, monkeypatch):
+    asked = lookups(monkeypatch, [socket.EAI_NONAME])
+    with pytest.raises(StorageError, match=r"host name was not found .*check the name"):
+        gopen("http://server.test:1234/a.tar")
+    assert asked == ["server.test"]
+    assert patient.lines == []
+
+
+def test_a_name_that_goes_missing_after_its_server_has_answered_is_waited_for(patient, server, monkeypatch):
+    """As that of a service in a cluster of containers does, while its only one starts again."""
+    server.whole("/a.tar", SHARD)
+    answers = []
+    lookups(monkeypatch, answers)
+    url = f"http://server.test:{server.port}/a.tar"
+    gopen(url).close()
+    answers += [socket.EAI_NONAME] * 9
+    with gopen(url, **QUICK) as stream:
+        assert stream.read() == SHARD
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+
+
+CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
+
+
+@contextlib.contextmanager
+def saying(answer: bytes) -> Iterator[str]:
+    """A server that says just this to whatever it is asked, and its address."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=_serve, args=(listener, answer), daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/a.tar"
+        with contextlib.suppress(OSError):
+            listener.shutdown(socket.SHUT_RDWR)
+    thread.join(60)
+
+
+def _serve(listener: socket.socket, answer: bytes) -> None:
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            return
+        with connection, contextlib.suppress(OSError):
+            connection.recv(65536)
+            connection.sendall(answer)
+
+
+def read(answer: bytes) -> bytes:
+    with saying(answer) as url, gopen(url, storage_options={"patience": 0, "retries": 0}) as stream:
+        return bytes(stream.read())
+
+
+def test_a_reason_cannot_give_orders_to_a_terminal() -> None:
+    with pytest.raises(StorageError) as caught:
+        read(b"HTTP/1.1 404 \x1b[2Jgone\x07\r\nContent-Length: 0\r\n\r\n")
+    assert str(caught.value).isprintable()
