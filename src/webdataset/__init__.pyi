@@ -6,6 +6,7 @@ from . import compat as compat
 from . import extradatasets as extradatasets
 from . import filters as filters
 from . import handlers as handlers
+from . import images as images
 from . import iterators as iterators
 from . import mix as mix
 from . import pipeline as pipeline

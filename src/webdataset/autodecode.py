@@ -9,6 +9,7 @@ A handler is a function of (key, data): the key is the field's name with a leadi
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial as bound
 from typing import Any
@@ -177,8 +178,20 @@ class FieldHandler:
             return images.decode_image(data, self.how.imagespec)
         return self.how(key, data) if self._takes_key else self.how(data)
 
+    def of_sample(self, sample: Mapping[str, Any]) -> FieldHandler:
+        """The same for the fields of one sample."""
+        found = copy.copy(self)
+        found.how = of_sample(self.how, sample)
+        return found
+
     def __repr__(self) -> str:
         return f"FieldHandler({self.name!r}, {self.how!r})"
+
+
+def of_sample(handler: Any, sample: Mapping[str, Any]) -> Any:
+    """The handler for the fields of one sample, where it has one: `handler.of_sample(sample)`."""
+    found = getattr(handler, "of_sample", None)
+    return handler if found is None else found(sample)
 
 
 def torch_video(key: str, data: bytes) -> Any:
@@ -231,6 +244,7 @@ class Decoder:
         for handler in self.handlers:
             if not callable(handler):
                 raise ValueError(f"a handler is a function of (key, data), got {handler!r}")
+        self._per_sample = any(hasattr(getattr(handler, "how", handler), "of_sample") for handler in self.handlers)
         if allow_pickle:
             trusted = bound(basichandlers, allow_pickle=True)
             self.handlers = [trusted if handler is basichandlers else handler for handler in self.handlers]
@@ -248,6 +262,8 @@ class Decoder:
 
     def decode(self, sample: Sample) -> Sample:
         """A decoded copy of a sample."""
+        if self._per_sample:
+            return self._of_sample(sample).decode(sample)
         return {name: self._field(sample, name, value) for name, value in sample.items()}
 
     def __call__(self, sample: Any) -> Any:
@@ -259,6 +275,13 @@ class Decoder:
         if isinstance(sample, (str, bytes)) or not hasattr(sample, "__iter__"):
             raise ValueError(f"a sample is a dict, got {type(sample).__name__}")
         return map(self, sample)
+
+    def _of_sample(self, sample: Sample) -> Decoder:
+        """The decoder of one sample, for handlers that want to know whose field they decode."""
+        found = copy.copy(self)
+        found.handlers = [of_sample(handler, sample) for handler in self.handlers]
+        found._per_sample = False
+        return found
 
     def _field(self, sample: Sample, name: str, value: Any) -> Any:
         if name.startswith("__"):

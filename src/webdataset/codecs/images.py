@@ -64,7 +64,7 @@ def decode_image(data: bytes, spec: str) -> Any:
         pixels = pixels.transpose(2, 0, 1)
     if values == "float" and pixels.dtype.kind != "f":
         pixels = _scaled(pixels)
-    return _tensor(pixels) if container == "torch" else pixels
+    return as_tensor(pixels) if container == "torch" else pixels
 
 
 def pillow_image(data: bytes, mode: str) -> Any:
@@ -97,7 +97,7 @@ def _jpeg_pixels(data: bytes, mode: str) -> Array | None:
     Both use libjpeg-turbo with the same settings for YCbCr, RGB and gray files. Everything else, and every
     file that simplejpeg complains about, goes to Pillow: it then gives the pixels or the error.
     """
-    simplejpeg = _simplejpeg()
+    simplejpeg = simplejpeg_package()
     if simplejpeg is None or mode == "rgba" or data[:3] != b"\xff\xd8\xff":
         return None
     try:
@@ -140,7 +140,8 @@ def _scaled(pixels: Array) -> Array:
     return np.divide(pixels, np.float32(255), out=scaled, dtype=np.float32, casting="unsafe")
 
 
-def _tensor(pixels: Array) -> Any:
+def as_tensor(pixels: Array) -> Any:
+    """The pixels as a tensor, of a wider type where torch lacks theirs."""
     import numpy as np
 
     torch = torch_package()
@@ -150,7 +151,8 @@ def _tensor(pixels: Array) -> Any:
 
 
 @cache
-def _simplejpeg() -> Any:
+def simplejpeg_package() -> Any:
+    """simplejpeg, if it is installed."""
     try:
         import simplejpeg
     except ImportError:

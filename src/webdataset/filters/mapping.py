@@ -27,9 +27,7 @@ def map(data: Iterable[Any], f: Callable[[Any], Any], handler: Handler = reraise
     [{'n': 5, '__key__': 'a'}]
     """
     _check_callable("map", f)
-    in_pass = getattr(f, "in_pass", None)
-    if callable(in_pass):  # a function that wants to know which pass it is used in, as repeatable() does
-        f = in_pass(current_report())
+    f = _in_pass(f)
 
     def mapped(sample: Any) -> Any:
         result = f(sample)
@@ -164,9 +162,15 @@ def decode(
     """
     from webdataset.autodecode import Decoder
 
-    fields = {**(fields or {}), **kw}
+    fields = {name: _in_pass(how) for name, how in {**(fields or {}), **kw}.items()}
     decoder = Decoder(
-        list(args), pre=pre, post=post, only=only, partial=partial, allow_pickle=allow_pickle, fields=fields
+        [_in_pass(how) for how in args],
+        pre=pre,
+        post=post,
+        only=only,
+        partial=partial,
+        allow_pickle=allow_pickle,
+        fields=fields,
     )
 
     def decoded(sample: dict[str, Any]) -> dict[str, Any]:
@@ -260,6 +264,12 @@ def _xdecoded(rules: Sequence[tuple[str, Any]], field: str, value: Any, must_dec
 
 class UnknownFieldError(DecodingError, ValueError):
     """xdecode met a field that no rule names."""
+
+
+def _in_pass(function: Any) -> Any:
+    """The function, or for one that wants to know in which pass it is used, as repeatable() does, that of this pass."""
+    in_pass = getattr(function, "in_pass", None)
+    return in_pass(current_report()) if callable(in_pass) else function
 
 
 def _with_key_of(sample: Any, result: dict[Any, Any]) -> dict[Any, Any]:
