@@ -67,7 +67,7 @@ def test_equal_keys_side_by_side_are_an_error_with_the_cure(wl: Any, make_shard:
     ended = wl("concat", shard, shard)
     assert ended.code == 1
     assert "two samples in a row have the same key" in ended.err
-    assert "key 000000]; --rekey '{key}-{index}' gives every sample a key of its own" in ended.err
+    assert "key 000000]; --rekey '{key}-{index}' makes keys unique" in ended.err
     cured = wl("concat", "--rekey", "{key}-{index}", shard, shard)
     assert keys(names(cured.out)) == ["000000-0", "000000-1"]
     assert cured.err == ""
@@ -179,7 +179,7 @@ def test_a_terminal_gets_no_bytes(make_shard: Callable[..., str]) -> None:
         ["script", "-qec", line, "/dev/null"], capture_output=True, text=True, timeout=60, check=False
     )
     assert ended.returncode == 2
-    assert "not writing bytes to a terminal: give -o FILE" in ended.stdout
+    assert "not writing bytes to a terminal: use -o FILE" in ended.stdout
 
 
 # -- old names -----------------------------------------------------------------------------------------

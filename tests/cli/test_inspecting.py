@@ -216,7 +216,7 @@ def test_ls_of_a_cut_shard_prints_what_is_there_and_fails(shard: str, capsysbina
 
 
 def test_lint_finds_nothing_in_a_good_shard(shard: str, capsysbinary: Capture) -> None:
-    assert wl(capsysbinary, "lint", shard) == (0, b"", "nothing found\n")
+    assert wl(capsysbinary, "lint", shard) == (0, b"", "no problems found\n")
 
 
 def test_lint_fails_when_it_finds_something(make_shard: Callable[..., str], capsysbinary: Capture) -> None:
@@ -250,7 +250,7 @@ def test_show_draws_pictures(shard: str, capsysbinary: Capture, protocol: str, s
 
 def test_show_survives_a_wrong_picture(make_shard: Callable[..., str], capsysbinary: Capture) -> None:
     code, out, _ = wl(capsysbinary, "show", "--protocol", "blocks", make_shard(files=[("a.png", b"no\x1b[2J")]))
-    assert (code, b"no picture" in out, b"\x1b[2J" in out) == (0, True, False)
+    assert (code, b"cannot show the image" in out, b"\x1b[2J" in out) == (0, True, False)
 
 
 def test_show_writes_a_page(shard: str, tmp_path: Path, capsysbinary: Capture) -> None:

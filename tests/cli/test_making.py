@@ -307,7 +307,7 @@ def test_test_gives_the_stages_behind_what_the_code_gives(
 def test_test_says_that_the_code_dropped_everything(make_shard: Callable[..., str], capsysbinary: Capture) -> None:
     code, _, err = wl(capsysbinary, "test", "-m", "None", make_shard("a.tar", 4))
     assert code == 1
-    assert "there is no sample to measure with" in err
+    assert "there are no samples to measure" in err
     assert "the code of -m may have dropped them all" in err
 
 

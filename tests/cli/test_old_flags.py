@@ -260,7 +260,7 @@ def test_wl_xargs_includes_and_excludes(wl: Any, shard: str, names: Any) -> None
     ]  # fmt: skip
     ended = wl.old("wl-xargs", "-I", "(", "-c", makes, shard)
     assert ended.code == 2
-    assert "is no regular expression" in ended.err
+    assert "is not a regular expression" in ended.err
 
 
 def test_wl_xargs_fields_that_are_missing(wl: Any, shard: str, names: Any) -> None:

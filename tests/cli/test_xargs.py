@@ -202,7 +202,7 @@ def test_a_key_that_ends_in_a_newline_stays(wl: Any, make_shard: Any, members: A
 def test_wrong_use_is_exit_2(wl: Any, shard: str) -> None:
     assert wl("xargs", shard).code == 2
     assert wl("xargs", "--script", "/nowhere", shard).code == 2
-    assert "give one command" in wl("xargs", shard).err
+    assert "one command is needed" in wl("xargs", shard).err
 
 
 # -- the seeds' lines ----------------------------------------------------------------------------------

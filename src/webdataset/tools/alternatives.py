@@ -1,4 +1,4 @@
-"""Which field of a sample is meant by "jpg;png"."""
+"""Find the field of a sample that a list of alternatives such as "jpg;png" names."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .transform.lazy import missing_field
 
 
 def field_named(sample: Mapping[str, Any], alternatives: Sequence[str]) -> str:
-    """The first of these fields that the sample has; an error lists those it has instead.
+    """Return the first of these fields that the sample has; the error lists the fields it has.
 
     >>> field_named({"__key__": "a", "png": b"...", "cls": b"7"}, ["jpg", "png"])
     'png'

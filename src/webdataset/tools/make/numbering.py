@@ -1,4 +1,4 @@
-"""The numbered shards that a command writes: the whole set is its own."""
+"""Write a set of numbered shards that replaces the existing one."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from webdataset.writer import ShardWriter
 
 
 def set_writer(pattern: str, *, inputs: Iterable[str] = (), **options: Any) -> ShardWriter:
-    """A ShardWriter that is the only one of its pattern: left over is whatever has a higher number than its last shard.
+    """Return the only ShardWriter of a pattern: shards with a higher number than its last one are leftovers.
 
-    What is read while it is replaced would be lost, so none of the `inputs` may be a shard of the pattern.
+    None of the `inputs` may be a shard of the pattern, as it would be replaced while being read.
     """
     writer = ShardWriter(pattern, **options)
     writer.overwriting.sole = True

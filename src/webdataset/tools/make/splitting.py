@@ -1,4 +1,4 @@
-"""One stream of samples into shards of a size, and what happens to each complete shard."""
+"""Split a stream of samples into shards, and run a command for each complete shard."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def split_samples(
     maxshards: int | None = None,
     write: Callable[[dict[str, Any]], object] | None = None,
 ) -> int:
-    """Write samples until the source ends or `maxshards` shards are full; the result is the number of samples.
+    """Write samples until the source ends or `maxshards` shards are full; return the number of samples.
 
-    `write` may be a function that writes to the writer in its own way.
+    `write` may be a function that passes samples to the writer in its own way.
     """
     write = writer.write if write is None else write
     if maxshards is not None and maxshards < 1:
@@ -43,14 +43,14 @@ def is_full(writer: ShardWriter) -> bool:
 
 
 def post_command(command: str, *, delete: bool = False, output: Any = None) -> Callable[[str], None]:
-    """A function that runs a shell command for a complete shard; `{}` or `%s` is its name, quoted for the shell.
+    """Return a function that runs a shell command for a shard; `{}` or `%s` is its name, quoted for the shell.
 
     {abspath}, {basename}, {dirname}, {base} (without the extension), {ext} and {shard} (the name as given) are parts of
     it. Without any of them the name is added at the end. `delete` removes the shard afterwards.
     """
 
     def post(name: str) -> None:
-        with CommandStream(["bash", "-c", filled(command, name)], "rb") as stream:
+        with CommandStream(["bash", "-c", fill_in(command, name)], "rb") as stream:
             while data := stream.read1(1 << 16):
                 if output is not None:
                     output(data)
@@ -60,12 +60,12 @@ def post_command(command: str, *, delete: bool = False, output: Any = None) -> C
     return post
 
 
-def filled(command: str, name: str) -> str:
-    """The command with the shard's name in it.
+def fill_in(command: str, name: str) -> str:
+    """Insert the shard's name into the command.
 
-    >>> filled("gsutil cp {} gs://bucket/", "a b.tar")
+    >>> fill_in("gsutil cp {} gs://bucket/", "a b.tar")
     "gsutil cp 'a b.tar' gs://bucket/"
-    >>> filled("upload --as {base}.tar", "out/a.tar")
+    >>> fill_in("upload --as {base}.tar", "out/a.tar")
     'upload --as a.tar out/a.tar'
     """
     path = os.path.abspath(name)

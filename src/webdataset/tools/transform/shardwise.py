@@ -1,7 +1,7 @@
-"""Shards that go through a function in several processes, each of which reads a whole shard, and packs what comes out.
+"""Map whole shards in several processes, each of which reads a shard and packs the results.
 
-Reading and packing small samples takes longer than most functions of them do, so this is what makes N cores worth
-their while. What is made of a shard waits in a temporary file until its turn comes.
+Reading and packing small samples takes longer than most functions do, so only this makes several processes worthwhile.
+The results of a shard are kept in a temporary file until its turn comes.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ def map_shards(
     processes: int,
     ordered: bool = True,
 ) -> Iterator[Any]:
-    """What comes of all shards, one after the other.
+    """Yield the results of all shards.
 
-    Each process calls `make` and `pack` once. What `make()` gives reads a shard: it gives the samples that come of
-    it, and a function that gives the counts when they were read. What `pack()` gives makes something of lists of them.
+    Each process calls `make` and `pack` once. `make()` returns a function that reads a shard: it returns the samples
+    and a function that returns the counts afterwards. What `pack()` returns is applied to lists of samples.
     """
     return _mapped(urls, partial(_start, make, pack), processes, ordered, current_report())
 
@@ -70,7 +70,7 @@ def _start(make: Callable[[], Read], pack: Callable[[], Pack], folder: str) -> N
 
 
 def _map_shard(job: tuple[int, str]) -> tuple[str, dict[str, Any], WebDatasetError | None]:
-    """The file with what was made, what was counted, and the error that ended it early."""
+    """Return the file with the results, the counts, and the error that ended it early."""
     number, url = job
     path = os.path.join(_Worker.folder, f"{number:09d}")
     samples, counts = _Worker.read(url)
@@ -87,5 +87,5 @@ def _until_failure(samples: Iterable[Any], failures: list[WebDatasetError], shar
             error.shard = shard
         failures.append(error)
     except Exception as error:
-        # not every exception survives the way to another process
+        # not every exception can be pickled
         failures.append(SampleError(f"{type(error).__name__}: {error}"))

@@ -1,8 +1,8 @@
-"""All samples of a dataset in random order, also when they are larger than memory.
+"""Shuffle all samples of a dataset, even if larger than memory.
 
-Every sample gets a random number, drawn from the seed and its shard. Pass one deals the samples into buckets by that
-number; pass two sorts one bucket after the other by it, in memory. So the order is the same for any amount of memory
-and any number of processes, which share the work of both passes.
+Every sample gets a random number, drawn from the seed and its shard. The first pass distributes the samples over
+buckets by that number; the second pass sorts one bucket after the other by it, in memory. So the order is the same for
+any amount of memory and any number of processes, which share the work of both passes.
 
 >>> samples = [{"__key__": str(n)} for n in range(6)]
 >>> [sample["__key__"] for sample in shuffle_samples(seed=1)(samples)]
@@ -39,7 +39,7 @@ _first = itemgetter(0)
 def shuffle_samples(
     data: Iterable[Sample], *, seed: Any = 0, memory: int = DEFAULT_MEMORY, tmpdir: str | None = None
 ) -> Iterator[Sample]:
-    """All samples of a stream in an order that is a function of the seed; at most about `memory` bytes are held."""
+    """Shuffle a stream, in an order that depends on the seed alone; holds at most about `memory` bytes."""
     with_numbers = numbered(data, seed, 0)
     return _dealt(with_numbers, memory, tmpdir)
 
@@ -54,10 +54,10 @@ def shuffle_shards(
     tmpdir: str | None = None,
     pack: Callable[[], Pack] | None = None,
 ) -> Iterator[Sample]:
-    """All samples of some shards in random order; `processes` read and order them at once.
+    """Shuffle the samples of shards, in several processes if `processes` is above 1.
 
-    `read(url)` gives a shard's samples, and a function that gives its counts when it was read. With several
-    processes, what the function that `pack()` gives makes of lists of samples comes in their place.
+    `read(url)` returns a shard's samples, and a function that returns its counts afterwards. With several processes,
+    the function that `pack()` returns is applied to lists of samples.
     """
     report = current_report()
     if processes > 1 and len(urls) > 1:
@@ -67,7 +67,7 @@ def shuffle_shards(
 
 
 def numbered(samples: Iterable[Sample], seed: Any, shard: int) -> Iterator[Entry]:
-    """Samples with their random numbers."""
+    """Yield samples with their random numbers."""
     draw = random.Random(make_seed(seed, shard)).random
     source = iter(samples)
     try:
@@ -78,7 +78,7 @@ def numbered(samples: Iterable[Sample], seed: Any, shard: int) -> Iterator[Entry
 
 
 class Buckets:
-    """Entries dealt by their numbers, which lie between `low` and `high`; what is too much for memory goes to files."""
+    """Entries distributed by their numbers, between `low` and `high`; what does not fit in memory goes to files."""
 
     def __init__(self, folder: Callable[[], str], memory: int, low: float = 0.0, high: float = 1.0) -> None:
         self.folder = folder
@@ -90,7 +90,7 @@ class Buckets:
         self.name = f"{low!r}-{high!r}-{os.getpid()}"
 
     def deal(self, entries: Iterable[Entry]) -> None:
-        """Take entries in."""
+        """Distribute entries."""
         held, sizes, low, width, last = self.held, self.sizes, self.low, self.width, BUCKETS - 1
         for entry in entries:
             bucket = min(int((entry[0] - low) / width), last)
@@ -102,7 +102,7 @@ class Buckets:
                 self.spill()
 
     def spill(self) -> None:
-        """Write all that is held to the buckets' files."""
+        """Write what is in memory to the buckets' files."""
         for bucket, entries in enumerate(self.held):
             if entries:
                 write_entries(self.path(bucket), entries, "ab")
@@ -113,15 +113,15 @@ class Buckets:
         return os.path.join(self.folder(), f"{bucket:02d}-{self.name}")
 
     def files(self) -> list[str]:
-        """The file of each bucket, empty if it has none."""
+        """Return the path of each bucket's file, empty if it has none."""
         if not any(self.sizes):
             return [""] * BUCKETS
         paths = [self.path(bucket) for bucket in range(BUCKETS)]
         return [path if os.path.exists(path) else "" for path in paths]
 
 
-class Part:
-    """One bucket's entries from one source: what is in memory, a file, and how much memory all of it takes."""
+class BucketPart:
+    """One bucket's entries from one source: those in memory, a file, and the memory that both together take."""
 
     def __init__(self, held: list[Entry], path: str, size: int) -> None:
         self.held, self.path, self.size = held, path, size
@@ -143,20 +143,24 @@ def _dealt(entries: Iterator[Entry], memory: int, tmpdir: str | None) -> Iterato
         yield from _in_order([_parts(buckets, folder)], folder, memory, 0.0, 1.0)
 
 
-def _parts(buckets: Buckets, folder: _Folder) -> list[Part]:
+def _parts(buckets: Buckets, folder: _Folder) -> list[BucketPart]:
     files = buckets.files() if folder.path else [""] * BUCKETS
-    return [Part(*part) for part in zip(buckets.held, files, buckets.sizes, strict=True)]
+    return [BucketPart(*part) for part in zip(buckets.held, files, buckets.sizes, strict=True)]
 
 
-def _in_order(sources: Sequence[list[Part]], folder: _Folder, memory: int, low: float, high: float) -> Iterator[Sample]:
-    """The samples of all buckets, one bucket after the other; one that is too large is dealt again."""
+def _in_order(
+    sources: Sequence[list[BucketPart]], folder: _Folder, memory: int, low: float, high: float
+) -> Iterator[Sample]:
+    """Yield the samples of all buckets, in order; a bucket that is too large is distributed again."""
     width = (high - low) / BUCKETS
     for bucket in range(BUCKETS):
         begin = low + bucket * width
         yield from _bucket_in_order([parts[bucket] for parts in sources], folder, memory, begin, begin + width)
 
 
-def _bucket_in_order(parts: Sequence[Part], folder: _Folder, memory: int, low: float, high: float) -> Iterator[Sample]:
+def _bucket_in_order(
+    parts: Sequence[BucketPart], folder: _Folder, memory: int, low: float, high: float
+) -> Iterator[Sample]:
     entries = (entry for part in parts for entry in part.entries())
     if sum(part.size for part in parts) > memory and high - low > 1e-12:
         again = Buckets(folder, memory, low, high)
@@ -165,7 +169,7 @@ def _bucket_in_order(parts: Sequence[Part], folder: _Folder, memory: int, low: f
     else:
         held = sorted(entries, key=_first)
         held.reverse()
-        while held:  # each sample's memory is free as soon as it is gone
+        while held:  # frees each sample's memory as soon as possible
             yield held.pop()[1]
 
 
@@ -177,7 +181,7 @@ def _read_in_turn(urls: Sequence[str], read: Any, seed: Any, report: Report) -> 
 
 
 class _Folder:
-    """The temporary folder, made when it is first needed."""
+    """The temporary folder, made when it is needed."""
 
     def __init__(self, opened: ExitStack, tmpdir: str | None, path: str = "") -> None:
         self.opened, self.tmpdir, self.path = opened, tmpdir, path
@@ -240,7 +244,7 @@ def _order_bucket(job: tuple[int, dict[str, int]]) -> str:
     bucket, sizes = job
     folder, pack = _Worker.folder, _Worker.pack
     paths = {name: os.path.join(folder.path, f"{bucket:02d}-{name}") for name in sizes}
-    parts = [Part([], path if os.path.exists(path) else "", sizes[name]) for name, path in paths.items()]
+    parts = [BucketPart([], path if os.path.exists(path) else "", sizes[name]) for name, path in paths.items()]
     low, high = bucket / BUCKETS, (bucket + 1) / BUCKETS
     samples = batches(_bucket_in_order(parts, folder, _Worker.buckets.memory, low, high))
     ordered = os.path.join(folder.path, f"{bucket:02d}-ordered")
