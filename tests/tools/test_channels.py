@@ -1,4 +1,4 @@
-"""Samples from one command to another by ZeroMQ."""
+"""Samples over ZeroMQ."""
 
 from __future__ import annotations
 
@@ -112,17 +112,6 @@ def test_samples_go_to_one_of_several_receivers(wl: Any, make_shard: Callable[..
     keys = [[sample["__key__"] for sample in got] for _, got in threads]
     assert all(keys)
     assert sorted(keys[0] + keys[1]) == [f"{i:06d}" for i in range(60)]
-
-
-def test_a_range_of_a_channel(wl: Any, make_shard: Callable[..., str], place: str, names: Any) -> None:
-    shard = make_shard("a.tar", 6)
-    thread, got = in_thread(lambda: iter([wl("concat", "-f", "cls", f"zpull{place}#1,2")]))
-    with Sender([f"zpush{place}"]) as sender:
-        for i in range(3):
-            sender.write({"__key__": f"{i}", "cls": b"%d" % i})
-    thread.join()
-    assert names(got[0].out) == ["1.cls", "2.cls"]
-    assert wl("concat", f"zpull{place}#topic", shard).code == 2
 
 
 @pytest.mark.parametrize(
