@@ -34,8 +34,8 @@ from webdataset.shardlists import SimpleShardList, expand_urls
 from webdataset.tar.reader import read_members
 from webdataset.tar.writer import END, Headers, packed
 from webdataset.tariterators import base_plus_ext
-from webdataset.tools.make.numbering import set_writer
 from webdataset.tools.make.spacing import kept_apart
+from webdataset.tools.make.splitting import set_writer
 from webdataset.tools.transform.choosing import rekey
 from webdataset.tools.transform.mixtures import in_turn
 from webdataset.writer import ShardWriter, TarWriter

@@ -56,10 +56,7 @@ def description(module: Any) -> str:
 
 
 def run_parser(
-    parser: Parser,
-    argv: Sequence[str],
-    run: Callable[[Namespace], int | None],
-    defaults: dict[str, Any] | None = None,
+    parser: Parser, argv: Sequence[str], run: Callable[[Namespace], int | None], defaults: dict[str, Any] | None = None
 ) -> int:
     """Parse the arguments and run; every way in which a command can end becomes an exit code and at most one line."""
     options = Namespace()

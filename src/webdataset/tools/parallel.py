@@ -51,8 +51,11 @@ def submitted(
 
 
 @contextlib.contextmanager
-def process_pool(workers: int, initializer: Callable[..., None], *arguments: Any) -> Iterator[ProcessPoolExecutor]:
-    """Start processes that end with this block; after an exception they are killed."""
+def process_pool(workers: int, make: Callable[[], Any]) -> Iterator[ProcessPoolExecutor]:
+    """Start processes that end with this block; after an exception they are killed.
+
+    Each process calls `make()` once; `call`, submitted to the pool, calls what it has returned.
+    """
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
@@ -60,9 +63,7 @@ def process_pool(workers: int, initializer: Callable[..., None], *arguments: Any
     others = set(multiprocessing.active_children())
     methods = multiprocessing.get_all_start_methods()
     context = multiprocessing.get_context("fork" if "fork" in methods else None)  # a fork takes 10 ms, a spawn 200
-    pool = ProcessPoolExecutor(
-        workers, mp_context=context, initializer=_begin_worker, initargs=(initializer, *arguments)
-    )
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker, initargs=(make,))
     try:
         yield pool
         pool.shutdown()
@@ -97,8 +98,19 @@ def _await(futures: list[Future[Any]]) -> None:
         pass
 
 
-def _begin_worker(initializer: Callable[..., None], *arguments: Any) -> None:
+class _Process:
+    """What this worker process has made."""
+
+    function: Callable[[Any], Any]
+
+
+def call(item: Any) -> Any:
+    """Call the function of this worker process."""
+    return _Process.function(item)
+
+
+def _begin_worker(make: Callable[[], Callable[[Any], Any]]) -> None:
     """Ignore Ctrl-C, which goes to the whole process group: the parent handles it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    initializer(*arguments)
+    _Process.function = staticmethod(make())

@@ -34,8 +34,7 @@ def run(options: Namespace) -> int:
     from webdataset.cli.outputs import writing
     from webdataset.handlers import close
     from webdataset.tar.large import LargeMember
-    from webdataset.tools.alternatives import field_named
-    from webdataset.tools.transform.choosing import in_pieces
+    from webdataset.tools.transform.choosing import field_named, in_pieces
 
     options.inputs, options.skip, options.count = [options.url], options.number, 1
     large = in_pieces(None if options.select else options.field, options.key)

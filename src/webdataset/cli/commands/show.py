@@ -52,7 +52,7 @@ def _with_fields(samples: Iterator[Any], options: Namespace) -> Iterator[Any]:
     from webdataset.cli.flow import handler_of
     from webdataset.filters.fields import parse_field_spec
     from webdataset.handlers import handled
-    from webdataset.tools.alternatives import field_named
+    from webdataset.tools.transform.choosing import field_named
 
     if getattr(options, "each", 1) > 1:
         samples = islice(samples, 0, None, options.each)

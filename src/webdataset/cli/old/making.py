@@ -16,38 +16,29 @@ from .program import Program
 
 
 def configure_tarcat(parser: Parser) -> None:
-    """Add the flags of tarcat, tarcats and tarscat."""
     grammar.add_inputs(parser)
-    old.output(parser)
+    old.same(parser, "concat", output="-o --output", skip="-s --skip", shuffle="--shuffle", list="-T --filelist")
     _count_with_skipped(parser)
-    parser.number("-s", "--skip", default=0, help="skip the first N samples")
-    old.shuffle(parser, "--shuffle")
-    old.file_list(parser, "-T", "--filelist")
-    old.verbose(parser)
+    old.same(parser, "concat", verbose="-v --verbose")
     old.braceexpand(parser)
     parser.switch("--nodata", help="write the members' names without their contents")
     _channels(parser)
 
 
 def run_tarcat(options: Namespace) -> int:
-    """Run tarcat."""
     old.check_braceexpand(options)
     _subtract_skipped(options)
     return concat.run(options)
 
 
 def configure_tarmix(parser: Parser) -> None:
-    """Add the flags of tarmix."""
     parser.add_argument(
         "spec", metavar="SPEC", help="a YAML file whose `sources` list shards, weight, nstreams, shuffle, ..."
     )
     grammar.add_concatenated(parser)
-    old.verbose(parser)
     _count_with_skipped(parser)
-    old.output(parser)
-    parser.number("--skip", default=0, help="skip the first N samples")
-    old.shuffle(parser, "--shuffle")
-    grammar.add_seed(parser)
+    old.same(parser, "concat", output="-o --output", skip="--skip", seed="--seed", verbose="-v --verbose")
+    parser.number("--shuffle", default=0, help="shuffle in a buffer of N samples")
     _channels(parser)
 
 
@@ -68,26 +59,16 @@ def run_tarmix(options: Namespace) -> int:
 
 
 def configure_tarp_cat(parser: Parser) -> None:
-    """Add the flags of tarp cat."""
     grammar.add_inputs(parser)
-    old.field_spec(parser, "-f", "--field")
-    old.output(parser, "--outputs")
-    old.shuffle(parser, "-s", "--shuffle")
-    parser.number("-m", "--mix", default=0, help="read N shards at a time, one sample of each in turn")
-    old.file_list(parser, "-l", "--load")
-    parser.add_argument("-R", "--rekey", metavar="PATTERN", help="new keys: %%09d is a counter, # is short for it")
-    old.sample_slice(parser)
+    old.same(parser, "concat", fields="-f --field", output="-o --outputs --output", shuffle="-s --shuffle")
+    old.same(parser, "concat", mix="-m --mix", list="-l --load", rekey="-R --rekey", slice="--slice")
     parser.add_argument("--shardslice", metavar="LO:HI:STEP", help="only these shards, numbered from 0")
     parser.number("--maxerr", default=0, help="skip up to N bad shards")
-    old.progress_every(parser, "-L", "--logging")
-    parser.add_argument(
-        "-E", "--noeof", dest="eof", action="store_false", help="channels: do not signal the end of the stream"
-    )
-    old.verbose(parser)
+    old.progress_every(parser, "-L --logging")
+    old.same(parser, "concat", eof="-E --noeof", verbose="-v --verbose")
 
 
 def run_tarp_cat(options: Namespace) -> int:
-    """Run tarp cat."""
     if options.maxerr:
         from webdataset.handlers import CountingHandler
 
@@ -117,53 +98,41 @@ def _channels(parser: Parser) -> None:
 # -- create ------------------------------------------------------------------------------------------
 
 
+def _create(parser: Parser, kind: str, **flags: str) -> None:
+    parser.add_argument("inputs", nargs="*", metavar=kind.upper(), help=f"{SOURCES[kind]}; - for stdin")
+    old.same(parser, "create", **flags, output="-o --output", verbose="-v --verbose")
+    parser.set_defaults(kind=kind)
+
+
+SOURCES = {"recipe": 'lines "NAME SOURCE"', "plan": "a CSV or TSV table", "lines": "lines of text"}
+
+
 def configure_tarp_create(parser: Parser) -> None:
-    """Add the flags of tarp create."""
-    old.inputs(parser, "RECIPE", 'lines "NAME SOURCE"')
-    old.output(parser)
-    parser.number("-c", "--count", help="stop after N samples")
-    old.verbose(parser)
-    parser.set_defaults(kind="recipe")
+    _create(parser, "recipe", count="-c --count")
 
 
 def configure_tarcreate(parser: Parser) -> None:
-    """Add the flags of tarcreate."""
-    old.inputs(parser, "PLAN", "a CSV or TSV table")
-    add = parser.add_argument
-    add("-f", "--delim", dest="separator", metavar="TEXT", help="column separator (comma for .csv, else tab)")
-    add("-k", "--key", metavar="FORMAT", help="keys of rows without __key__ ({record:09d})")
-    add("-C", "--dir", "--directory", dest="directory", metavar="DIR", default="", help="folder of the files")
-    old.output(parser)
-    parser.set_defaults(kind="plan")
+    _create(parser, "plan", separator="-f --delim", key="-k --key", directory="-C --dir --directory")
 
 
 def configure_lines2tar(parser: Parser) -> None:
-    """Add the flags of lines2tar."""
-    old.inputs(parser, "TEXT", "lines of text")
-    parser.add_argument("-k", "--keys", dest="fields", metavar="FIELDS", default="txt", help='fields: "txt cls"')
-    parser.add_argument("-s", "--separator", metavar="TEXT", help="field separator (tab)")
-    parser.add_argument("--keyformat", dest="key", metavar="FORMAT", help="keys ({:09d})")
-    old.output(parser)
-    old.verbose(parser)
-    parser.set_defaults(kind="lines")
+    _create(parser, "lines", fields="-k --keys", separator="-s --separator", key="--keyformat")
 
 
 # -- split -------------------------------------------------------------------------------------------
 
 
 def configure_tarsplit(parser: Parser) -> None:
-    """Add the flags of tarsplit."""
     grammar.add_inputs(parser)
-    _shard_size(parser, ("-n", "--num-samples"), 100_000, ("-s", "--max-size"))
+    old.same(parser, "split", maxcount="-n --num-samples", maxsize="-s --max-size")
     add = parser.add_argument
     add("-o", "--output", default="temp", metavar="NAME", help="NAME-000000.tar, or a pattern with {shard}")
     add("-C", "--command", dest="post", metavar="CMD", help="shell command for each shard, which is then deleted")
     parser.switch("-z", "--compress", help="compress with gzip")
     add("-O", "--open", metavar="CMD", help="pipe each shard into a command; {} in it is its name")
-    parser.number("--start", default=0, help="number of the first shard (0)")
-    parser.number("--maxshards", help="stop when N shards are full")
     parser.switch("--nodelete", help="keep the shards after -C")
-    old.verbose(parser)
+    old.same(parser, "split", start="--start", maxshards="--maxshards", verbose="-v --verbose")
+    parser.set_defaults(maxsize=10**9)
 
 
 def run_tarsplit(options: Namespace) -> int:
@@ -195,25 +164,16 @@ def _tarsplit_output(options: Namespace) -> str:
 
 
 def configure_tarp_split(parser: Parser) -> None:
-    """Add the flags of tarp split."""
     grammar.add_inputs(parser)
-    _shard_size(parser, ("-c", "--count"), 1_000_000, ("-s", "--size"))
-    parser.add_argument("-o", "--output", default="split-%06d.tar", metavar="PATTERN", help="names of shards")
-    parser.add_argument("-p", "--post", metavar="CMD", help="shell command for each shard; %%s in it is its name")
-    old.sample_slice(parser)
-    old.verbose(parser)
+    old.same(parser, "split", maxcount="-c --count", maxsize="-s --size", output="-o --output", post="-p --post")
+    old.same(parser, "concat", slice="--slice")
+    old.same(parser, "split", verbose="-v --verbose")
+    parser.set_defaults(maxcount=1_000_000, maxsize=10**9)
 
 
 def run_tarp_split(options: Namespace) -> int:
-    """Run tarp split."""
     old.slice_to_count(options)
     return split.run(options)
-
-
-def _shard_size(parser: Parser, counts: tuple[str, ...], most: int, sizes: tuple[str, ...]) -> None:
-    parser.number(*counts, dest="maxcount", default=most, help=f"maximum number of samples per shard ({most})")
-    text = "approximate maximum size of a shard (1G)"
-    parser.add_argument(*sizes, dest="maxsize", type=grammar.size, default=10**9, metavar="BYTES", help=text)
 
 
 # -- the table ---------------------------------------------------------------------------------------

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import copy
 from argparse import Namespace
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from webdataset.cli import grammar
 from webdataset.cli.grammar import Parser
+from webdataset.cli.running import parser_of
 
 
 class Program(NamedTuple):
@@ -48,44 +50,18 @@ def without_effect(parser: Parser, *flags: str, why: str, metavar: str | None = 
     )
 
 
-def inputs(parser: Parser, name: str, help: str) -> None:
-    """Add inputs other than shards."""
-    parser.add_argument("inputs", nargs="*", metavar=name, help=f"{help}; - for stdin")
+def same(parser: Parser, command: str, /, **flags: str) -> None:
+    """Add options of a command under old flags: `same(parser, "sort", by="-s --sortkey")`."""
+    options = {action.dest: action for action in parser_of(command)._actions}
+    for dest, words in flags.items():
+        action = copy.copy(options[dest])
+        action.option_strings = words.split()
+        parser._add_action(action)
 
 
-def output(parser: Parser, *more: str) -> None:
-    """Add -o and --output, and other names for it."""
-    parser.add_argument("-o", *more, "--output", dest="output", default="-", metavar="URL", help="where to write")
-
-
-def verbose(parser: Parser) -> None:
-    """Add -v."""
-    parser.switch("-v", "--verbose", help="more messages")
-
-
-def progress_every(parser: Parser, *flags: str) -> None:
+def progress_every(parser: Parser, flags: str) -> None:
     """Add a flag that shows progress every N samples."""
-    parser.number(*flags, dest="every", help="show progress every N samples")
-
-
-def shuffle(parser: Parser, *flags: str, **more: Any) -> None:
-    """Add a flag for a shuffle buffer."""
-    parser.number(*flags, default=0, help="shuffle in a buffer of N samples", **more)
-
-
-def field_spec(parser: Parser, *flags: str) -> None:
-    """Add a flag that chooses fields."""
-    parser.add_argument(*flags, dest="fields", metavar="SPEC", help='fields to keep: "jpg;png cls"; new:old renames')
-
-
-def file_list(parser: Parser, *flags: str) -> None:
-    """Add a flag for a file that lists inputs."""
-    parser.add_argument(*flags, dest="list", metavar="FILE", help="a file with URLs to read, one per line")
-
-
-def sample_slice(parser: Parser) -> None:
-    """Add --slice."""
-    parser.add_argument("--slice", metavar="LO:HI:STEP", help="only these samples, numbered from 0")
+    parser.number(*flags.split(), dest="every", help="show progress every N samples")
 
 
 def slice_to_count(options: Namespace) -> None:
@@ -100,6 +76,11 @@ def slice_to_count(options: Namespace) -> None:
         raise grammar.UsageError("a slice with a step is for `tarp cat --slice`")
     options.skip = cut.start or 0
     options.count = None if cut.stop is None else max(cut.stop - options.skip, 0)
+
+
+def shuffle_first(parser: Parser) -> None:
+    """Add --shuffle of programs that show a few samples."""
+    parser.number("--shuffle", dest="shuffle_first", default=0, help="shuffle in a buffer of N samples")
 
 
 def braceexpand(parser: Parser) -> None:

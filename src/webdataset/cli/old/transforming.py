@@ -19,26 +19,18 @@ from .program import Program
 
 
 def configure_wl_map(parser: Parser) -> None:
-    """Add the flags of wl-map."""
     grammar.add_inputs(parser)
+    old.same(parser, "map", code="-c --code", precode="-C --precode", decode="-F --format", load="-l --load")
     add = parser.add_argument
-    add("-c", "--code", metavar="CODE", help="an expression, or statements")
-    add("-C", "--precode", metavar="CODE", action="append", help="code to run once at the start, such as imports")
-    add("-F", "--format", dest="decode", default="rgb", metavar="SPEC", help="how to decode images (rgb)")
-    add("-l", "--load", metavar="FILE.py", help="the function transform(sample) of a file")
     add("-L", "--inline", metavar="MODULE", help="the text of such a file, which defines transform(sample)")
     parser.switch("-H", "--function-help", help="show the help of the function of -l or -L")
-    add("--pipeline", metavar="EXPR", help="a stage, or a list of stages")
     add("-P", dest="processes_or_pipeline", metavar="N|EXPR", help="a number means -p, anything else --pipeline")
-    parser.number("-p", "--parallel", "--processes", dest="processes", default=0, help="use N processes")
+    old.same(parser, "map", pipeline="--pipeline", processes="-p --parallel --processes", output="-o --output")
     parser.switch("-O", "--ordered", help="order is always preserved")
-    old.progress_every(parser, "-e", "--every")
-    old.output(parser)
-    parser.number("--only", "--count", dest="count", help="stop after N samples")
+    old.progress_every(parser, "-e --every")
     why = "two neighbouring samples with the same key would be read as one"
     old.without_effect(parser, "--nokeycheck", why=why)
-    grammar.add_errors(parser)
-    old.verbose(parser)
+    old.same(parser, "map", count="--only --count", on_error="--on-error", verbose="-v --verbose")
 
 
 def run_wl_map(options: Namespace) -> int:
@@ -74,41 +66,29 @@ def _configure(parser: Parser) -> None:
     """Add the flags that wl-xargs and tarproc share."""
     grammar.add_inputs(parser)
     add = parser.add_argument
-    add("-c", "--command", metavar="CMD", help="the shell command")
-    add("-b", "--base", default="sample", metavar="NAME", help="base name of the files (sample)")
+    old.same(parser, "xargs", command="-c --command", base="-b --base", processes="-P -p --parallel")
     add("-w", "--working_dir", metavar="DIR", help="where to make the folders; {pid} is the process id")
-    parser.number("-P", "-p", "--parallel", dest="processes", default=0, help="use N processes")
-    old.output(parser)
     add("-e", "--error-handling", choices=tuple(ERRORS), default="skip", help="for a command that fails (skip)")
-    add("--interpreter", dest="shell", default="bash", metavar="PROGRAM", help="program that runs the command (bash)")
     add("--count", metavar="N|LO,HI", help="stop after N samples, or take those from LO up to but not including HI")
-    old.verbose(parser)
+    old.same(parser, "xargs", output="-o --output", shell="--interpreter", verbose="-v --verbose")  # noqa: S604
     parser.switch("-q", "--silent", "--quiet", dest="quiet", help="discard the output of commands")
 
 
 def configure_wl_xargs(parser: Parser) -> None:
-    """Add the flags of wl-xargs."""
     _configure(parser)
-    add = parser.add_argument
-    add("-S", "--script", metavar="FILE", help="a file with the commands")
-    add("-f", "--fields", metavar="SPEC", help="fields to write to files")
-    add("-F", "--fieldmode", choices=("ignore", "error"), default="error", help="for a missing field of -f (error)")
-    add("-E", "--exclude", metavar="REGEX", help="do not use files that match")
-    add("-I", "--include", metavar="REGEX", help="use only files that match")
-    add("-s", "--separator", default="/", metavar="TEXT", help="between a key and the names of its new samples (/)")
+    old.same(parser, "xargs", script="-S --script", fields="-f --fields", separator="-s --separator")
+    old.same(parser, "xargs", exclude="-E --exclude", include="-I --include")
+    text = "for a missing field of -f (error)"
+    parser.add_argument("-F", "--fieldmode", choices=("ignore", "error"), default="error", help=text)
 
 
 def configure_tarproc(parser: Parser) -> None:
-    """Add the flags of tarproc."""
     _configure(parser)
+    old.same(parser, "xargs", script="-s --script", subfolders="-S --subdirs", add_log="--add-log", keep="--keepdir")
     add = parser.add_argument
-    add("-s", "--script", metavar="FILE", help="a file with the commands")
-    parser.switch("-S", "--subdirs", dest="subfolders", help="make samples of subfolders only")
     add("-O", "--command-output", metavar="FILE", help="append the output of commands to this file (default: stderr)")
-    add("--add-log", metavar="FIELD", help="store the command's output in this field")
     add("--mode", choices=("tar", "lines", "pages", "keys"), default="tar", help=MODES)
     parser.switch("--debug", help="more messages, and keep the folders")
-    parser.switch("--keepdir", dest="keep", help="do not delete the folders")
     parser.switch("--direct-output", help="the output of commands is never held back anyway")
 
 
@@ -199,16 +179,11 @@ def _discard(data: bytes) -> None:
 
 
 def configure_tarp_proc(parser: Parser) -> None:
-    """Add the flags of tarp proc."""
     grammar.add_inputs(parser)
-    add = parser.add_argument
-    add("-c", "--command", metavar="CMD", help="the shell command")
-    add("-m", "--multicommand", metavar="CMD", help="a command whose files sample-000001.EXT become samples")
-    old.field_spec(parser, "-f", "--field")
-    old.output(parser, "--outputs")
-    old.sample_slice(parser)
-    add("--shell", default="bash", metavar="PROGRAM", help="program that runs the command (bash)")
-    old.verbose(parser)
+    old.same(parser, "xargs", command="-c --command", output="-o --outputs --output", shell="--shell")  # noqa: S604
+    text = "a command whose files sample-000001.EXT become samples"
+    parser.add_argument("-m", "--multicommand", metavar="CMD", help=text)
+    old.same(parser, "concat", fields="-f --field", slice="--slice", verbose="-v --verbose")
 
 
 def run_tarp_proc(options: Namespace) -> int:
@@ -222,20 +197,17 @@ def run_tarp_proc(options: Namespace) -> int:
 
 
 def configure_tarpcat(parser: Parser) -> None:
-    """Add the flags of tarpcat."""
     grammar.add_inputs(parser)
-    old.output(parser)
     parser.number("-c", "--count", dest="limit", help="stop after N samples")
-    parser.number("-p", "-P", "--workers", dest="processes", default=8, help="use N processes (8)")
+    old.same(parser, "shuffle", output="-o --output", processes="-p -P --workers", verbose="-v --verbose")
     parser.number("-s", "--shuffle", help="all samples are shuffled, whatever the size of the buffer")
-    old.file_list(parser, "-T", "--filelist")
-    old.verbose(parser)
+    old.same(parser, "concat", list="-T --filelist")
     parser.switch("--dummy", help="read and shuffle, but write nothing")
     old.braceexpand(parser)
+    parser.set_defaults(processes=8)
 
 
 def run_tarpcat(options: Namespace) -> int:
-    """Run tarpcat."""
     old.check_braceexpand(options)
     options.output = os.devnull if options.dummy else options.output
     options.inputs = concat.read_list(options.list) + options.inputs
@@ -246,24 +218,20 @@ TYPES = {"none": "text", "int": "int", "float": "float"}
 
 
 def configure_tarsort(parser: Parser) -> None:
-    """Add the flags of tarsort."""
     grammar.add_inputs(parser)
     add = parser.add_argument
     add("-k", "--key", choices=("__key__",), default="__key__", help="what identifies a sample: its key")
-    add("-s", "--sortkey", dest="by", metavar="FIELD", default="__key__", help="what to sort by (__key__)")
+    old.same(parser, "sort", by="-s --sortkey", output="-o --output", verbose="-v --verbose")
     add("-S", "--sorttype", choices=(*TYPES, "shuffle"), default="none", help="how to compare values (none: as text)")
-    old.output(parser)
-    old.progress_every(parser, "-r", "--report")
+    old.progress_every(parser, "-r --report")
     add("-t", "--tempfile", metavar="FILE", help="make temporary files in the folder of this file")
     parser.switch("--update", help="keep only the last of samples with equal sort keys")
     why = "there is no database"
     old.without_effect(parser, "--keep", why=why)
     old.without_effect(parser, "--commit", why=why, metavar="N")
-    old.verbose(parser)
 
 
 def run_tarsort(options: Namespace) -> int:
-    """Run tarsort."""
     if options.tempfile:
         options.tmpdir = os.path.dirname(os.path.abspath(options.tempfile))
     if options.sorttype == "shuffle":
@@ -273,21 +241,14 @@ def run_tarsort(options: Namespace) -> int:
 
 
 def configure_tarp_sort(parser: Parser) -> None:
-    """Add the flags of tarp sort."""
     grammar.add_inputs(parser)
-    add = parser.add_argument
-    add("-s", "--sortfield", dest="by", metavar="FIELD", default="__key__", help="what to sort by; __random__ shuffles")
-    old.field_spec(parser, "-f", "--field")
-    old.output(parser, "--outputs")
-    old.sample_slice(parser)
-    add("--rekey", metavar="PATTERN", help="new keys: %%09d is a counter, # is short for it")
-    add("--tmpdir", metavar="DIR", help="folder for temporary files")
+    old.same(parser, "sort", by="-s --sortfield", fields="-f --field", output="-o --outputs --output")
+    old.same(parser, "concat", slice="--slice")
+    old.same(parser, "sort", rekey="--rekey", tmpdir="--tmpdir", verbose="-v --verbose")
     old.without_effect(parser, "--keepdb", why="there is no database")
-    old.verbose(parser)
 
 
 def run_tarp_sort(options: Namespace) -> int:
-    """Run tarp sort."""
     old.slice_to_count(options)
     return _shuffle(options) if options.by == "__random__" else sort.run(options)
 

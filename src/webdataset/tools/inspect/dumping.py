@@ -20,7 +20,7 @@ from webdataset.handlers import Handler, handled, reraise_exception
 from webdataset.storage.local import allowed_path
 from webdataset.storage.publish import translated
 from webdataset.tar.large import LargeMember
-from webdataset.tools.alternatives import field_named
+from webdataset.tools.transform.choosing import field_named
 
 Sample = Mapping[str, Any]
 

@@ -25,7 +25,7 @@ from webdataset.base.printing import MOST_NODES
 from webdataset.errors import EncodingError, MissingPackageError
 from webdataset.filters.fields import parse_field_spec
 from webdataset.handlers import Handler, handled, reraise_exception
-from webdataset.tools.alternatives import field_named
+from webdataset.tools.transform.choosing import field_named
 
 Sample = Mapping[str, Any]
 Row = dict[str, Any]

@@ -24,7 +24,7 @@ from webdataset.writer import TarWriter
 from webdataset.writing.shardsets import is_numbered
 
 from .classes import class_names, class_numbers
-from .numbering import set_writer
+from .splitting import set_writer
 
 DEFAULT_PLAN_KEY = "{record:09d}"
 DEFAULT_LINE_KEY = "{:09d}"

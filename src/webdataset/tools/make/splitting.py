@@ -1,4 +1,4 @@
-"""Split a stream of samples into shards, and run a command for each complete shard."""
+"""Write a set of numbered shards, and run a command for each complete one."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import shlex
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from webdataset.base.redact import redacted
 from webdataset.storage.shell.commands import CommandStream
 from webdataset.writer import ShardWriter
-
-PARTS = ("shard", "abspath", "basename", "dirname", "base", "ext")
 
 
 def split_samples(
@@ -79,3 +78,17 @@ def fill_in(command: str, name: str) -> str:
     if named == result and not any(f"{{{part}}}" in command for part in ("abspath", "basename", "shard")):
         return f"{named} {shlex.quote(name)}"
     return named
+
+
+def set_writer(pattern: str, *, inputs: Iterable[str] = (), **options: Any) -> ShardWriter:
+    """Return the only ShardWriter of a pattern: shards with a higher number than its last one are leftovers.
+
+    None of the `inputs` may be a shard of the pattern, as it would be replaced while being read.
+    """
+    writer = ShardWriter(pattern, **options)
+    writer.overwriting.sole = True
+    earlier = writer.overwriting.earlier
+    if earlier is not None and (read := earlier.among(inputs)):
+        what = redacted(read[0]) if len(read) == 1 else f"{redacted(read[0])} and {len(read) - 1} more inputs"
+        raise ValueError(f"{what} would be replaced while being read; write to another pattern")
+    return writer

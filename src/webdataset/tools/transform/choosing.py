@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from webdataset.base.stages import pipelinefilter
@@ -72,6 +72,18 @@ def in_pieces(spec: str | None = None, key: str | None = None) -> LargeMembers:
 
 NOT_IN_MEMORY = LargeMembers(lambda _: False)
 """Members that are too large for memory are skipped; accessing one is an error."""
+
+
+def field_named(sample: Mapping[str, Any], alternatives: Sequence[str]) -> str:
+    """Return the first of these fields that the sample has; the error lists the fields it has.
+
+    >>> field_named({"__key__": "a", "png": b"...", "cls": b"7"}, ["jpg", "png"])
+    'png'
+    """
+    for name in alternatives:
+        if name in sample:
+            return name
+    raise missing_field(";".join(alternatives), sample).at(url=sample.get("__url__"))
 
 
 def field_chooser(spec: str, *, missing_ok: bool = False) -> Callable[[Sample], Sample]:

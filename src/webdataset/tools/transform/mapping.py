@@ -17,7 +17,7 @@ from webdataset.base.reports import Report, current_report
 from webdataset.base.stages import pipelinefilter
 from webdataset.errors import SampleError, WebDatasetError
 from webdataset.handlers import Handler, ask, close, handled, placed, reraise_exception
-from webdataset.tools.parallel import process_pool, submitted
+from webdataset.tools.parallel import call, process_pool, submitted
 
 from .lazy import LazySample, field_decoder
 
@@ -48,7 +48,7 @@ def map_samples(
     these processes do some of the output's work.
     """
     if processes > 1:
-        start = partial(_start, make, decode, pack)
+        start = partial(_BatchMapper, make, decode, pack)
         make()  # so that an error in the code shows once, not in every process
         return _in_processes(data, start, processes, ordered, handler=handler, report=current_report())
     return flat(handled(data, applied(make(), decode), handler))
@@ -145,7 +145,7 @@ def flat(results: Iterator[Sample | list[Sample]]) -> Iterator[Sample]:
 
 def _in_processes(
     data: Iterable[Sample],
-    start: Callable[[], None],
+    start: Callable[[], _BatchMapper],
     processes: int,
     ordered: bool,
     *,
@@ -155,7 +155,7 @@ def _in_processes(
     source = iter(data)
     try:
         with process_pool(processes, start) as pool:
-            for batch, future in submitted(pool, _work, batches(source), workers=processes, ordered=ordered):
+            for batch, future in submitted(pool, call, batches(source), workers=processes, ordered=ordered):
                 for made in future.result():
                     if isinstance(made, list):
                         yield from made
@@ -185,18 +185,6 @@ def batches(samples: Iterable[Sample]) -> Iterator[list[Sample]]:
         raise failure
 
 
-class _Worker:
-    """What a worker process was started with."""
-
-    apply: Callable[[Sample], Sample | list[Sample] | None]
-    pack: Pack | None
-
-
-def _start(make: Callable[[], Function], decode: str, pack: Callable[[], Pack] | None) -> None:
-    _Worker.apply = staticmethod(applied(make(), decode))
-    _Worker.pack = staticmethod(pack()) if pack is not None else None
-
-
 class _Failure(NamedTuple):
     """An error, and the number of its sample in the batch."""
 
@@ -204,25 +192,25 @@ class _Failure(NamedTuple):
     error: Exception
 
 
-def _work(batch: list[Sample]) -> list[list[Any] | _Failure]:
-    """Return the results, in lists between failures."""
-    made: list[list[Any] | _Failure] = []
-    results: list[Sample] = []
-    for number, sample in enumerate(batch):
-        try:
-            result = _Worker.apply(sample)
-        except Exception as error:
-            # not every exception can be pickled
-            known = error if isinstance(error, WebDatasetError) else SampleError(f"{type(error).__name__}: {error}")
-            made += [_packed(results), _Failure(number, known)]
-            results = []
-        else:
-            if isinstance(result, list):
-                results += result
-            elif result is not None:
-                results.append(result)
-    return [*made, _packed(results)]
+class _BatchMapper:
+    """Maps batches, in a worker process."""
 
+    def __init__(self, make: Callable[[], Function], decode: str, pack: Callable[[], Pack] | None) -> None:
+        self.apply = applied(make(), decode)
+        self.pack = pack() if pack is not None else list
 
-def _packed(results: list[Sample]) -> list[Any]:
-    return results if _Worker.pack is None else _Worker.pack(results)
+    def __call__(self, batch: list[Sample]) -> list[list[Any] | _Failure]:
+        """Return the results, in lists between failures."""
+        made: list[list[Any] | _Failure] = []
+        results: list[Sample] = []
+        for number, sample in enumerate(batch):
+            try:
+                result = self.apply(sample)
+            except Exception as error:
+                # not every exception can be pickled
+                known = error if isinstance(error, WebDatasetError) else SampleError(f"{type(error).__name__}: {error}")
+                made += [self.pack(results), _Failure(number, known)]
+                results = []
+            else:
+                results += result if isinstance(result, list) else [] if result is None else [result]
+        return [*made, self.pack(results)]

@@ -14,7 +14,7 @@ from typing import Any
 
 from webdataset.base.reports import Report, current_report
 from webdataset.errors import SampleError, WebDatasetError
-from webdataset.tools.parallel import process_pool, submitted
+from webdataset.tools.parallel import call, process_pool, submitted
 
 from .mapping import Pack, batches
 from .spilling import read_frames, temporary_folder, write_frames
@@ -24,28 +24,23 @@ Read = Callable[[str], tuple[Iterable[Any], Counts]]
 
 
 def map_shards(
-    urls: Sequence[str],
-    make: Callable[[], Read],
-    *,
-    pack: Callable[[], Pack],
-    processes: int,
-    ordered: bool = True,
+    urls: Sequence[str], make: Callable[[], Read], *, pack: Callable[[], Pack], processes: int, ordered: bool = True
 ) -> Iterator[Any]:
     """Yield the results of all shards.
 
     Each process calls `make` and `pack` once. `make()` returns a function that reads a shard: it returns the samples
     and a function that returns the counts afterwards. What `pack()` returns is applied to lists of samples.
     """
-    return _mapped(urls, partial(_start, make, pack), processes, ordered, current_report())
+    return _mapped(urls, partial(_ShardMapper, make, pack), processes, ordered, current_report())
 
 
 def _mapped(
-    urls: Sequence[str], start: Callable[[str], None], processes: int, ordered: bool, report: Report
+    urls: Sequence[str], start: Callable[[str], _ShardMapper], processes: int, ordered: bool, report: Report
 ) -> Iterator[Any]:
     with ExitStack() as opened:
         folder = opened.enter_context(temporary_folder(None))
-        pool = opened.enter_context(process_pool(processes, start, folder))
-        for _, future in submitted(pool, _map_shard, enumerate(urls), workers=processes, ordered=ordered):
+        pool = opened.enter_context(process_pool(processes, partial(start, folder)))
+        for _, future in submitted(pool, call, enumerate(urls), workers=processes, ordered=ordered):
             path, counts, error = future.result()
             for made in read_frames(path):
                 yield from made
@@ -55,28 +50,20 @@ def _mapped(
                 raise error
 
 
-class _Worker:
-    """What a worker process was started with."""
+class _ShardMapper:
+    """Maps shards, in a worker process."""
 
-    folder: str
-    read: Read
-    pack: Pack
+    def __init__(self, make: Callable[[], Read], pack: Callable[[], Pack], folder: str) -> None:
+        self.read, self.pack, self.folder = make(), pack(), folder
 
-
-def _start(make: Callable[[], Read], pack: Callable[[], Pack], folder: str) -> None:
-    _Worker.folder = folder
-    _Worker.read = staticmethod(make())
-    _Worker.pack = staticmethod(pack())
-
-
-def _map_shard(job: tuple[int, str]) -> tuple[str, dict[str, Any], WebDatasetError | None]:
-    """Return the file with the results, the counts, and the error that ended it early."""
-    number, url = job
-    path = os.path.join(_Worker.folder, f"{number:09d}")
-    samples, counts = _Worker.read(url)
-    failures: list[WebDatasetError] = []
-    write_frames(path, map(_Worker.pack, batches(_until_failure(samples, failures, number))))
-    return path, counts(), failures[0] if failures else None
+    def __call__(self, job: tuple[int, str]) -> tuple[str, dict[str, Any], WebDatasetError | None]:
+        """Return the file with the results, the counts, and the error that ended it early."""
+        number, url = job
+        path = os.path.join(self.folder, f"{number:09d}")
+        samples, counts = self.read(url)
+        failures: list[WebDatasetError] = []
+        write_frames(path, map(self.pack, batches(_until_failure(samples, failures, number))))
+        return path, counts(), failures[0] if failures else None
 
 
 def _until_failure(samples: Iterable[Any], failures: list[WebDatasetError], shard: int) -> Iterator[Any]:

@@ -23,7 +23,7 @@ from webdataset.base.reports import Report, current_report
 from webdataset.base.stages import pipelinefilter
 from webdataset.base.workers import make_seed
 from webdataset.handlers import close
-from webdataset.tools.parallel import process_pool, submitted
+from webdataset.tools.parallel import call, process_pool, submitted
 
 from .mapping import Pack, batches
 from .spilling import Entry, read_entries, read_frames, size_of, temporary_folder, write_entries, write_frames
@@ -61,7 +61,7 @@ def shuffle_shards(
     """
     report = current_report()
     if processes > 1 and len(urls) > 1:
-        start = partial(_start, read, seed, memory // processes, pack)
+        start = partial(_Shuffler, read, seed, memory // processes, pack)
         return _dealt_by_processes(urls, start, processes, tmpdir=tmpdir, report=report)
     return _dealt(_read_in_turn(urls, read, seed, report), memory, tmpdir)
 
@@ -195,58 +195,55 @@ class _Folder:
 
 
 def _dealt_by_processes(
-    urls: Sequence[str], start: Callable[[str], None], processes: int, *, tmpdir: str | None, report: Report
+    urls: Sequence[str], start: Callable[[str], _Shuffler], processes: int, *, tmpdir: str | None, report: Report
 ) -> Iterator[Any]:
     with ExitStack() as opened:
         folder = opened.enter_context(temporary_folder(tmpdir))
         sizes: dict[str, list[int]] = {}
-        with process_pool(processes, start, folder) as pool:
-            for _, future in submitted(pool, _deal_shard, enumerate(urls), workers=processes):
+        with process_pool(processes, partial(start, folder)) as pool:
+            for _, future in submitted(pool, call, enumerate(urls), workers=processes):
                 name, total, counts = future.result()
                 sizes[name] = total
                 report.add(counts)
             buckets = [(n, {name: total[n] for name, total in sizes.items()}) for n in range(BUCKETS)]
-            for _, future in submitted(pool, _order_bucket, buckets, workers=processes):
+            for _, future in submitted(pool, call, buckets, workers=processes):
                 for samples in read_frames(future.result()):
                     yield from samples
                 os.unlink(future.result())
 
 
-class _Worker:
-    """What a worker process was started with."""
+class _Shuffler:
+    """Distributes shards over buckets, then puts buckets in order, in a worker process."""
 
-    buckets: Buckets
-    folder: _Folder
-    read: Callable[[str], Any]
-    seed: Any
-    pack: Pack | None
+    def __init__(
+        self,
+        read: Callable[[str], Any],
+        seed: Any,
+        memory: int,
+        pack: Callable[[], Pack] | None,
+        folder: str,
+    ) -> None:
+        self.folder = _Folder(ExitStack(), None, folder)
+        self.buckets = Buckets(self.folder, memory)
+        self.read, self.seed = read, seed
+        self.pack = pack() if pack is not None else None
 
+    def __call__(self, job: tuple[int, str | dict[str, int]]) -> Any:
+        number, what = job
+        return self._deal_shard(number, what) if isinstance(what, str) else self._order_bucket(number, what)
 
-def _start(read: Callable[[str], Any], seed: Any, memory: int, pack: Callable[[], Pack] | None, folder: str) -> None:
-    _Worker.folder = _Folder(ExitStack(), None, folder)
-    _Worker.buckets = Buckets(_Worker.folder, memory)
-    _Worker.read = staticmethod(read)
-    _Worker.seed = seed
-    _Worker.pack = staticmethod(pack()) if pack is not None else None
+    def _deal_shard(self, shard: int, url: str) -> tuple[str, list[int], dict[str, Any]]:
+        samples, counts = self.read(url)
+        self.buckets.deal(numbered(samples, self.seed, shard))
+        self.buckets.spill()
+        return self.buckets.name, list(self.buckets.sizes), counts()
 
-
-def _deal_shard(job: tuple[int, str]) -> tuple[str, list[int], dict[str, Any]]:
-    shard, url = job
-    samples, counts = _Worker.read(url)
-    buckets = _Worker.buckets
-    buckets.deal(numbered(samples, _Worker.seed, shard))
-    buckets.spill()
-    return buckets.name, list(buckets.sizes), counts()
-
-
-def _order_bucket(job: tuple[int, dict[str, int]]) -> str:
-    """Write the samples of a bucket in order, packed or not, to a file."""
-    bucket, sizes = job
-    folder, pack = _Worker.folder, _Worker.pack
-    paths = {name: os.path.join(folder.path, f"{bucket:02d}-{name}") for name in sizes}
-    parts = [BucketPart([], path if os.path.exists(path) else "", sizes[name]) for name, path in paths.items()]
-    low, high = bucket / BUCKETS, (bucket + 1) / BUCKETS
-    samples = batches(_bucket_in_order(parts, folder, _Worker.buckets.memory, low, high))
-    ordered = os.path.join(folder.path, f"{bucket:02d}-ordered")
-    write_frames(ordered, samples if pack is None else map(pack, samples))
-    return ordered
+    def _order_bucket(self, bucket: int, sizes: dict[str, int]) -> str:
+        """Write the samples of a bucket in order, packed or not, to a file."""
+        paths = {name: os.path.join(self.folder.path, f"{bucket:02d}-{name}") for name in sizes}
+        parts = [BucketPart([], path if os.path.exists(path) else "", sizes[name]) for name, path in paths.items()]
+        low, high = bucket / BUCKETS, (bucket + 1) / BUCKETS
+        samples = batches(_bucket_in_order(parts, self.folder, self.buckets.memory, low, high))
+        ordered = os.path.join(self.folder.path, f"{bucket:02d}-ordered")
+        write_frames(ordered, samples if self.pack is None else map(self.pack, samples))
+        return ordered
