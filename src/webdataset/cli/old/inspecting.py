@@ -9,7 +9,7 @@ from webdataset.cli.commands import cat, dump, extract, info, show, test
 from webdataset.cli.grammar import Parser
 
 from . import program as old
-from .program import NO_SIZE, Program
+from .program import NO_SIZE, OldProgram
 
 
 def configure_tarfirst(parser: Parser) -> None:
@@ -120,14 +120,14 @@ def configure_wl_show(parser: Parser) -> None:
 
 
 PROGRAMS = {
-    "wl-cat": Program("cat", configure_wl_cat),
-    "wl-extract": Program("extract", configure_wl_extract),
-    "wl-dump": Program("dump", configure_wl_dump),
-    "wl-info": Program("info", configure_wl_info),
-    "wl-test": Program("test", configure_wl_test, run_wl_test),
-    "wl-show": Program("show", configure_wl_show),
-    "tar2tsv": Program("extract", configure_tar2tsv),
-    "tar2json": Program("extract", configure_tar2json, run_tar2json),
-    "tarfirst": Program("cat", configure_tarfirst, run_tarfirst),
-    "tarshow": Program("show", configure_tarshow, run_tarshow),
+    "wl-cat": OldProgram("cat", configure_wl_cat),
+    "wl-extract": OldProgram("extract", configure_wl_extract),
+    "wl-dump": OldProgram("dump", configure_wl_dump),
+    "wl-info": OldProgram("info", configure_wl_info),
+    "wl-test": OldProgram("test", configure_wl_test, run_wl_test),
+    "wl-show": OldProgram("show", configure_wl_show),
+    "tar2tsv": OldProgram("extract", configure_tar2tsv),
+    "tar2json": OldProgram("extract", configure_tar2json, run_tar2json),
+    "tarfirst": OldProgram("cat", configure_tarfirst, run_tarfirst),
+    "tarshow": OldProgram("show", configure_tarshow, run_tarshow),
 }

@@ -10,7 +10,7 @@ from webdataset.cli.commands import concat, split
 from webdataset.cli.grammar import Parser
 
 from . import program as old
-from .program import Program
+from .program import OldProgram
 
 # -- concat ------------------------------------------------------------------------------------------
 
@@ -179,14 +179,14 @@ def run_tarp_split(options: Namespace) -> int:
 # -- the table ---------------------------------------------------------------------------------------
 
 PROGRAMS = {
-    "tarcat": Program("concat", configure_tarcat, run_tarcat),
-    "tarcats": Program("concat", configure_tarcat, run_tarcat),
-    "tarscat": Program("concat", configure_tarcat, run_tarcat),
-    "tarmix": Program("concat", configure_tarmix, run_tarmix),
-    "tarcreate": Program("create", configure_tarcreate),
-    "lines2tar": Program("create", configure_lines2tar),
-    "tarsplit": Program("split", configure_tarsplit, run_tarsplit),
-    "tarp create": Program("create", configure_tarp_create),
-    "tarp cat": Program("concat", configure_tarp_cat, run_tarp_cat),
-    "tarp split": Program("split", configure_tarp_split, run_tarp_split),
+    "tarcat": OldProgram("concat", configure_tarcat, run_tarcat),
+    "tarcats": OldProgram("concat", configure_tarcat, run_tarcat),
+    "tarscat": OldProgram("concat", configure_tarcat, run_tarcat),
+    "tarmix": OldProgram("concat", configure_tarmix, run_tarmix),
+    "tarcreate": OldProgram("create", configure_tarcreate),
+    "lines2tar": OldProgram("create", configure_lines2tar),
+    "tarsplit": OldProgram("split", configure_tarsplit, run_tarsplit),
+    "tarp create": OldProgram("create", configure_tarp_create),
+    "tarp cat": OldProgram("concat", configure_tarp_cat, run_tarp_cat),
+    "tarp split": OldProgram("split", configure_tarp_split, run_tarp_split),
 }

@@ -13,7 +13,7 @@ from webdataset.cli.grammar import Parser
 from webdataset.cli.running import parser_of
 
 
-class Program(NamedTuple):
+class OldProgram(NamedTuple):
     """A command under an old name.
 
     `configure` adds the old flags, with the same `dest` as the new ones; options it does not add have the command's

@@ -13,7 +13,7 @@ from webdataset.cli.commands import concat, map, shuffle, sort, xargs
 from webdataset.cli.grammar import Parser
 
 from . import program as old
-from .program import Program
+from .program import OldProgram
 
 # -- map ---------------------------------------------------------------------------------------------
 
@@ -262,11 +262,11 @@ def _shuffle(options: Namespace) -> int:
 # -- the table ---------------------------------------------------------------------------------------
 
 PROGRAMS = {
-    "wl-map": Program("map", configure_wl_map, run_wl_map),
-    "wl-xargs": Program("xargs", configure_wl_xargs, run_wl_xargs),
-    "tarproc": Program("xargs", configure_tarproc, run_tarproc),
-    "tarpcat": Program("shuffle", configure_tarpcat, run_tarpcat),
-    "tarsort": Program("sort", configure_tarsort, run_tarsort),
-    "tarp proc": Program("xargs", configure_tarp_proc, run_tarp_proc),
-    "tarp sort": Program("sort", configure_tarp_sort, run_tarp_sort),
+    "wl-map": OldProgram("map", configure_wl_map, run_wl_map),
+    "wl-xargs": OldProgram("xargs", configure_wl_xargs, run_wl_xargs),
+    "tarproc": OldProgram("xargs", configure_tarproc, run_tarproc),
+    "tarpcat": OldProgram("shuffle", configure_tarpcat, run_tarpcat),
+    "tarsort": OldProgram("sort", configure_tarsort, run_tarsort),
+    "tarp proc": OldProgram("xargs", configure_tarp_proc, run_tarp_proc),
+    "tarp sort": OldProgram("sort", configure_tarp_sort, run_tarp_sort),
 }
