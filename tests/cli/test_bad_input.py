@@ -79,7 +79,7 @@ LINES = [
     # what was asked for cannot be done: 2
     ("concat --slice x a.tar -o o.tar", 2, "a slice is lo:hi:step with numbers of at least 0, got 'x'"),
     ("concat --rekey abc a.tar -o o.tar", 2, "the pattern 'abc' makes no keys"),
-    ("concat -f : a.tar -o o.tar", 2, "':' names no field; write jpg"),
+    ("concat -f : a.tar -o o.tar", 2, "':' names no field; use jpg"),
     ("concat a.tar -o o-%d-%d.tar", 2, "write it once as %06d"),
     ("concat a.tar -o nosuch://x/y.tar", 2, "no gopen handler defined for the scheme 'nosuch'"),
     ("concat a{.tar -o o.tar", 2, "has a '{' without its partner"),
@@ -88,11 +88,11 @@ LINES = [
     ("split --maxsize 5X a.tar -o o-%d.tar", 2, "a size such as 1e9, 500M"),
     ("split --maxsize 0 a.tar -o o-%d.tar", 2, "a size of at least 1"),
     ("info -d nosuch a.tar", 2, "unknown imagespec 'nosuch'; there are l8 rgb8"),
-    ("plan --ranks 0 a.tar", 2, "a number of at least 1 is needed, got '0'"),
+    ("plan --ranks 0 a.tar", 2, "expected a number of at least 1, got '0'"),
     ("plan --shuffle-bytes much a.tar", 2, "a size such as 1e9, 500M or 1GiB is needed, got 'much'"),
     ("index --format nosuch a.tar", 2, "--format must be of wdx, dali, energon, got nosuch"),
-    ("test -t 0 a.tar", 2, "a number of seconds above 0 is needed, got '0'"),
-    ("test -t soon a.tar", 2, "a number of seconds above 0 is needed, got 'soon'"),
+    ("test -t 0 a.tar", 2, "expected a number of seconds above 0, got '0'"),
+    ("test -t soon a.tar", 2, "expected a number of seconds above 0, got 'soon'"),
     # the data, or code over them: 1
     ("concat a.tar -o missing/o.tar", 1, "make the folder first: mkdir -p"),
     ("concat a.tar -o folder", 1, "this is a folder, not a file"),

@@ -111,7 +111,7 @@ def test_a_listing_by_an_index_says_so_too(wl: Any, joined: str) -> None:
 def test_lint(wl: Any, joined: str) -> None:
     ended = wl("lint", joined)
     assert ended.code == 1
-    assert b"behind-end: members stand behind the archive's end marker" in ended.out
+    assert b"behind-end: there are members after the archive's end marker" in ended.out
     assert b"offset 7168" in ended.out
     assert wl("lint", "--concatenated", joined).code == 0
 

@@ -51,7 +51,7 @@ def shard(first: int, field: str = "jpg") -> bytes:
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with all that the examples name."""
     monkeypatch.chdir(tmp_path)
-    for folder in ("data/train", "photos/cat", "more/cat", "pictures", "bucket/data", "cache", "bin"):
+    for folder in ("data/train", "photos/cat", "more/cat", "images", "bucket/data", "cache", "bin"):
         Path(folder).mkdir(parents=True)
     Path(".config/fish/completions").mkdir(parents=True)
     Path("classes.txt").write_text("cat\n")

@@ -1,17 +1,16 @@
-"""The commands: `wl COMMAND`, and the table of them.
+"""The command line, `wl COMMAND`.
 
-A command is one module of this package, named in COMMANDS. It has
+To add a command, write a module `commands/NAME.py` and add a line to COMMANDS in `table`. Help, completion and
+docs/commands.md are made from them. The module has
 
-- a docstring, whose first line says what the command does;
+- a docstring, shown in its help, whose first line says what the command does;
 - `EXAMPLES`, at least two pairs of a command line and what it does, shown at the top of its help;
 - `configure(parser)`, which adds its options, the common ones with the functions of `grammar`;
 - `run(options) -> int | None`, which builds a pipeline and drains it, mostly with `flow`; None means 0.
 
-`run` raises: `grammar.UsageError` for what the user got wrong (exit 2), the library's errors for what is wrong with the
-data (exit 1). It prints results on stdout and nothing else; progress and summaries are `progress`'s. A module may
-also have `OLD`, the flags it takes under its old names: see `old`.
-
-Heavy modules are imported in `run`, so that help and completion are quick.
+`run` raises `grammar.UsageError` for a wrong command line (exit 2) and the library's errors for bad data (exit 1). It
+prints results on stdout and nothing else; progress and summaries are left to `progress`. Heavy modules are imported in
+`run`, so that help and completion are quick. The programs of earlier packages are in `old`.
 """
 
 from __future__ import annotations
@@ -24,23 +23,23 @@ from .table import COMMANDS
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `wl` with these arguments, or the process's; the result is the exit code."""
+    """Run `wl` with these arguments, by default the process's, and return the exit code."""
     occupy_closed_streams()
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] in ("-h", "--help", "help"):
         if words[1:2] and words[1] in COMMANDS:
             return main([words[1], "--help"])
-        return _printed(family())
+        return _print(overview())
     if words[0] in ("-V", "--version"):
         from webdataset import __version__
 
-        return _printed(f"wl (webdataset) {__version__}\n")
+        return _print(f"wl (webdataset) {__version__}\n")
     from .running import run_command
 
     return run_command(words[0], words[1:])
 
 
-def _printed(text: str) -> int:
+def _print(text: str) -> int:
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -51,13 +50,13 @@ def _printed(text: str) -> int:
     return 0
 
 
-def family() -> str:
-    """All commands on one screen."""
+def overview() -> str:
+    """Return the list of all commands, which fits on one screen."""
     lines = ["usage: wl COMMAND [options] [URL...]"]
     group = ""
     for name, command in COMMANDS.items():
         lines.append(f"{command.group if command.group != group else '':<11}{name:<12}{command.help}")
         group = command.group
-    lines.append("`wl COMMAND --help` shows examples and options. URLs: files, braces, globs, -")
-    lines.append("and whatever the library reads; -o takes whatever it writes.")
+    lines.append("`wl COMMAND --help` shows examples and options. URLs: files, braces, globs,")
+    lines.append("- for stdin, or anything the library opens; -o takes anything it can write to.")
     return "\n".join(lines) + "\n"

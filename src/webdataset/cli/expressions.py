@@ -1,6 +1,6 @@
-"""The user's Python: expressions, statements, files and functions over samples.
+"""The user's Python code: expressions, statements, files and functions that work on samples.
 
-The code sees the sample as `_` and its fields by name, decoded when they are looked at.
+The code sees the sample as `_` and its fields by name, decoded when they are accessed.
 
 >>> double = compiled("cls * 2")
 >>> double({"__key__": "a", "cls": b"4"})
@@ -27,18 +27,18 @@ from .grammar import UsageError
 MODULES = {"np": "numpy", "torch": "torch", "wds": "webdataset"} | {
     name: name for name in ("io", "json", "math", "os", "random", "re")
 }
-"""Modules that code may use without importing them; a field of the same name goes first."""
+"""Modules that code may use without importing them; a field of the same name takes precedence."""
 
 IN_PLACE = ("clear", "pop", "popitem", "setdefault", "update")
 
 
 def compiled(code: str, *, decode: str = "rgb", precode: str = "", what: str = "the expression") -> Expression:
-    """An expression that can be called with a sample; a syntax error is a UsageError that shows the place."""
+    """Compile an expression, to be called with samples; a syntax error is a UsageError that shows where."""
     return Expression(_code(code, "eval", what), field_decoder(decode), precode)
 
 
 def predicate(code: str, *, decode: str = "rgb") -> Callable[[dict[str, Any]], bool]:
-    """The condition of -S."""
+    """Compile the condition of -S."""
     expression = compiled(code, decode=decode, what="the condition")
     return lambda sample: bool(expression(sample))
 
@@ -55,11 +55,11 @@ class Expression:
         self._own = frozenset(scope) | {"_", "__builtins__"}
 
     def __call__(self, sample: dict[str, Any]) -> Any:
-        """The expression's value for this sample."""
+        """Evaluate the expression for this sample."""
         return self.value(sample if isinstance(sample, LazySample) else LazySample(sample, self._decode))
 
     def value(self, sample: LazySample) -> Any:
-        """The code's value: of an expression; None of statements."""
+        """Run the code; return an expression's value, None for statements."""
         scope = self._scope
         scope.sample = sample
         scope["_"] = sample
@@ -70,10 +70,10 @@ class Expression:
         except WebDatasetError:
             raise
         except Exception as error:
-            raise _explained(error) from error
+            raise CodeError(f"{type(error).__name__}: {error}") from error
 
     def changed(self, sample: LazySample) -> Any:
-        """Run statements: what `_` is afterwards. Names of fields that were assigned to are assigned in the sample."""
+        """Run statements and return `_`. Fields that were assigned to by name are changed in the sample."""
         self.value(sample)
         scope = self._scope
         if len(scope) > len(self._own):
@@ -107,13 +107,13 @@ def transformation(
     decode: str = "rgb",
     precode: str = "",
 ) -> Callable[[LazySample], Any]:
-    """The function of a sample that the user gave: an expression, statements, FILE.py or module:function.
+    """Return the user's function of a sample: an expression, statements, FILE.py or module:function.
 
     `inline` is the text of such a file: it defines transform(sample).
     """
     given = [text for text in (code, load, function, inline) if text is not None]
     if len(given) != 1:
-        raise UsageError("give the code once: as an expression or statements, a file, or module:function")
+        raise UsageError("pass the code once: as an expression or statements, a file, or module:function")
     if inline is not None:
         scope = _Scope()
         exec(_code(inline, "exec", "the module"), scope)  # noqa: S102 - the user's own code
@@ -124,7 +124,7 @@ def transformation(
 
 
 def stages(code: str, *, precode: str = "") -> list[Callable[[Any], Any]]:
-    """The stages that an expression makes: one, or a list; `wds` is the library.
+    """Evaluate an expression that makes a stage or a list of stages; `wds` is the library.
 
     >>> [stage(iter([{"__key__": "a"}])) is not None for stage in stages("[wds.shuffle(3), wds.map(dict)]")]
     [True, True]
@@ -143,19 +143,17 @@ def stages(code: str, *, precode: str = "") -> list[Callable[[Any], Any]]:
 
 
 def statement_or_value(code: str, *, decode: str, precode: str) -> Callable[[LazySample], Any]:
-    """An expression's value is the result; after statements, and calls that change `_` in place, `_` is."""
+    """Return a function whose result is the value of an expression, or `_` after statements and in-place changes."""
     try:
-        tree = ast.parse(code, "<code>", "eval")
+        is_value = not _changes_in_place(ast.parse(code, "<code>", "eval").body)
     except SyntaxError:
-        expression = Expression(_code(code, "exec", "the code"), field_decoder(decode), precode)
-        return expression.changed
-    if _changes_in_place(tree.body):
-        return Expression(_code(code, "exec", "the code"), field_decoder(decode), precode).changed
-    return Expression(_code(code, "eval", "the code"), field_decoder(decode), precode).value
+        is_value = False
+    expression = Expression(_code(code, "eval" if is_value else "exec", "the code"), field_decoder(decode), precode)
+    return expression.value if is_value else expression.changed
 
 
 def _changes_in_place(node: ast.expr) -> bool:
-    """`print(...)`, `_.update(...)` and their like are said for their effect; their value is no result."""
+    """Whether a call such as `print(...)` or `_.update(...)` is made for its effect, not its value."""
     if not isinstance(node, ast.Call):
         return False
     called = node.func
@@ -170,11 +168,11 @@ def _code(code: str, mode: str, what: str) -> CodeType:
     except SyntaxError as error:
         raise UsageError(f"{what} has a syntax error: {error.msg}\n{_with_caret(error, code)}") from None
     except ValueError as error:  # a null byte
-        raise UsageError(f"{what} is no Python: {error}") from None
+        raise UsageError(f"{what} is not Python: {error}") from None
 
 
 def _with_caret(error: SyntaxError, code: str) -> str:
-    """The line with a caret under the place.
+    """Show the line with a caret under the error.
 
     >>> try: compile("1 +* 2", "", "eval")
     ... except SyntaxError as error: print(_with_caret(error, "1 +* 2"))
@@ -182,13 +180,8 @@ def _with_caret(error: SyntaxError, code: str) -> str:
          ^
     """
     line = (error.text or code).rstrip("\n")
-    column = error.offset - 1 if error.offset else len(line)  # without a place it is the end
+    column = error.offset - 1 if error.offset else len(line)  # by default the end
     return f"  {line}\n  {' ' * column}^"
-
-
-def _explained(error: Exception) -> Exception:
-    """The user's own error as one that says where in the code it arose."""
-    return CodeError(f"{type(error).__name__}: {error}")
 
 
 class CodeError(WebDatasetError):
@@ -196,14 +189,14 @@ class CodeError(WebDatasetError):
 
 
 def _loaded(path: str) -> Callable[[LazySample], Any]:
-    """The function of a file: FILE.py:name, or the one called transform."""
+    """Load a function from a file: FILE.py:name, or `transform`."""
     file, colon, name = path.rpartition(":") if not os.path.exists(path) else (path, "", "")
     file, name = (file, name) if colon else (path, "transform")
     if not os.path.exists(file):
         raise UsageError(f"there is no file {file!r} to load code from")
     spec = importlib.util.spec_from_file_location("_wl_code", file)
     if spec is None or spec.loader is None:
-        raise UsageError(f"{file!r} is no Python file: its name must end in .py")
+        raise UsageError(f"{file!r} is not a Python file: its name must end in .py")
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
@@ -215,7 +208,7 @@ def _loaded(path: str) -> Callable[[LazySample], Any]:
 def _imported(path: str) -> Callable[[LazySample], Any]:
     module_name, _, name = path.partition(":")
     if "" not in sys.path:
-        sys.path.insert(0, "")  # as with `python -m`: modules beside the user
+        sys.path.insert(0, "")  # as with `python -m`: modules in the current folder
     try:
         module = importlib.import_module(module_name)
     except ImportError as error:

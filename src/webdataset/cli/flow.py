@@ -1,4 +1,4 @@
-"""From options to samples and from samples to the output: what every command that moves samples shares.
+"""Read the samples that the options ask for, and write samples to the output.
 
 A command is mostly
 
@@ -34,8 +34,8 @@ from webdataset.shardlists import SimpleShardList, expand_urls
 from webdataset.tar.reader import read_members
 from webdataset.tar.writer import END, Headers, packed
 from webdataset.tariterators import base_plus_ext
-from webdataset.tools.make.numbering import set_writer
 from webdataset.tools.make.spacing import kept_apart
+from webdataset.tools.make.splitting import set_writer
 from webdataset.tools.transform.choosing import rekey
 from webdataset.tools.transform.mixtures import in_turn
 from webdataset.writer import ShardWriter, TarWriter
@@ -45,23 +45,23 @@ from webdataset.writing.shardsets import is_numbered
 from .expressions import predicate
 from .grammar import UsageError
 from .inputs import is_channel, is_special, say_bound, special_samples, split_range
-from .progress import Progress
+from .progress import ProgressDisplay
 
 HANDLERS: dict[str, Handler] = {"raise": reraise_exception, "skip": ignore_and_continue, "stop": ignore_and_stop}
 
-NEW_KEYS = "--rekey '{key}-{index}' gives every sample a key of its own"
+NEW_KEYS = "--rekey '{key}-{index}' makes keys unique"
 
 MAX_REMEMBERED = 1000
-"""Sets of fields that are known to hold nothing but fields."""
+"""How many sets of field names to remember."""
 
 Sample = dict[str, Any]
 
 
 def urls_of(inputs: Sequence[str]) -> list[str]:
-    """All shards that the arguments name: braces, globs, folders that end in a slash; nothing is stdin."""
+    """Return the shards that the arguments name: braces, globs, folders ending in a slash; none means stdin."""
     if not inputs or list(inputs) == ["-"]:
         if sys.stdin is not None and sys.stdin.isatty():
-            raise UsageError("there is nothing to read: name shards, or pipe a tar archive in")
+            raise UsageError("there is nothing to read: name shards, or pipe in a tar archive")
         return ["-"]
     urls: list[str] = []
     for text in inputs:
@@ -72,7 +72,7 @@ def urls_of(inputs: Sequence[str]) -> list[str]:
 
 
 def handler_of(options: Namespace) -> Handler:
-    """What --on-error says."""
+    """Return the handler for --on-error."""
     own: Handler | None = getattr(options, "handler", None)
     return own or HANDLERS[getattr(options, "on_error", "raise")]
 
@@ -86,9 +86,9 @@ def reading(
     seed: int | None = None,
     **more: Any,
 ) -> DataPipeline:
-    """The samples of the inputs as bytes: those that -S, -s and -c ask for.
+    """Return the samples of the inputs, undecoded, that -S, -s and -c select.
 
-    `mix=N` reads N shards in turn, `shuffled` the shards in random order; WebDataset takes the rest.
+    `mix=N` reads N shards in turn, `shuffled` shuffles the shards; other options go to WebDataset.
     """
     options.urls = urls_of(options.inputs) if urls is None else list(urls)
     if shuffled:
@@ -104,7 +104,7 @@ def reading(
 
 
 def chosen(dataset: DataPipeline, options: Namespace) -> DataPipeline:
-    """The dataset with -S, -s and -c applied."""
+    """Apply -S, -s and -c."""
     if buffer := getattr(options, "shuffle_first", 0):
         dataset = dataset.compose(shuffle(buffer, initial=buffer))
     if getattr(options, "select", None):
@@ -117,20 +117,20 @@ def chosen(dataset: DataPipeline, options: Namespace) -> DataPipeline:
 
 
 def rekeyed(dataset: DataPipeline, options: Namespace) -> DataPipeline:
-    """The dataset with --rekey applied."""
+    """Apply --rekey."""
     pattern = getattr(options, "rekey", None)
     return dataset.compose(rekey(pattern)) if pattern else dataset
 
 
 def drain(options: Namespace, dataset: DataPipeline, *, apart: bool = False) -> int:
-    """Write all samples to the output, with progress and a summary; the result is the exit code.
+    """Write all samples to the output, with progress and a summary, and return the exit code.
 
-    `apart` keeps samples with equal keys apart, where the order is free.
+    `apart` keeps samples with equal keys apart, where the order does not matter.
     """
     dataset = rekeyed(dataset, options)
     dataset = dataset.compose(kept_apart()) if apart and not is_channel(options.output) else dataset
     with Sink(options) as sink:
-        progress = Progress(options, options.urls, getattr(options, "count", None))
+        progress = ProgressDisplay(options)
         samples = iter(dataset)
         try:
             for sample in progress(samples):
@@ -141,8 +141,8 @@ def drain(options: Namespace, dataset: DataPipeline, *, apart: bool = False) -> 
     return finished(options, progress, dataset.stats())
 
 
-def finished(options: Namespace, progress: Progress, stats: dict[str, Any]) -> int:
-    """Tell what was left out; 1 if --on-error stop ended the stream early."""
+def finished(options: Namespace, progress: ProgressDisplay, stats: dict[str, Any]) -> int:
+    """Print the summary, and return the exit code: 1 if --on-error stop ended the stream early."""
     progress.summary(stats)
     stopped = getattr(options, "on_error", "raise") == "stop"
     return 1 if stopped and (stats["samples_dropped"] or stats["shards_skipped"]) else 0
@@ -150,7 +150,7 @@ def finished(options: Namespace, progress: Progress, stats: dict[str, Any]) -> i
 
 @contextmanager
 def signals_held() -> Iterator[None]:
-    """Ctrl-C and SIGTERM wait until the end of this block, in which something is opened that must be closed."""
+    """Block Ctrl-C and SIGTERM while something is opened that must be closed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -162,7 +162,7 @@ def signals_held() -> Iterator[None]:
 
 
 class Sink:
-    """The output: one archive, or shards if the name has a number in it; bytes only, nothing is encoded.
+    """The output: one archive, numbered shards or a channel; samples are bytes, nothing is encoded.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -194,10 +194,10 @@ class Sink:
         self._post = None if isinstance(self.writer, ShardWriter) else post
         self._output = output
 
-    def write(self, sample: Sample | Packed) -> None:
-        """Write the fields of one sample; what the library knows about it is taken out."""
+    def write(self, sample: Sample | PackedSamples) -> None:
+        """Write the fields of a sample, without what the library has added to it."""
         try:
-            if isinstance(sample, Packed):
+            if isinstance(sample, PackedSamples):
                 self.writer.write_packed(sample.data, sample.sizes)
             else:
                 self.writer.write(self._fields(sample))
@@ -232,24 +232,24 @@ class Sink:
             self._post(self._output)
 
 
-class Packed(NamedTuple):
-    """Samples as the bytes that they are in an archive."""
+class PackedSamples(NamedTuple):
+    """Samples as bytes of an archive."""
 
     first: str
     last: str
-    """The keys of the first and the last one."""
+    """The keys of the first and the last sample."""
     sizes: list[tuple[int, int]]
-    """Of each sample, how many of the bytes are its own, and how many are in its fields."""
+    """For each sample, its size in the archive and the size of its fields."""
     data: bytes
 
     def unpacked(self) -> list[Sample]:
-        """The samples one by one."""
+        """Return the samples."""
         starts = accumulate((size for size, _ in self.sizes), initial=0)
         return [_unpacked(self.data[start : start + size]) for start, (size, _) in zip(starts, self.sizes) if size]  # noqa: B905 - one more start
 
 
 class Packer:
-    """Does the output's work on samples, in another process: what comes out is what the output itself would write.
+    """Packs samples as the output would write them, in another process.
 
     >>> [packed] = Packer()([{"__key__": "a", "__url__": "in.tar", "txt": b"hello"}, {"__key__": "b", "txt": b""}])
     >>> packed.first, packed.last, packed.sizes, len(packed.data)
@@ -262,8 +262,8 @@ class Packer:
         self._members = SampleEncoder(False, keep_meta=True)
         self._headers = Headers()
 
-    def __call__(self, samples: list[Sample]) -> list[Sample | Packed]:
-        """The samples as they are if the output has something to say about one of them."""
+    def __call__(self, samples: list[Sample]) -> list[Sample | PackedSamples]:
+        """Return the packed samples, or the samples themselves if the output would reject or change one of them."""
         keys = [sample.get("__key__") for sample in samples]
         if not samples or any(type(key) is not str or "." in key for key in keys) or any(map(eq, keys, keys[1:])):
             return [*samples]
@@ -273,13 +273,13 @@ class Packer:
                 members = self._members({name: sample[name] for name in sample if _is_written(name)})
                 parts.append(packed(members, self._headers))
                 sizes.append((len(parts[-1]), sum(len(data) for _, data in members)))
-            return [Packed(str(keys[0]), str(keys[-1]), sizes, b"".join(parts))]
+            return [PackedSamples(str(keys[0]), str(keys[-1]), sizes, b"".join(parts))]
         except Exception:
             return [*samples]
 
 
 def _unpacked(data: bytes) -> Sample:
-    """A sample out of its bytes; its key has no dot."""
+    """Read one sample, whose key has no dot."""
     windows = read_members(io.BytesIO(data + END), report=Report(strict=False))
     members = [(*base_plus_ext(name), content) for window in windows for name, _, content in window]
     return {"__key__": members[0][0]} | {str(field): content for _, field, content in members}
@@ -290,9 +290,9 @@ def _is_written(name: str) -> bool:
 
 
 def packer(options: Namespace) -> Callable[[], Packer] | None:
-    """What packs samples for the output, if it is one of archives and nobody wants to hear of single samples."""
-    looks = getattr(options, "every", None) or getattr(options, "rekey", None)
-    return None if is_channel(options.output) or looks else Packer
+    """Return what packs samples for the output, if it is an archive and no option concerns single samples."""
+    single = getattr(options, "every", None) or getattr(options, "rekey", None)
+    return None if is_channel(options.output) or single else Packer
 
 
 def _sender(options: Namespace) -> Any:
@@ -303,6 +303,6 @@ def _sender(options: Namespace) -> Any:
 
 
 def refuse_terminal(output: str) -> None:
-    """Bytes on a terminal help nobody."""
+    """Fail if the output is a terminal."""
     if output == "-" and sys.stdout.isatty():
-        raise UsageError("not writing bytes to a terminal: give -o FILE, or pipe the output on")
+        raise UsageError("not writing bytes to a terminal: use -o FILE or a pipe")

@@ -1,4 +1,4 @@
-"""The grammar: options that mean the same in every command.
+"""Options that mean the same in every command, and the types of their values.
 
 >>> parser = command_parser("concat", "concatenate", [])
 >>> add_inputs(parser)
@@ -20,7 +20,7 @@ from webdataset.base.units import number_of_bytes
 
 
 class UsageError(Exception):
-    """What the user asked for cannot be done; the message ends with the cure. Exit code 2."""
+    """The command line is wrong; the message ends with what to do. Exit code 2."""
 
 
 class Parser(argparse.ArgumentParser):
@@ -30,22 +30,30 @@ class Parser(argparse.ArgumentParser):
     with_files: frozenset[str] = frozenset()
     """Flags that may be followed by a file."""
 
+    def switch(self, *flags: str, help: str, **more: Any) -> None:
+        """Add a flag without a value."""
+        self.add_argument(*flags, action="store_true", help=help, **more)
+
+    def number(self, *flags: str, help: str, **more: Any) -> None:
+        """Add a flag whose value is a count: `N`, at least 0, None by default."""
+        self.add_argument(*flags, help=help, **{"metavar": "N", "type": count, **more})
+
     def parse_intermixed_args(self, args: Any = None, namespace: Any = None) -> Any:
-        return super().parse_intermixed_args(files_attached(args or (), self.with_files), namespace)
+        return super().parse_intermixed_args(attach_files(args or (), self.with_files), namespace)
 
     def format_help(self) -> str:
         shown = [f"  # {text}\n  {line}\n" for line, text in self.examples]
         return ("examples:\n" + "\n".join(shown) + "\n" if shown else "") + super().format_help()
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message}; `{self.prog} --help` shows the options")
+        raise UsageError(f"{message}; see `{self.prog} --help`")
 
 
-def command_parser(name: str, about: str, examples: Iterable[tuple[str, str]], prog: str = "") -> Parser:
-    """The parser of one command, without options yet."""
+def command_parser(name: str, description: str, examples: Iterable[tuple[str, str]], prog: str = "") -> Parser:
+    """Return the parser of a command, without options."""
     parser = Parser(
         prog=prog or f"wl {name}",
-        description=about,
+        description=description,
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -56,184 +64,136 @@ def command_parser(name: str, about: str, examples: Iterable[tuple[str, str]], p
 # -- the common options ------------------------------------------------------------------------------
 
 
-def add_inputs(parser: argparse.ArgumentParser) -> None:
-    """URLs to read: any number, with braces and globs, `-` or nothing is stdin; and how they are read."""
+def add_inputs(parser: Parser) -> None:
+    """Add the URLs to read, and --concatenated."""
     parser.add_argument(
-        "inputs", nargs="*", metavar="URL", help="shards to read: files, URLs, braces, globs; - or nothing is stdin"
+        "inputs", nargs="*", metavar="URL", help="shards to read: files, URLs, braces, globs; - or none for stdin"
     )
     add_concatenated(parser)
 
 
-def add_concatenated(parser: argparse.ArgumentParser) -> None:
-    """--concatenated: where a shard ends."""
+def add_concatenated(parser: Parser) -> None:
+    """Add --concatenated."""
+    parser.switch("--concatenated", help="shards may be several archives joined with `cat`: read past end markers")
+
+
+def add_output(parser: Parser, *, help: str = "where to write; %%06d or {shard:06d} in it makes shards") -> None:
+    """Add -o."""
+    parser.add_argument("-o", "--output", metavar="URL", default="-", help=help)
+
+
+def add_shards(parser: Parser) -> None:
+    """Add -o, and --maxcount, --maxsize and --force for a set of numbered shards."""
+    add_output(parser)
+    add_shard_size(parser)
+
+
+def add_shard_size(parser: Parser) -> None:
+    """Add --maxcount, --maxsize and --force."""
+    parser.number("--maxcount", default=100_000, help="maximum number of samples per shard (100000)")
     parser.add_argument(
-        "--concatenated",
-        action="store_true",
-        help="shards may be several archives put together with `cat`: read on behind an end marker",
+        "--maxsize", metavar="BYTES", type=size, default=3_000_000_000, help="approximate maximum size of a shard (3G)"
+    )
+    parser.switch(
+        "--force", dest="overwrite", help="replace existing shards of this pattern; delete leftover ones at the end"
     )
 
 
-def add_output(parser: argparse.ArgumentParser, *, sharded: bool = True) -> None:
-    """-o URL, and how a pattern is split into shards."""
+def add_rekey(parser: Parser) -> None:
+    """Add --rekey."""
     parser.add_argument(
-        "-o", "--output", metavar="URL", default="-", help="where to write; %%06d or {shard:06d} in it makes shards"
-    )
-    if sharded:
-        add_shard_size(parser)
-
-
-def add_shard_size(parser: argparse.ArgumentParser) -> None:
-    """--maxcount and --maxsize of a shard, and --force."""
-    parser.add_argument("--maxcount", metavar="N", type=count, default=100_000, help="most samples in a shard (100000)")
-    parser.add_argument(
-        "--maxsize", metavar="BYTES", type=size, default=3_000_000_000, help="about the most bytes in a shard (3G)"
-    )
-    parser.add_argument(
-        "--force",
-        dest="overwrite",
-        action="store_const",
-        const=True,
-        default=False,
-        help="replace the shards of the pattern that are there; what is left over of them goes in the end",
+        "--rekey",
+        metavar="PATTERN",
+        help="new keys: {index:09d} or %%09d is a counter, {key} the old key; # is short for %%09d",
     )
 
 
-def add_rekey(parser: argparse.ArgumentParser) -> None:
-    """--rekey: new keys for what is written."""
-    parser.add_argument(
-        "--rekey", metavar="PATTERN", help="new keys: {index:09d} or %%09d counts, {key} is the old key, # is %%09d"
-    )
-
-
-def add_selection(parser: argparse.ArgumentParser, *, short_count: bool = True) -> None:
-    """-S, -s and -c: which samples. Skipping and counting come after the condition."""
+def add_selection(parser: Parser, *, short_count: bool = True, count_help: str = "stop after N samples") -> None:
+    """Add -S, -s and -c. Skipping and counting come after the condition."""
     parser.add_argument("-S", "--select", metavar="EXPR", help="only samples for which this Python expression is true")
-    parser.add_argument("-s", "--skip", metavar="N", type=count, default=0, help="leave out the first N samples")
-    names = ["-c", "--count"] if short_count else ["--count"]
-    parser.add_argument(*names, metavar="N", type=count, default=None, help="stop after N samples")
+    parser.number("-s", "--skip", default=0, help="skip the first N samples")
+    parser.number(*(["-c"] if short_count else []), "--count", help=count_help)
 
 
-def add_fields(parser: argparse.ArgumentParser, help: str = "") -> None:
-    """-f: which fields."""
-    text = help or 'fields to keep, "jpg;png cls"; new:old1,old2 renames'
-    parser.add_argument("-f", "--fields", metavar="SPEC", help=text)
+def add_fields(parser: Parser, help: str = 'fields to keep: "jpg;png cls"; new:old1,old2 renames') -> None:
+    """Add -f."""
+    parser.add_argument("-f", "--fields", metavar="SPEC", help=help)
 
 
-def add_decode(parser: argparse.ArgumentParser) -> None:
-    """-d: what expressions see of images."""
-    parser.add_argument(
-        "-d",
-        "--decode",
-        metavar="SPEC",
-        default="rgb",
-        help="how code sees images: rgb, rgb8, l8, pil, pixels (as stored)...; raw = bytes",
-    )
+def add_seed(parser: Parser) -> None:
+    """Add --seed."""
+    parser.add_argument("--seed", metavar="N", type=int, help="random seed, for the same order every time")
 
 
-def add_processes(parser: argparse.ArgumentParser, *, unordered: bool = True) -> None:
-    """-P N or -p N: how many cores."""
-    parser.add_argument(
-        "-P", "-p", "--processes", metavar="N", type=count, default=0, help="use N cores; the order stays"
-    )
+def add_processes(parser: Parser, *, unordered: bool = True) -> None:
+    """Add -P (and -p), and --unordered."""
+    parser.number("-P", "-p", "--processes", default=0, help="use N processes; order is preserved")
     if unordered:
-        parser.add_argument("--unordered", action="store_true", help="give samples as they come, with -P")
+        parser.switch("--unordered", help="with -P, write samples as they are finished, in any order")
 
 
-def add_memory(parser: argparse.ArgumentParser, default: str) -> None:
-    """What commands that go through the disk need."""
+def add_memory(parser: Parser, default: str) -> None:
+    """Add --memory and --tmpdir, for commands that use temporary files."""
     parser.add_argument(
         "--memory",
         metavar="BYTES",
         type=size,
         default=size(default),
-        help=f"samples held at once ({default})",
+        help=f"memory for samples; the rest goes to temporary files ({default})",
     )
     parser.add_argument("--tmpdir", metavar="DIR", help="folder for temporary files")
 
 
-def add_errors(parser: argparse.ArgumentParser) -> None:
-    """--on-error: what a bad sample or shard means."""
+def add_errors(parser: Parser) -> None:
+    """Add --on-error."""
     parser.add_argument(
         "--on-error",
         choices=("skip", "stop", "raise"),
         default="raise",
-        help="a bad sample or shard: leave it out, end there, or fail (raise)",
+        help="for a bad sample or shard: skip it, stop there, or fail (raise)",
     )
 
 
-def add_progress(parser: argparse.ArgumentParser, *, json: bool = True) -> None:
-    """--progress, -q, -v; and --json unless the command has its own."""
-    parser.add_argument("--progress", action="store_true", help="show progress also when stderr is no terminal")
-    parser.add_argument("-q", "--quiet", action="store_true", help="neither progress nor summary")
-    parser.add_argument("-v", "--verbose", action="store_true", help="say more; errors with their traceback")
+def add_progress(parser: Parser, *, json: bool = True) -> None:
+    """Add --progress, -q and -v; and --json unless the command has its own."""
+    parser.switch("--progress", help="show progress even if stderr is not a terminal")
+    parser.switch("-q", "--quiet", help="no progress and no summary")
+    parser.switch("-v", "--verbose", help="more messages; tracebacks for errors")
     if json:
-        parser.add_argument("--json", action="store_true", help="progress and summary as lines of JSON on stderr")
+        parser.switch("--json", help="progress and summary as JSON Lines on stderr")
 
 
-def add_storage(parser: argparse.ArgumentParser) -> None:
-    """--storage KEY=VALUE: how servers and stores are reached."""
+def add_storage(parser: Parser) -> None:
+    """Add --storage KEY=VALUE."""
     parser.add_argument(
         "--storage",
         metavar="KEY=VALUE",
         type=storage_option,
         action="append",
-        help="how stores are reached: endpoint, profile, anonymous, patience, ...; more than once",
+        help="storage option: endpoint, profile, anonymous, patience, ...; may be repeated",
     )
 
 
-def add_common(parser: argparse.ArgumentParser, *, short_count: bool = True) -> None:
-    """What every command that reads samples takes: inputs, -S -s -c, --on-error, progress."""
+def add_common(parser: Parser, *, short_count: bool = True) -> None:
+    """Add what every command that reads samples takes: inputs, -S -s -c, --on-error, progress."""
     add_inputs(parser)
     add_selection(parser, short_count=short_count)
     add_errors(parser)
     add_progress(parser)
 
 
-class _WithoutEffect(argparse.Action):
-    """An old flag that has nothing left to do; `old` says so when it is used."""
-
-    def __call__(self, _: Any, namespace: Any, __: Any, flag: str | None = None) -> None:
-        told = getattr(namespace, "without_effect", [])
-        namespace.without_effect = [*told, f"{flag} has no effect: {self.const}"]
-
-
-def add_without_effect(parser: argparse.ArgumentParser, *flags: str, why: str, metavar: str | None = None) -> None:
-    """An old flag that is taken and told to have no effect; with a `metavar` it takes a value."""
-    parser.add_argument(
-        *flags,
-        action=_WithoutEffect,
-        dest="without_effect",
-        default=argparse.SUPPRESS,
-        const=why,
-        nargs=None if metavar else 0,
-        metavar=metavar,
-        help=f"no effect: {why}",
-    )
-
-
-def add_shuffle_first(parser: argparse.ArgumentParser, *flags: str) -> None:
-    """--shuffle N of the old programs that show one or a few samples."""
-    parser.add_argument(
-        *flags, dest="shuffle_first", metavar="N", type=count, default=0, help="shuffle in a buffer of N samples"
-    )
-
-
-NO_SIZE = "a dataset need not be told how large it is"
-
-
-def add_flag_with_file(parser: argparse.ArgumentParser, flag: str, *, help: str) -> None:
-    """A flag that may be followed by a file. A folder behind it is an input, as it is behind any other flag."""
-    assert isinstance(parser, Parser)
+def add_flag_with_file(parser: Parser, flag: str, *, help: str) -> None:
+    """Add a flag that may be followed by a file. A folder after it is an input, as after any other flag."""
     parser.with_files |= {flag}
     parser.add_argument(flag, nargs="?", const=True, default=False, metavar="FILE", help=help)
 
 
-def files_attached(words: Iterable[str], flags: Collection[str]) -> list[str]:
-    """Words in which a flag and its file are one; flags without a file come last, where nothing follows them.
+def attach_files(words: Iterable[str], flags: Collection[str]) -> list[str]:
+    """Join each of these flags with the file after it; flags without a file go to the end, where nothing follows them.
 
-    >>> files_attached(["--classes", "list.txt", "/", "-v"], ["--classes"])
+    >>> attach_files(["--classes", "list.txt", "/", "-v"], ["--classes"])
     ['--classes=list.txt', '/', '-v']
-    >>> files_attached(["--classes", "/", "-v"], ["--classes"])
+    >>> attach_files(["--classes", "/", "-v"], ["--classes"])
     ['/', '-v', '--classes']
     """
     attached: list[str] = []
@@ -254,7 +214,7 @@ def files_attached(words: Iterable[str], flags: Collection[str]) -> list[str]:
 
 
 def count(text: str) -> int:
-    """A number of things; 1e6 is fine.
+    """Parse a number of things; 1e6 is fine.
 
     >>> count("1e3"), count("7")
     (1000, 7)
@@ -262,26 +222,29 @@ def count(text: str) -> int:
     try:
         value = int(text)
     except ValueError:
-        value = _whole(text)
+        number = _number(text)
+        if not math.isfinite(number) or number != int(number):
+            raise argparse.ArgumentTypeError(f"expected a whole number, got {text!r}") from None
+        value = int(number)
     if value < 0:
-        raise argparse.ArgumentTypeError(f"a number of at least 0 is needed, got {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a number of at least 0, got {text!r}")
     return value
 
 
 def positive(text: str) -> int:
-    """A number of things, at least one.
+    """Parse a number of things, at least one.
 
     >>> positive("8")
     8
     """
     value = count(text)
     if not value:
-        raise argparse.ArgumentTypeError(f"a number of at least 1 is needed, got {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a number of at least 1, got {text!r}")
     return value
 
 
 def size(text: str) -> int:
-    """A number of bytes; 1e9, 1G and 1Gi are fine.
+    """Parse a number of bytes; 1e9, 1G and 1Gi are fine.
 
     >>> size("1e9"), size("2k"), size("1.5KiB")
     (1000000000, 2000, 1536)
@@ -291,12 +254,12 @@ def size(text: str) -> int:
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
     if not value:
-        raise argparse.ArgumentTypeError(f"a size of at least 1 is needed, got {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a size of at least 1, got {text!r}")
     return value
 
 
 def storage_option(text: str) -> tuple[str, str]:
-    """An option for servers and stores, checked when all of them are known.
+    """Parse and check one storage option.
 
     >>> storage_option("endpoint=http://localhost:9000")
     ('endpoint', 'http://localhost:9000')
@@ -305,7 +268,7 @@ def storage_option(text: str) -> tuple[str, str]:
 
     name, equals, value = text.partition("=")
     if not equals:
-        raise argparse.ArgumentTypeError(f"write it as in patience=10, not {text!r}")
+        raise argparse.ArgumentTypeError(f"expected KEY=VALUE, such as patience=10, got {text!r}")
     try:
         StorageOptions.parsed([(name, value)])
     except ValueError as error:
@@ -314,34 +277,28 @@ def storage_option(text: str) -> tuple[str, str]:
 
 
 def seconds(text: str) -> float:
-    """A time above 0.
+    """Parse a time above 0.
 
     >>> seconds("0.5")
     0.5
     """
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
+    value = _number(text)
     if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"a number of seconds above 0 is needed, got {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a number of seconds above 0, got {text!r}")
     return value
 
 
-def _whole(text: str) -> int:
+def _number(text: str) -> float:
     try:
-        value = float(text)
+        return float(text)
     except ValueError:
-        value = math.nan
-    if not math.isfinite(value) or value != int(value):
-        raise argparse.ArgumentTypeError(f"a whole number is needed, got {text!r}")
-    return int(value)
+        return math.nan
 
 
-def defaults(parser: argparse.ArgumentParser) -> dict[str, Any]:
-    """What each option is when nothing is given."""
+def defaults(parser: Parser) -> dict[str, Any]:
+    """Return the default of each option, and what `set_defaults` set for options that have no flag here."""
     return {
         action.dest: action.default if action.nargs != "*" else []
         for action in parser._actions
         if action.default is not argparse.SUPPRESS
-    } | parser._defaults  # what set_defaults gave, also for options that have no flag here
+    } | parser._defaults

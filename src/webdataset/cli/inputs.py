@@ -1,4 +1,4 @@
-"""Inputs that are more than a shard: `a.tar#10,19` is a range of its samples, `zpull://host:port` another process.
+"""Inputs other than whole shards: `a.tar#10,19` is a range of samples, `zpull://host:port` another process.
 
 >>> split_range("a.tar#10,19"), split_range("a.tar")
 (('a.tar', '#10,19'), ('a.tar', ''))
@@ -27,35 +27,34 @@ Sample = dict[str, Any]
 
 
 def split_range(url: str) -> tuple[str, str]:
-    """A url and the range of samples behind it; a file that has such a name is a file."""
+    """Split a url from the range of samples after it; an existing file with such a name is a file."""
     found = _RANGE.fullmatch(url)
     return (url, "") if found is None or os.path.exists(url) else (found.group(1), found.group(2))
 
 
 def is_channel(url: str) -> bool:
-    """Whether samples come from, or go to, another process by ZeroMQ."""
+    """Whether a url is a ZeroMQ channel, to or from another process."""
     return _CHANNEL.match(url) is not None
 
 
 def is_special(url: str) -> bool:
-    """Whether a url takes more than opening an archive."""
+    """Whether a url is a channel or has a range."""
     return is_channel(url) or bool("#" in url and split_range(url)[1])
 
 
 def special_samples(urls: Iterable[str], handler: Handler, *, concatenated: bool = False) -> Iterator[Sample]:
-    """The samples of such inputs and of shards between them, one after the other."""
-    asked = _Asked(handler)
+    """Read such inputs, and the shards between them, one after the other."""
+    remembering = _RememberingHandler(handler)
     shards = partial(_shards, concatenated=concatenated)
     parts = [
         (partial(_one, shards), url) if special else (shards, url)
         for special, group in groupby(urls, is_special)
         for url in (group if special else [list(group)])
     ]
-    with_report = current_report()
-    return _joined(parts, asked, with_report)
+    return _joined(parts, remembering, current_report())
 
 
-def _joined(parts: list[Any], handler: _Asked, report: Any) -> Iterator[Sample]:
+def _joined(parts: list[Any], handler: _RememberingHandler, report: Any) -> Iterator[Sample]:
     for read, what in parts:
         with report.in_force():
             samples = read(what, handler)
@@ -81,25 +80,25 @@ def _received(url: str, handler: Handler) -> Iterator[Sample]:
     from webdataset.tools.channels import received
 
     if "#" in url:
-        raise UsageError(f"{url!r}: behind # a range such as #0,9 is meant; channels have no topics")
+        raise UsageError(f"{url!r}: after # a range such as #0,9 is expected; channels have no topics")
     return received(url, handler, bound=say_bound)
 
 
 def say_bound(url: str) -> None:
-    """Say where others reach this command, which bound port 0."""
+    """Print the url that others connect to, if this command has bound port 0."""
     sys.stderr.write(f"wl: listening on {url}\n")
     sys.stderr.flush()
 
 
 def _ranged(samples: Iterator[Sample], first: int, last: int) -> Iterator[Sample]:
-    """From the first to the last, both included."""
+    """Yield the samples from the first to the last, both included."""
     try:
         yield from islice(samples, first, last + 1)
     finally:
         close(samples)
 
 
-class _Asked:
+class _RememberingHandler:
     """A handler that remembers whether it ended the stream."""
 
     def __init__(self, handler: Handler) -> None:

@@ -1,4 +1,4 @@
-"""Where a command's bytes go: stdout, a file that appears when it is complete, or a url."""
+"""Write bytes to stdout, to a url, or to a file that appears when it is complete."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @contextmanager
 def writing(url: str) -> Iterator[Any]:
-    """A stream to write to; an error leaves nothing under the name of a local file."""
+    """Open a stream to write to; after an error there is no file under the name of a local one."""
     from webdataset.gopen import gopen, rewritten_url
     from webdataset.storage.publish import AtomicFile
     from webdataset.writing.outputs import local_target

@@ -1,4 +1,4 @@
-"""Progress: rate and time left on stderr while a command runs, and a summary when it is done."""
+"""Progress on stderr while a command runs (rate and time left), and a summary when it is done."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ INTERVAL = 0.5
 LOOK_EVERY = 64
 
 
-class Progress:
-    """Counts samples on their way; shows a line if stderr is a terminal or the user wants one.
+class ProgressDisplay:
+    """Counts samples as they pass; shows a line if stderr is a terminal or the user asked for one.
 
     `for sample in progress(samples)`, then `progress.summary(stats)`.
     """
 
-    def __init__(self, options: Namespace, urls: Sequence[str] = (), total: int | None = None) -> None:
+    def __init__(self, options: Namespace, urls: Sequence[str] | None = None, total: int | None = None) -> None:
+        urls = getattr(options, "urls", ()) if urls is None else urls
         self.every = getattr(options, "every", 0) or 0
         self.json = getattr(options, "json", False)
         self.quiet = getattr(options, "quiet", False)
@@ -29,49 +30,49 @@ class Progress:
             getattr(options, "progress", False) or self.json or bool(self.every) or sys.stderr.isatty()
         )
         self.verbose = getattr(options, "verbose", False)
-        self.total = total
+        self.total = getattr(options, "count", None) if total is None else total
         self.count = self.bytes = 0
         self.start = time.monotonic()
         self._sizes = _sizes(urls) if self.shown else {}
         self._all = sum(self._sizes.values()) if len(self._sizes) == len(urls) and urls else 0
-        self._told = self.start
+        self._shown_at = self.start
         self._line = False
 
     def __call__(self, samples: Iterable[Any]) -> Iterator[Any]:
-        """The same samples, counted."""
+        """Count the samples, and show progress."""
         return self._watched(samples) if self.shown else self._counted(samples)
 
     def add(self, samples: int, size: int) -> None:
-        """So many samples were dealt with at once."""
+        """Count several samples at once."""
         self.count += samples
         self.bytes += size
         now = time.monotonic()
-        if self.shown and now - self._told > INTERVAL:
-            self._told = now
-            self._tell(now - self.start)
+        if self.shown and now - self._shown_at > INTERVAL:
+            self._shown_at = now
+            self._show(now - self.start)
 
     def summary(self, stats: dict[str, Any] | None = None, **more: Any) -> None:
-        """What was done, and what was left out and why; nothing with -q."""
+        """Print how much was done, and what was skipped and why; nothing with -q."""
         self.clear()
         if self.quiet:
             return
         seconds = time.monotonic() - self.start
-        left_out = {name: n for name, n in (stats or {}).items() if name in LEFT_OUT and n}
+        skipped = {name: n for name, n in (stats or {}).items() if name in SKIPPED and n}
         if self.json:
             reasons = (stats or {}).get("reasons", {})
-            facts = {"done": True, "samples": self.count, "seconds": round(seconds, 3), **left_out, "reasons": reasons}
+            facts = {"done": True, "samples": self.count, "seconds": round(seconds, 3), **skipped, "reasons": reasons}
             sys.stderr.write(_json(facts | more))
             return
         if self.shown or self.verbose:
             sys.stderr.write(f"{self.count} samples in {seconds:.1f} s, {self.count / max(seconds, 1e-9):.0f}/s\n")
-        for name, n in left_out.items():
+        for name, n in skipped.items():
             sys.stderr.write(f"left out: {n} {name.split('_')[0]}\n")
-        if left_out:
+        if skipped:
             for reason, n in list((stats or {}).get("reasons", {}).items())[:10]:
                 sys.stderr.write(f"  {n} x {reason}\n")
 
     def clear(self) -> None:
-        """Take the line away, so that something else can be written."""
+        """Erase the line, so that something else can be printed."""
         if self._line:
             sys.stderr.write("\r\x1b[K")
             self._line = False
@@ -90,19 +91,19 @@ class Progress:
             elif self._all and isinstance(sample, dict):
                 self.bytes += sum(512 + len(v) + -len(v) % 512 for v in sample.values() if type(v) is bytes)
             if self._is_time():
-                self._told = time.monotonic()
-                self._tell(self._told - self.start)
+                self._shown_at = time.monotonic()
+                self._show(self._shown_at - self.start)
             yield sample
         self.clear()
 
     def _is_time(self) -> bool:
-        """Every so many samples if that is asked for, else twice a second."""
+        """Every N samples if the user asked for that, else twice a second."""
         if self.every:
             return self.count % self.every == 0
         look = self.count % LOOK_EVERY == 0 or self.count < LOOK_EVERY
-        return look and time.monotonic() - self._told > INTERVAL
+        return look and time.monotonic() - self._shown_at > INTERVAL
 
-    def _tell(self, seconds: float) -> None:
+    def _show(self, seconds: float) -> None:
         rate = self.count / seconds
         done = self.count / self.total if self.total else self.bytes / self._all if self._all else 0.0
         left = seconds / done * (1 - done) if 0 < done < 1 else None
@@ -116,7 +117,7 @@ class Progress:
         sys.stderr.flush()
 
 
-LEFT_OUT = ("samples_dropped", "shards_skipped", "members_dropped")
+SKIPPED = ("samples_dropped", "shards_skipped", "members_dropped")
 
 
 def _json(facts: dict[str, Any]) -> str:
@@ -126,7 +127,7 @@ def _json(facts: dict[str, Any]) -> str:
 
 
 def _sizes(urls: Sequence[str]) -> dict[str, int]:
-    """The sizes of local, uncompressed shards."""
+    """Return the sizes of local, uncompressed shards."""
     sizes = {}
     for url in urls:
         path = local_path(url)

@@ -1,4 +1,4 @@
-"""From arguments to an exit code: 0 done, 1 wrong data, 2 wrong use, 130 interrupted."""
+"""Run a command and return its exit code: 0 success, 1 bad data, 2 wrong usage, 130 interrupted."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import signal
 import sys
 import threading
 import warnings
-from argparse import ArgumentParser, Namespace
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -22,49 +22,48 @@ FOR_PROGRAMMERS = (DeprecationWarning, ImportWarning, PendingDeprecationWarning,
 DATA_ERROR, USAGE_ERROR, INTERRUPTED, TERMINATED = 1, 2, 130, 143
 WITHOUT_URLS = ("cache", "completion")
 PATIENCE = 5.0
-"""Seconds after which a command that was told to end is told again."""
+"""Seconds after which a command that was asked to end is asked again."""
 
 
 def run_command(name: str, argv: Sequence[str]) -> int:
     """Run one command of the table."""
     if name not in COMMANDS:
-        return say_error("wl", UsageError(f"there is no command {name!r}{_meant(name)}; `wl --help` shows them"))
+        return say_error(
+            "wl", UsageError(f"there is no command {name!r}{_suggestion(name)}; `wl --help` lists the commands")
+        )
     module = command_module(name)
     return run_parser(parser_of(name, module), argv, module.run)
 
 
 def command_module(name: str) -> Any:
-    """The module that is a command."""
-    return importlib.import_module(f"{__package__}.commands.{COMMANDS[name].module}")
+    """Import the module of a command."""
+    return importlib.import_module(f"{__package__}.commands.{name}")
 
 
 def parser_of(name: str, module: Any = None) -> Parser:
-    """The complete parser of a command: what help, pages and completion are made of."""
+    """Return the complete parser of a command, from which help, docs/commands.md and completion are made."""
     module = module or command_module(name)
-    parser = command_parser(name, about(module), module.EXAMPLES)
+    parser = command_parser(name, description(module), module.EXAMPLES)
     module.configure(parser)
     if name not in WITHOUT_URLS:
         add_storage(parser)
     return parser
 
 
-def about(module: Any) -> str:
-    """What a command does: its docstring, shorn of what is for programmers."""
+def description(module: Any) -> str:
+    """Return the description of a command: its docstring."""
     return str(module.__doc__).strip()
 
 
 def run_parser(
-    parser: ArgumentParser,
-    argv: Sequence[str],
-    run: Callable[[Namespace], int | None],
-    given: dict[str, Any] | None = None,
+    parser: Parser, argv: Sequence[str], run: Callable[[Namespace], int | None], defaults: dict[str, Any] | None = None
 ) -> int:
-    """Parse and run; every way in which a command can end becomes an exit code and at most one line."""
+    """Parse the arguments and run; every way in which a command can end becomes an exit code and at most one line."""
     options = Namespace()
     _print_any_name()
     try:
-        # argparse minds a namespace that is not empty
-        options = Namespace(**{**(given or {}), **vars(parser.parse_intermixed_args(plain_words(argv)))})
+        # argparse does not like a namespace that is not empty
+        options = Namespace(**{**(defaults or {}), **vars(parser.parse_intermixed_args(plain_words(argv)))})
         with _warnings_as_lines(parser.prog, options), _termination(), _storage(options):
             code = run(options)
             sys.stdout.flush()
@@ -83,7 +82,7 @@ def run_parser(
 
 
 def plain_words(argv: Sequence[str]) -> list[str]:
-    """The arguments without `--`: what stands behind it is a name, even if it begins with a dash.
+    """Remove `--` from the arguments: what follows it is a name, even if it begins with a dash.
 
     >>> plain_words(["-c", "1", "--", "-odd.tar", "-", "a.tar"])
     ['-c', '1', './-odd.tar', '-', 'a.tar']
@@ -96,7 +95,7 @@ def plain_words(argv: Sequence[str]) -> list[str]:
 
 
 def _print_any_name() -> None:
-    """Names need not be text in the terminal's encoding, nor text at all; no listing ends for that."""
+    """Make stdout accept names that cannot be encoded, so that they do not end a listing."""
     with contextlib.suppress(AttributeError, OSError, ValueError):
         stdout: Any = sys.stdout
         utf8 = stdout.encoding.lower().replace("-", "") == "utf8"
@@ -104,7 +103,7 @@ def _print_any_name() -> None:
 
 
 def say_error(program: str, error: BaseException, *, verbose: bool = False) -> int:
-    """One line on stderr, with a traceback before it if wanted; the result is the exit code."""
+    """Print an error as one line on stderr, after its traceback if `verbose`, and return the exit code."""
     from webdataset.base.printing import printable
     from webdataset.base.redact import redacted
     from webdataset.errors import ExistingShardsError, WebDatasetError
@@ -127,7 +126,7 @@ def say_error(program: str, error: BaseException, *, verbose: bool = False) -> i
 
 
 def is_about_an_argument(error: BaseException) -> bool:
-    """Whether our own code refused a value that it was given: that came from the command line."""
+    """Whether our own code rejected a value, which must have come from the command line."""
     from webdataset.errors import WebDatasetError
 
     if not isinstance(error, ValueError) or isinstance(error, (WebDatasetError, UnicodeError)):
@@ -139,7 +138,7 @@ def is_about_an_argument(error: BaseException) -> bool:
 
 
 def say_interrupted(program: str, interrupt: BaseException) -> int:
-    """Ctrl-C is no error, but not the whole result either."""
+    """Report Ctrl-C, and return the exit code."""
     with contextlib.suppress(OSError):
         sys.stderr.write(f"{program}: interrupted\n")
     say_notes(program, interrupt)
@@ -147,19 +146,19 @@ def say_interrupted(program: str, interrupt: BaseException) -> int:
 
 
 def say_notes(program: str, error: BaseException) -> None:
-    """What else is to be known of an ending: which complete shards it leaves."""
+    """Print the notes of an exception, such as which complete shards are left."""
     with contextlib.suppress(OSError):
         for note in getattr(error, "__notes__", ()):
             sys.stderr.write(f"{program}: {note}\n")
 
 
 def stdout_is_gone(error: BaseException) -> bool:
-    """Whether the error comes from a reader of our stdout that has seen enough."""
+    """Whether the reader of our stdout has closed the pipe."""
     return _is_of_a_stream(error, errno.EPIPE)
 
 
 def stream_is_closed(error: BaseException) -> bool:
-    """Whether the error comes from a stream that the shell has closed."""
+    """Whether the error comes from a standard stream that the shell has closed."""
     return bool(streams.closed) and _is_of_a_stream(error, errno.EBADF)
 
 
@@ -171,8 +170,8 @@ def _is_of_a_stream(error: BaseException, number: int) -> bool:
 
 
 def say_lost_stream(program: str, error: BaseException) -> int:
-    """A standard stream cannot be used; that nobody reads our output any more is no error."""
-    with contextlib.suppress(Exception):  # what Python would still flush goes nowhere
+    """Handle a standard stream that cannot be used; a reader that has closed the pipe is not an error."""
+    with contextlib.suppress(Exception):  # discard what Python would still flush
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
@@ -180,11 +179,11 @@ def say_lost_stream(program: str, error: BaseException) -> int:
         return 0
     if stream_is_closed(error):
         which = " or ".join(streams.closed)
-        error = UsageError(f"{which} is closed: redirect it, to /dev/null if it is not wanted")
+        error = UsageError(f"{which} is closed: redirect it, for example to /dev/null")
     return say_error(program, error)
 
 
-def _meant(name: str) -> str:
+def _suggestion(name: str) -> str:
     import difflib
 
     close = difflib.get_close_matches(name, COMMANDS, 1)
@@ -194,12 +193,12 @@ def _meant(name: str) -> str:
 @contextlib.contextmanager
 def _warnings_as_lines(program: str, options: Namespace) -> Iterator[None]:
     quiet = getattr(options, "quiet", False)
-    said: set[str] = set()
+    shown: set[str] = set()
 
     def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
         text = str(message)
-        if not quiet and not issubclass(category, FOR_PROGRAMMERS) and text not in said:
-            said.add(text)
+        if not quiet and not issubclass(category, FOR_PROGRAMMERS) and text not in shown:
+            shown.add(text)
             sys.stderr.write(f"{program}: warning: {message}\n")
 
     with warnings.catch_warnings():
@@ -210,7 +209,7 @@ def _warnings_as_lines(program: str, options: Namespace) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _storage(options: Namespace) -> Iterator[None]:
-    """A command has one set of storage options, for all that it opens."""
+    """Use --storage for everything that the command opens."""
     if not getattr(options, "storage", None):
         yield
         return
@@ -222,13 +221,13 @@ def _storage(options: Namespace) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _termination() -> Iterator[None]:
-    """SIGTERM ends a command as Ctrl-C does: children go, half written files too."""
+    """Make SIGTERM end a command as Ctrl-C does: children and partly written files are removed."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def end(*_: Any) -> None:
-        # an exception that a signal raises inside a callback of the interpreter is lost; so ask again if need be
+        # an exception raised by a signal inside a callback of the interpreter is lost, so try again later
         signal.setitimer(signal.ITIMER_REAL, PATIENCE)
         raise SystemExit(TERMINATED)
 

@@ -1,4 +1,4 @@
-"""The three standard streams of a command, of which a shell may have closed some (`wl ... >&-`)."""
+"""Standard streams that the shell has closed (`wl ... >&-`)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 import sys
 
 closed: list[str] = []
-"""Those that were closed when the command began."""
+"""The names of those that were closed when the command started."""
 
 
 def occupy_closed_streams() -> None:
-    """Give streams that are closed a file, so that no other one takes their number.
+    """Open a file for closed streams, so that no other file gets their descriptor.
 
-    What is read from or written to them is an error then; only what is said on stderr goes nowhere.
+    Reading or writing them is an error then, except that messages on stderr are discarded.
     """
     for number, name, flags in ((0, "stdin", os.O_WRONLY), (1, "stdout", os.O_RDONLY), (2, "stderr", os.O_RDWR)):
         if getattr(sys, name) is None:

@@ -1,4 +1,4 @@
-"""The table of the commands."""
+"""The table of commands: adding one is adding a module to `commands` and a line here."""
 
 from __future__ import annotations
 
@@ -6,32 +6,31 @@ from typing import NamedTuple
 
 
 class Command(NamedTuple):
-    """One line of the table."""
+    """A line of the table; the command's module has its name."""
 
     group: str
-    module: str
     help: str
 
 
 COMMANDS = {
-    "create": Command("make", "create", "shards from folders, recipes, tables and lines"),
-    "split": Command("make", "split", "one stream of samples into shards of a size"),
-    "concat": Command("make", "concat", "shards one after the other; choose, rename, number anew"),
-    "cp": Command("make", "cp", "shards from anywhere to anywhere, resumable and verified"),
-    "index": Command("make", "index", "indices of shards"),
-    "map": Command("transform", "map", "Python code over samples"),
-    "xargs": Command("transform", "xargs", "a shell command per sample"),
-    "shuffle": Command("transform", "shuffle", "all samples in random order, larger than memory"),
-    "sort": Command("transform", "sort", "samples by key or field, larger than memory"),
-    "ls": Command("inspect", "ls", "members or samples of shards"),
-    "info": Command("inspect", "info", "what is in a dataset: fields, types, shapes, sizes"),
-    "show": Command("inspect", "show", "samples in the terminal or on a page"),
-    "cat": Command("inspect", "cat", "one field of one sample"),
-    "extract": Command("inspect", "extract", "fields as TSV, CSV, JSON lines or Parquet"),
-    "dump": Command("inspect", "dump", "fields into files"),
-    "test": Command("test", "test", "how fast a dataset is, and what bounds it"),
-    "plan": Command("test", "plan", "what an exact epoch will be: steps, bytes, memory"),
-    "lint": Command("test", "lint", "what will surprise: half samples, collisions, bad images"),
-    "cache": Command("test", "cache", "what the cache holds"),
-    "completion": Command("test", "completion", "completion for bash, zsh and fish"),
+    "create": Command("make", "make shards from folders, recipes, tables or text"),
+    "split": Command("make", "split a stream of samples into shards"),
+    "concat": Command("make", "concatenate shards; select samples, rename fields, rekey"),
+    "cp": Command("make", "copy shards anywhere, resumable and verified"),
+    "index": Command("make", "make indices of shards"),
+    "map": Command("transform", "run Python code on every sample"),
+    "xargs": Command("transform", "run a shell command on every sample"),
+    "shuffle": Command("transform", "shuffle all samples, even if larger than memory"),
+    "sort": Command("transform", "sort samples by key or field, even if larger than memory"),
+    "ls": Command("inspect", "list the members or samples of shards"),
+    "info": Command("inspect", "summarize a dataset: fields, types, shapes, sizes"),
+    "show": Command("inspect", "show samples in the terminal or as an HTML page"),
+    "cat": Command("inspect", "print one field of one sample"),
+    "extract": Command("inspect", "extract fields as TSV, CSV, JSON Lines or Parquet"),
+    "dump": Command("inspect", "write fields to files"),
+    "test": Command("test", "measure how fast a dataset loads and what limits it"),
+    "plan": Command("test", "describe an exact epoch: steps, bytes, memory"),
+    "lint": Command("test", "find problems: incomplete samples, bad images and more"),
+    "cache": Command("test", "list, verify or clear the cache"),
+    "completion": Command("test", "print a completion script for bash, zsh or fish"),
 }

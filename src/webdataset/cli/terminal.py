@@ -1,4 +1,4 @@
-"""What the terminal can show, found out by its name and by asking it."""
+"""What images the terminal can show, by its name and by asking it."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ ANSWER_SECONDS = 0.2
 
 
 def protocol() -> str:
-    """kitty, iterm, sixel, blocks or, where stdout is no terminal, text."""
+    """Return kitty, iterm, sixel, blocks or, if stdout is not a terminal, text."""
     if not sys.stdout.isatty():
         return "text"
     from webdataset.base.settings import settings
     from webdataset.tools.inspect.pictures import protocol_of
 
     found = protocol_of(*settings.terminal)
-    return "sixel" if found == "blocks" and _says_sixel() else found
+    return "sixel" if found == "blocks" and _supports_sixel() else found
 
 
 def columns() -> int:
-    """How wide it is."""
+    """Return the terminal's width."""
     import shutil
 
     return shutil.get_terminal_size((80, 24)).columns
 
 
-def _says_sixel() -> bool:
+def _supports_sixel() -> bool:
     """Ask for the terminal's attributes; 4 among them is sixel."""
     if not sys.stdin.isatty():
         return False

@@ -1,1 +1,1 @@
-"""What the commands do, as functions: map, run, concatenate, sort, shuffle, split, create, inspect, copy."""
+"""What the commands do, as functions, without a command line."""

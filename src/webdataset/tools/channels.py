@@ -1,13 +1,13 @@
 """Samples over ZeroMQ, from one process to another: zpush://, zpull://, zpub://, zsub:// and their reversals.
 
 A url is `zpush://host:port` or, over another transport, `zpush+ipc:///run/samples`. PUSH and SUB connect, PULL and PUB
-bind; zrpush, zrpull, zrpub and zrsub do it the other way round. Who binds port 0 gets a free one, and is told which
-(`bound`). Whoever reaches a bound port can send samples or take them, so that it must be on loopback unless
-`WDS_ALLOW_BIND=1` is set. Each sample is one message: a msgpack map of `__key__` and the fields' bytes. The record
-`{"__EOF__": true}` ends the stream.
+bind; zrpush, zrpull, zrpub and zrsub do it the other way round. Port 0 binds a free port, which is passed to `bound`.
+Whoever reaches a bound port can send or receive samples, so it must be on loopback unless `WDS_ALLOW_BIND=1` is set.
+Each sample is one message: a msgpack map of `__key__` and the fields' bytes. The record `{"__EOF__": true}` ends the
+stream.
 
->>> Address.of("zpush+ipc:///run/samples")
-Address(kind='PUSH', binds=False, endpoint='ipc:///run/samples')
+>>> ChannelAddress.of("zpush+ipc:///run/samples")
+ChannelAddress(kind='PUSH', binds=False, endpoint='ipc:///run/samples')
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from webdataset.handlers import Handler, ask, checked_handler, reraise_exception
 
 Sample = dict[str, Any]
 Bound = Callable[[str], None]
-"""Told the url with the port that was free, where the given one has port 0."""
+"""Called with the url of the port that was bound, if the url had port 0."""
 
 KINDS = {
     "zpush": ("PUSH", False), "zpull": ("PULL", True), "zpub": ("XPUB", True), "zsub": ("SUB", False),
     "zrpush": ("PUSH", True), "zrpull": ("PULL", False), "zrpub": ("XPUB", False), "zrsub": ("SUB", True),
 }  # fmt: skip
-"""Scheme -> kind of socket, and whether it binds. XPUB is a PUB that knows whether somebody listens."""
+"""Scheme -> kind of socket, and whether it binds. XPUB is a PUB that knows its subscribers."""
 
-WAITING = 100
-"""Messages that may wait on each side; more would only fill the memory."""
+QUEUE_LENGTH = 100
+"""Messages that are queued on each side."""
 
 PATIENCE_MS = 60_000
-"""How long a sender waits for its receivers to leave first: ZeroMQ may lose what they have not yet taken."""
+"""How long a sender waits for its receivers to disconnect: ZeroMQ may lose what they have not received."""
 
 END = "__EOF__"
 
@@ -45,19 +45,19 @@ _LOOPBACK = re.compile(r"tcp://(127(\.[0-9]{1,3}){3}|localhost|\[::1\]|::1|lo):[
 _URL = re.compile(r"(z[a-z]+)(?:\+([a-z]+))?://([^#]+)", re.DOTALL)
 
 
-class Address(NamedTuple):
-    """A url, taken apart."""
+class ChannelAddress(NamedTuple):
+    """The parts of a channel's url."""
 
     kind: str
     binds: bool
     endpoint: str
 
     @classmethod
-    def of(cls, url: str) -> Address:
-        """What to open; ValueError for what is none of ours."""
+    def of(cls, url: str) -> ChannelAddress:
+        """Parse a url; ValueError if it is not a channel."""
         found = _URL.fullmatch(url)
         if found is None or found.group(1) not in KINDS:
-            raise ValueError(f"{url!r} is no channel; write zpush://host:port, or zpush+ipc:///path")
+            raise ValueError(f"{url!r} is not a channel; use zpush://host:port, or zpush+ipc:///path")
         scheme, transport, place = found.groups()
         return cls(*KINDS[scheme], f"{transport or 'tcp'}://{place}")
 
@@ -65,24 +65,14 @@ class Address(NamedTuple):
     def is_open_to_others(self) -> bool:
         """Whether other machines can reach what is bound here.
 
-        >>> [Address.of(f"zpull://{host}:7880").is_open_to_others for host in ("127.0.0.1", "[::1]", "*", "10.0.0.1")]
-        [False, False, True, True]
+        >>> [ChannelAddress.of(f"zpull://{host}:7880").is_open_to_others for host in ("127.0.0.1", "[::1]", "*")]
+        [False, False, True]
         """
         return self.binds and self.endpoint.startswith("tcp:") and not _LOOPBACK.match(self.endpoint)
 
 
-def is_channel(url: str) -> bool:
-    """Whether a url names a ZeroMQ channel.
-
-    >>> is_channel("zpull://127.0.0.1:7880"), is_channel("a.tar")
-    (True, False)
-    """
-    found = _URL.match(url)
-    return found is not None and found.group(1) in KINDS
-
-
 def received(url: str, handler: Handler = reraise_exception, *, bound: Bound | None = None) -> Iterator[Sample]:
-    """The samples that arrive, until the sender says that there are no more."""
+    """Receive samples until the sender signals the end of the stream."""
     return _received(url, checked_handler(handler), current_report(), bound)
 
 
@@ -102,9 +92,9 @@ def _received(url: str, handler: Handler, report: Any, bound: Bound | None) -> I
 
 
 class Sender(Transaction):
-    """Writes samples into one channel; into several, each sample into one of them by chance.
+    """Sends samples to a channel, or each sample to a random one of several.
 
-    `end=False` leaves the receivers waiting for more, from somebody else. A publisher waits for its first listener.
+    `end=False` does not signal the end, so receivers go on waiting. A publisher waits for its first subscriber.
     """
 
     def __init__(
@@ -116,8 +106,8 @@ class Sender(Transaction):
         try:
             for url in urls:
                 if not end and "+ipc:" in url:
-                    hint = "send the end too, or use tcp"
-                    raise StorageError("over ipc the last samples may be lost without an end", url=url, hint=hint)
+                    hint = "signal the end of the stream, or use tcp"
+                    raise StorageError("over ipc the last samples may be lost without it", url=url, hint=hint)
                 self._channels.append(_Channel(url, "PUSH", "XPUB", bound=bound))
         except BaseException:
             self.abort()
@@ -130,38 +120,38 @@ class Sender(Transaction):
         (channels[0] if len(channels) == 1 else self._random.choice(channels)).send(message)
 
     def close(self) -> None:
-        """Say that this was all, and wait until it is on its way."""
+        """Signal the end of the stream, and wait until it is sent."""
         for channel in self._channels:
             if self._end:
                 channel.send_last(_packed({END: True}))
             channel.close()
 
     def abort(self) -> None:
-        """Leave at once."""
+        """Close without waiting."""
         for channel in self._channels:
             channel.close(at_once=True)
 
 
 class _Channel:
-    """One socket with a context of its own, so that closing it waits for nobody else's messages."""
+    """A socket with its own context, so that closing it does not wait for other sockets' messages."""
 
     def __init__(self, url: str, *kinds: str, bound: Bound | None = None) -> None:
         zmq = _zmq()
-        address = Address.of(url)
+        address = ChannelAddress.of(url)
         if address.kind not in kinds:
             other = "reading: zpull, zsub, zrpull, zrsub" if "PULL" in kinds else "writing: zpush, zpub, zrpush, zrpub"
             raise StorageError(f"this channel goes the other way; for {other}", url=url)
         if address.is_open_to_others and not settings.allow_bind:
             hint = "bind 127.0.0.1, or set WDS_ALLOW_BIND=1 if the network can be trusted"
-            raise SecurityError("whoever reaches this port could send samples or take them", url=url, hint=hint)
+            raise SecurityError("whoever reaches this port could send or receive samples", url=url, hint=hint)
         self._context = zmq.Context()
         self._socket = self._context.socket(getattr(zmq, address.kind))
         self._publishes = address.kind == "XPUB"
-        self._listened = not self._publishes
-        self._ends = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED) if "PUSH" in kinds else None
-        self._tells_of_last = self._publishes and address.binds
-        self._socket.setsockopt(zmq.SNDHWM, WAITING)
-        self._socket.setsockopt(zmq.RCVHWM, WAITING)
+        self._has_subscriber = not self._publishes
+        self._disconnects = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED) if "PUSH" in kinds else None
+        self._sees_unsubscribing = self._publishes and address.binds
+        self._socket.setsockopt(zmq.SNDHWM, QUEUE_LENGTH)
+        self._socket.setsockopt(zmq.RCVHWM, QUEUE_LENGTH)
         self._socket.setsockopt(zmq.MAXMSGSIZE, settings.max_member_bytes)
         if address.kind == "SUB":
             self._socket.setsockopt(zmq.SUBSCRIBE, b"")
@@ -180,27 +170,27 @@ class _Channel:
         return bytes(self._socket.recv())
 
     def send(self, message: bytes) -> None:
-        if not self._listened:
+        if not self._has_subscriber:
             self._socket.recv()  # the first subscription
-            self._listened = True
+            self._has_subscriber = True
         self._socket.send(message)
 
     def send_last(self, message: bytes) -> None:
-        """Send the end, and wait until the receiver has gone; of a publisher's the last."""
-        while self._ends is not None and self._ends.poll(0):
-            self._ends.recv_multipart()  # they left earlier
+        """Send the end, and wait until the receiver, or a publisher's last one, has disconnected."""
+        while self._disconnects is not None and self._disconnects.poll(0):
+            self._disconnects.recv_multipart()  # earlier ones
         self.send(message)
-        if not self._tells_of_last and self._ends is not None:
-            self._ends.poll(PATIENCE_MS)
-        while self._tells_of_last and self._socket.poll(PATIENCE_MS):
+        if not self._sees_unsubscribing and self._disconnects is not None:
+            self._disconnects.poll(PATIENCE_MS)
+        while self._sees_unsubscribing and self._socket.poll(PATIENCE_MS):
             if self._socket.recv()[:1] == b"\0":
                 return
 
     def close(self, *, at_once: bool = False) -> None:
         if not self._socket.closed:
-            if self._ends is not None:
+            if self._disconnects is not None:
                 self._socket.disable_monitor()
-                self._ends.close(linger=0)  # or the context would wait for it
+                self._disconnects.close(linger=0)  # or the context would wait for it
             self._socket.close(linger=0 if at_once else -1)
             self._context.term()
 
@@ -218,21 +208,21 @@ def _packed(sample: Sample) -> bytes:
 
 
 def _unpacked(message: bytes) -> Sample | None:
-    """A sample; None at the end. What comes from the network is looked at before anybody believes it."""
+    """Parse and check a message: a sample, or None at the end."""
     import msgpack
 
     try:
         record = msgpack.unpackb(message, raw=False, unicode_errors="surrogateescape")
     except (ValueError, msgpack.UnpackException) as error:
-        raise SampleError(f"a message is no msgpack: {error}") from error
+        raise SampleError(f"a message is not msgpack: {error}") from error
     if isinstance(record, dict) and END in record:
         return None
     if not isinstance(record, dict) or not isinstance(record.get("__key__"), (str, bytes)):
-        raise SampleError("a message is no sample: it has no __key__")
+        raise SampleError("a message is not a sample: it has no __key__")
     sample: Sample = {"__key__": _text(record.pop("__key__"))}
     for field, data in record.items():
         if not isinstance(field, str) or not isinstance(data, (bytes, str)):
-            raise SampleError(f"a message is no sample: its field {field!r} holds no bytes", key=sample["__key__"])
+            raise SampleError(f"a message is not a sample: its field {field!r} is not bytes", key=sample["__key__"])
         if not field.startswith("_"):
             sample[field] = data if isinstance(data, bytes) else data.encode("utf-8", "surrogateescape")
     return sample
@@ -244,7 +234,7 @@ def _text(key: str | bytes) -> str:
 
 def _zmq() -> Any:
     try:
-        import msgpack  # noqa: F401 - said here, before anything is open
+        import msgpack  # noqa: F401 - fail before anything is open
         import zmq
     except ImportError as error:
         hint = "pip install 'webdataset[net]'"

@@ -1,4 +1,4 @@
-"""Work done by several threads or processes at once, a bounded amount at a time, in order or as it comes."""
+"""Run a function in several threads or processes, with a bounded number of tasks, in order or as they finish."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from webdataset.errors import WorkerError
 
-if TYPE_CHECKING:  # else imported by those who use them: that takes 20 ms
+if TYPE_CHECKING:  # imported where it is used: that takes 20 ms
     from concurrent.futures import Executor, Future, ProcessPoolExecutor
 
 AHEAD = 2
-"""Tasks that wait for each worker, so that none has to wait for us."""
+"""Tasks that are queued per worker, so that none is idle."""
 
-LOOK_UP = 0.5
+POLL_SECONDS = 0.5
 
 Task = tuple[Any, "Future[Any]"]
 
@@ -24,7 +24,7 @@ Task = tuple[Any, "Future[Any]"]
 def submitted(
     executor: Executor, function: Callable[[Any], Any], items: Iterable[Any], *, workers: int, ordered: bool = True
 ) -> Iterator[Task]:
-    """Pairs of an item and its future, which is done; an error of the items themselves comes after those before it.
+    """Yield each item with its finished future; an error of `items` itself is raised after the results before it.
 
     >>> from concurrent.futures import ThreadPoolExecutor
     >>> with ThreadPoolExecutor(2) as pool:
@@ -51,28 +51,29 @@ def submitted(
 
 
 @contextlib.contextmanager
-def process_pool(workers: int, initializer: Callable[..., None], *arguments: Any) -> Iterator[ProcessPoolExecutor]:
-    """Processes that end with this block, at once if it ends with an exception."""
+def process_pool(workers: int, make: Callable[[], Any]) -> Iterator[ProcessPoolExecutor]:
+    """Start processes that end with this block; after an exception they are killed.
+
+    Each process calls `make()` once; `call`, submitted to the pool, calls what it has returned.
+    """
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
 
     others = set(multiprocessing.active_children())
     methods = multiprocessing.get_all_start_methods()
-    context = multiprocessing.get_context("fork" if "fork" in methods else None)  # forks need 10 ms, spawns 200
-    pool = ProcessPoolExecutor(
-        workers, mp_context=context, initializer=_begin_worker, initargs=(initializer, *arguments)
-    )
+    context = multiprocessing.get_context("fork" if "fork" in methods else None)  # a fork takes 10 ms, a spawn 200
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker, initargs=(make,))
     try:
         yield pool
         pool.shutdown()
     except BaseException as error:
         for child in set(multiprocessing.active_children()) - others:
             child.kill()
-        pool.shutdown(cancel_futures=True)  # without its processes it ends at once, and leaves no thread for the exit
+        pool.shutdown(cancel_futures=True)  # without processes it ends at once, and leaves no thread
         if isinstance(error, BrokenProcessPool):
-            hint = "without -P the error shows itself; with fewer processes less memory is needed"
-            raise WorkerError("a worker process died: it crashed, ended itself or was killed", hint=hint) from None
+            hint = "run without -P to see the error; fewer processes need less memory"
+            raise WorkerError("a worker process died: it crashed, exited or was killed", hint=hint) from None
         raise
 
 
@@ -90,15 +91,26 @@ def _next(pending: deque[Task], ordered: bool) -> Task:
 
 
 def _await(futures: list[Future[Any]]) -> None:
-    """Wait until one is done, looking up now and then: a signal that comes just before a wait does not end it."""
+    """Wait until one is done, with timeouts: a signal just before a wait does not interrupt it."""
     from concurrent.futures import FIRST_COMPLETED, wait
 
-    while not wait(futures, LOOK_UP, return_when=FIRST_COMPLETED).done:
+    while not wait(futures, POLL_SECONDS, return_when=FIRST_COMPLETED).done:
         pass
 
 
-def _begin_worker(initializer: Callable[..., None], *arguments: Any) -> None:
-    """Ctrl-C goes to the whole group of processes; the parent decides what it means."""
+class _Process:
+    """What this worker process has made."""
+
+    function: Callable[[Any], Any]
+
+
+def call(item: Any) -> Any:
+    """Call the function of this worker process."""
+    return _Process.function(item)
+
+
+def _begin_worker(make: Callable[[], Callable[[Any], Any]]) -> None:
+    """Ignore Ctrl-C, which goes to the whole process group: the parent handles it."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    initializer(*arguments)
+    _Process.function = staticmethod(make())

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import io
-from pathlib import Path
 
 import numpy as np
-import pytest
 from PIL import Image
 
-from webdataset.errors import MissingPackageError
-from webdataset.tools.inspect.describing import Description, describe
-from webdataset.tools.inspect.histograms import lines, plot
+from webdataset.tools.inspect.describing import describe
 
 
 def picture(width: int, height: int, mode: str = "RGB", kind: str = "PNG") -> bytes:
@@ -73,53 +69,6 @@ def test_nothing_is_decoded_if_not_wanted() -> None:
     assert describe([{"json": b"{"}], decode=None).fields["json"].as_dict()["types"] == {"bytes": 1}
 
 
-def test_the_text_has_a_block_for_each_field() -> None:
-    text = "\n".join(lines(describe([{"cls": b"1"}, {"cls": b"1"}, {"cls": b"4"}])))
-    assert text == "\n".join(
-        [
-            "3 samples, 3 bytes",
-            "         3 with cls",
-            "",
-            "cls",
-            "  type    int",
-            "  values  1 .. 4, mean 2",
-            "  size    1 bytes .. 1 bytes, mean 1 bytes, in all 3 bytes",
-            "  values:",
-            "                     1      2 ########################################",
-            "                     4      1 ####################",
-        ]
-    )
-
-
 def test_strange_arrays_do_no_harm() -> None:
     for values in (np.array([]), np.array(["a"]), np.array([1j]), np.array([np.nan]), np.array(True)):
         assert describe([{"npy": stored_array(values)}]).samples == 1
-
-
-def test_a_picture_of_histograms_without_its_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(MissingPackageError, match=r"pip install 'webdataset\[plot\]'"):
-        plot(Description(), "a.png")
-
-
-def test_a_picture_of_histograms_is_a_picture_with_something_in_it(tmp_path: Path) -> None:
-    samples = [
-        {"__key__": str(i), "cls": b"%d" % (i % 7), "png": picture(4 + i % 9, 3), "txt": b"x" * i} for i in range(60)
-    ]
-    path = tmp_path / "histograms.png"
-    plot(describe(samples), str(path))
-    with Image.open(path) as drawn:
-        assert (drawn.format, drawn.width) == ("PNG", 700)
-        assert drawn.height == 750
-        colours = drawn.convert("RGB").getcolors(1 << 20)
-    assert colours is not None
-    assert (255, 255, 255) in [colour for _, colour in sorted(colours)[-2:]]
-    assert sum(n for n, colour in colours if colour[2] > colour[0] + 60) > 10_000
-
-
-def test_a_picture_of_nothing_is_a_picture(tmp_path: Path) -> None:
-    plot(Description(), str(tmp_path / "a.png"))
-    with Image.open(tmp_path / "a.png") as drawn:
-        assert drawn.width == 700

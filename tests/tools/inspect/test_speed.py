@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from webdataset.tools.inspect.speed import Plan, Speed, StageSpeed, measure, measure_workers, verdict
+from webdataset.tools.inspect.speed import Speed, SpeedTest, StageSpeed, measure, measure_workers, verdict
 
 CHUNK = 256 << 10
 PAUSE = 1.0
@@ -54,7 +54,7 @@ def busy(sample: object) -> object:
 
 def test_a_slow_server_is_the_bound(make_shard: Callable[..., str], slow_server: str) -> None:
     make_shard("a.tar", 500)
-    speed = measure([f"{slow_server}/a.tar"], Plan(seconds=20))
+    speed = measure([f"{slow_server}/a.tar"], SpeedTest(seconds=20))
     assert speed.samples == 500
     assert speed.bound() == ("network", "read")
     assert "bound by the network" in verdict(speed)
@@ -62,7 +62,7 @@ def test_a_slow_server_is_the_bound(make_shard: Callable[..., str], slow_server:
 
 
 def test_a_busy_function_is_the_bound(make_shard: Callable[..., str]) -> None:
-    speed = measure([make_shard("a.tar", 100)], Plan(function=busy, batchsize=10))
+    speed = measure([make_shard("a.tar", 100)], SpeedTest(function=busy, batchsize=10))
     assert speed.samples == 100
     assert speed.bound() == ("cpu", "map")
     assert "'map'" in verdict(speed)
@@ -72,44 +72,44 @@ def test_a_busy_function_is_the_bound_also_on_a_server_that_is_fast_enough(
     make_shard: Callable[..., str], slow_server: str
 ) -> None:
     make_shard("a.tar", 100)
-    speed = measure([f"{slow_server}/a.tar"], Plan(function=busy))
+    speed = measure([f"{slow_server}/a.tar"], SpeedTest(function=busy))
     assert speed.bound() == ("cpu", "map")
 
 
 def test_a_slow_command_is_the_bound(make_shard: Callable[..., str]) -> None:
     path = make_shard("a.tar", 20)
-    speed = measure([f"pipe:sleep 0.3; cat {path}"], Plan())
+    speed = measure([f"pipe:sleep 0.3; cat {path}"], SpeedTest())
     assert speed.bound() == ("command", "read")
     assert speed.first_byte_seconds > 0.2
 
 
 def test_local_data_is_read_as_fast_as_the_cpu_can(make_shard: Callable[..., str]) -> None:
-    speed = measure([make_shard("a.tar", 2000)], Plan())
+    speed = measure([make_shard("a.tar", 2000)], SpeedTest())
     assert speed.bound() == ("cpu", "read")
     assert speed.bytes == sum(len(f"txt{i}") + len(str(i)) for i in range(2000))
 
 
 def test_it_stops_after_so_many_samples_or_seconds(make_shard: Callable[..., str]) -> None:
     shard = make_shard("a.tar", 200)
-    assert measure([shard], Plan(count=7)).samples == 7
-    assert measure([shard] * 100, Plan(function=busy, seconds=0.2)).samples < 20_000
+    assert measure([shard], SpeedTest(count=7)).samples == 7
+    assert measure([shard] * 100, SpeedTest(function=busy, seconds=0.2)).samples < 20_000
 
 
 def test_workers_are_measured_and_say_what_bounds_them(make_shards: Callable[..., list[str]]) -> None:
-    speed = measure_workers(make_shards(2, 60), Plan(function=busy, batchsize=5), 2)
+    speed = measure_workers(make_shards(2, 60), SpeedTest(function=busy, batchsize=5), 2)
     assert speed.samples == 115  # the first batch starts the clock
     assert speed.bound() == ("cpu", "map")
 
 
 def test_workers_wait_for_a_slow_server(make_shards: Callable[..., list[str]], slow_server: str) -> None:
     names = [Path(path).name for path in make_shards(2, 400)]
-    speed = measure_workers([f"{slow_server}/{name}" for name in names], Plan(batchsize=20), 2)
+    speed = measure_workers([f"{slow_server}/{name}" for name in names], SpeedTest(batchsize=20), 2)
     assert speed.samples == 780
     assert speed.bound() == ("network", "read")
 
 
 def test_the_stages_are_told_apart(make_shard: Callable[..., str]) -> None:
-    plan = Plan(decode="basic", function=busy, fields="cls txt", shuffle=10, batchsize=4)
+    plan = SpeedTest(decode="basic", function=busy, fields="cls txt", shuffle=10, batchsize=4)
     speed = measure([make_shard("a.tar", 40)], plan)
     assert [stage.name for stage in speed.stages] == ["read", "decode", "map", "fields", "shuffle", "batch"]
     assert speed.as_dict()["bound_in"] == "map"

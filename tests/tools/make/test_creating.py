@@ -172,7 +172,7 @@ def test_rows_and_lines_are_numbered_alike() -> None:
 
 
 def test_what_is_no_text_is_no_recipe_and_no_table() -> None:
-    with pytest.raises(SampleError, match=r"line 2 of the recipe is no text.*--from"):
+    with pytest.raises(SampleError, match=r"line 2 of the recipe is not text.*--from"):
         list(from_recipe(["a.txt text:1", "a.tar\0\0 x"], origin="a.tar"))
-    with pytest.raises(SampleError, match=r"this is no table.*--from"):
+    with pytest.raises(SampleError, match=r"this is not a table.*--from"):
         list(from_plan(["txt\n", 'a"b\r"c\r\n', "x\0y"], delimiter=","))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webdataset.cli.flow import Packed, Packer
+from webdataset.cli.flow import PackedSamples, Packer
 from webdataset.tools.make.spacing import TAIL, kept_apart
 
 KEYS = st.lists(st.sampled_from("aaabcd"), max_size=40)
@@ -55,7 +55,9 @@ def test_samples_in_one_piece_come_in_the_same_order(keys: list[str], size: int)
     pack = Packer()
     items = [item for n in range(0, len(keys), size) for item in pack(samples(keys)[n : n + size])]
     result = [
-        sample for item in kept_apart()(items) for sample in (item.unpacked() if isinstance(item, Packed) else [item])
+        sample
+        for item in kept_apart()(items)
+        for sample in (item.unpacked() if isinstance(item, PackedSamples) else [item])
     ]
     expected = list(kept_apart()(samples(keys)))
     assert clashes(result) <= clashes(expected)

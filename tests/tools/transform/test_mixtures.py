@@ -57,7 +57,7 @@ BAD = [
     ({"sources": []}, "a mixture is a list of sources"),
     ([{"weight": 1}], "a source has 'shards'"),
     ([{"shards": "a", "wieght": 1}], "a source has 'shards'"),
-    ([{"shards": "a", "weight": "heavy"}], "a number that is none"),
+    ([{"shards": "a", "weight": "heavy"}], "an invalid number"),
     ([{"shards": "a", "weight": 0}], "must be positive"),
     ([{"shards": "a", "weight": float("nan")}], "must be positive"),
     ([{"shards": "a", "nstreams": 0}], "must be positive"),

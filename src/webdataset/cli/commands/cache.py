@@ -1,34 +1,40 @@
-"""Look at a cache folder: list its shards, verify them, or remove those that nobody uses."""
+"""Inspect a cache folder: list its shards, verify them, or remove unused ones."""
 
 from __future__ import annotations
 
-import argparse
 import json
+import os
 import sys
 import time
-from typing import Any
+from argparse import Namespace
+from typing import TYPE_CHECKING
 
 from webdataset.cli import grammar
 
+if TYPE_CHECKING:
+    from webdataset.storage.cache.contents import Entry
+
 EXAMPLES = (
-    ("wl cache ls", "the shards in the folder that WDS_CACHE names"),
-    ("wl cache clear --unused 7 ~/.cache/shards", "remove what was not used for a week"),
+    ("wl cache ls", "list the shards in the folder WDS_CACHE"),
+    ("wl cache clear --unused 7 ~/.cache/shards", "remove what has not been used for a week"),
 )
 SECONDS_PER_DAY = 86400
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=("ls", "verify", "clear"), help="list, compare with what was fetched, remove")
-    parser.add_argument("folder", metavar="DIR", nargs="?", help="the cache folder (WDS_CACHE)")
-    parser.add_argument("--unused", metavar="DAYS", type=float, default=0, help="clear: spare what was used since")
-    parser.add_argument("--foreign", action="store_true", help="clear: also files that were not fetched but put there")
-    parser.add_argument("--json", action="store_true", help="a line of JSON for each shard")
+def configure(parser: grammar.Parser) -> None:
+    parser.add_argument(
+        "action", choices=("ls", "verify", "clear"), help="list the shards, verify their contents, or remove them"
+    )
+    parser.add_argument("folder", metavar="DIR", nargs="?", help="the cache folder (default: WDS_CACHE)")
+    parser.add_argument(
+        "--unused", metavar="DAYS", type=float, default=0, help="clear: only shards not used for DAYS days"
+    )
+    parser.switch("--foreign", help="clear: also files that were not downloaded by the cache")
+    parser.switch("--json", help="one line of JSON per shard")
     grammar.add_progress(parser, json=False)
 
 
-def run(options: argparse.Namespace) -> int:
-    import os
-
+def run(options: Namespace) -> int:
     from webdataset.base.settings import settings
     from webdataset.errors import MissingShardError
 
@@ -40,39 +46,39 @@ def run(options: argparse.Namespace) -> int:
     return {"ls": _list, "verify": _verify, "clear": _clear}[options.action](folder, options)
 
 
-def _list(folder: str, options: argparse.Namespace) -> int:
+def _list(folder: str, options: Namespace) -> int:
     from webdataset.cache import entries
 
     total = count = 0
     for entry in entries(folder):
         total, count = total + entry.size, count + 1
-        _tell(entry, "" if entry.complete else "incomplete", options)
-    _sum_up(f"{count} shards, {total} bytes", options)
+        _print(entry, "" if entry.complete else "incomplete", options)
+    _summarize(f"{count} shards, {total} bytes", options)
     return 0
 
 
-def _verify(folder: str, options: argparse.Namespace) -> int:
+def _verify(folder: str, options: Namespace) -> int:
     from webdataset.cache import verify
 
     bad = 0
     for entry, problem in verify(folder):
         bad += problem is not None
-        _tell(entry, problem or "ok", options)
+        _print(entry, problem or "ok", options)
     return 1 if bad else 0
 
 
-def _clear(folder: str, options: argparse.Namespace) -> int:
+def _clear(folder: str, options: Namespace) -> int:
     from webdataset.cache import clear
     from webdataset.tools.inspect.listing import shown
 
     removed = clear(folder, unused_for=options.unused * SECONDS_PER_DAY, foreign=options.foreign)
     for path in removed:
         sys.stdout.write((json.dumps({"removed": path}) if options.json else shown(path)) + "\n")
-    _sum_up(f"{len(removed)} files removed", options)
+    _summarize(f"{len(removed)} files removed", options)
     return 0
 
 
-def _tell(entry: Any, state: str, options: argparse.Namespace) -> None:
+def _print(entry: Entry, state: str, options: Namespace) -> None:
     from webdataset.base.redact import redacted
     from webdataset.tools.inspect.listing import shown
 
@@ -85,6 +91,6 @@ def _tell(entry: Any, state: str, options: argparse.Namespace) -> None:
     sys.stdout.write(f"{entry.size:>14}  {used}  {shown(entry.path)}  {shown(url)}{'  ' + state if state else ''}\n")
 
 
-def _sum_up(text: str, options: argparse.Namespace) -> None:
+def _summarize(text: str, options: Namespace) -> None:
     if not options.quiet:
         sys.stderr.write(text + "\n")

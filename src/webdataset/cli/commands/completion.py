@@ -1,37 +1,36 @@
-"""Completion of commands and options in the shell: `wl completion bash|zsh|fish`."""
+"""Print a script that completes commands and options in bash, zsh or fish."""
 
 from __future__ import annotations
 
-import argparse
 import sys
+from argparse import Namespace
 
+from webdataset.cli.grammar import Parser
 from webdataset.cli.running import parser_of
 from webdataset.cli.table import COMMANDS
 
 EXAMPLES = (
-    ('eval "$(wl completion bash)"', "in ~/.bashrc; zsh likewise"),
+    ('eval "$(wl completion bash)"', "in ~/.bashrc; likewise for zsh"),
     ("wl completion fish > ~/.config/fish/completions/wl.fish", "for fish"),
 )
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """The shell's name."""
-    parser.add_argument("shell", choices=tuple(SCRIPTS), help="whose completion to write")
+def configure(parser: Parser) -> None:
+    parser.add_argument("shell", choices=tuple(SCRIPTS), help="which shell")
 
 
-def run(options: argparse.Namespace) -> None:
-    """Print the script."""
+def run(options: Namespace) -> None:
     sys.stdout.write(SCRIPTS[options.shell]())
 
 
 def options_of(name: str) -> list[tuple[list[str], str]]:
-    """The options of a command with their help."""
+    """Return the flags of each option of a command, with its help."""
     actions = parser_of(name)._actions
     return [(list(a.option_strings), _plain(a.help or "")) for a in actions if a.option_strings]
 
 
 def bash() -> str:
-    """A completion function; files where no option begins."""
+    """Return the script for bash; words that are no options complete to files."""
     cases = "\n".join(f'    {name}) words="{_words(name)}" ;;' for name in COMMANDS)
     return f"""_wl() {{
   local word="${{COMP_WORDS[COMP_CWORD]}}" words
@@ -52,7 +51,7 @@ complete -o default -F _wl wl
 
 
 def zsh() -> str:
-    """The same for zsh."""
+    """Return the script for zsh."""
     commands = "\n".join(f"    {_quoted(f'{name}:{command.help}')}" for name, command in COMMANDS.items())
     cases = "\n".join(f"    {name}) options=({_words(name)}) ;;" for name in COMMANDS)
     return f"""#compdef wl
@@ -75,7 +74,7 @@ compdef _wl wl
 
 
 def fish() -> str:
-    """One line an option, with its help."""
+    """Return the script for fish: one line per option, with its help."""
     lines = []
     for name, command in COMMANDS.items():
         lines.append(f"complete -c wl -n __fish_use_subcommand -f -a {name} -d {_quoted(command.help)}")

@@ -1,26 +1,26 @@
 """Make indices of shards: where each sample and each of its fields is.
 
-With an index a dataset has a length, samples can be read by number or key, and epochs are exact. What is there
-already and fits its shard is left alone.
+With an index a dataset has a length, samples can be read by number or key, and epochs are exact. An index that exists
+and matches its shard is left alone.
 """
 
 from __future__ import annotations
 
-import argparse
 import sys
+from argparse import Namespace
 from typing import Any
 
 from webdataset.cli import grammar
 
 EXAMPLES = (
-    ("wl index train-{000000..000009}.tar", "train-000000.tar.wdx ... beside the shards"),
-    ("wl index -o train.json s3://bucket/train-{000000..000999}.tar", "one list of all shards, as wids reads it"),
+    ("wl index train-{000000..000009}.tar", "train-000000.tar.wdx, ... next to the shards"),
+    ("wl index -o train.json s3://bucket/train-{000000..000999}.tar", "one list of all shards, in the format of wids"),
     ("wl index --format dali train.tar", "train.idx, for DALI"),
-    ("wl index --check train.tar", "is the index of the shard the right one?"),
+    ("wl index --check train.tar", "check whether the index matches the shard"),
 )
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure(parser: grammar.Parser) -> None:
     grammar.add_inputs(parser)
     parser.add_argument(
         "--format",
@@ -29,23 +29,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="wdx (NAME.tar.wdx, our own), dali (NAME.idx), energon (NAME.tar.idx), or several with commas (wdx)",
     )
     parser.add_argument(
-        "--where",
-        metavar="PLACE",
-        help="beside the shards, in the cache folder, or a folder of yours: beside, cache, PATH",
+        "--where", metavar="PLACE", help="`beside` the shards, in the `cache` folder, or the path of a folder"
     )
     parser.add_argument(
-        "-o", "--output", metavar="FILE", help="also write a list of all shards, to a file or a url: wids' JSON"
+        "-o", "--output", metavar="FILE", help="also write a list of all shards, as JSON for wids; a file or a url"
     )
-    parser.add_argument("--force", action="store_true", help="make all anew")
-    parser.add_argument(
-        "--check", action="store_true", help="compare the indices that are there; exit 1 if one differs"
-    )
-    parser.add_argument("-j", "--jobs", metavar="N", type=grammar.count, help="shards to read at once")
+    parser.switch("--force", help="remake all indices")
+    parser.switch("--check", help="compare existing indices with their shards; exit 1 if one differs")
+    parser.number("-j", "--jobs", help="number of shards to read at once")
     grammar.add_errors(parser)
     grammar.add_progress(parser, json=False)
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: Namespace) -> int:
     from webdataset.cli.flow import urls_of
     from webdataset.tools.make.indexing import FORMATS
 
@@ -56,14 +52,14 @@ def run(options: argparse.Namespace) -> int:
     return _check(urls, formats, options) if options.check else _make(urls, formats, options)
 
 
-def _make(urls: list[str], formats: list[str], options: argparse.Namespace) -> int:
+def _make(urls: list[str], formats: list[str], options: Namespace) -> int:
     from webdataset.cli.flow import handler_of
     from webdataset.tools.make.indexing import write_indices
 
     errors: list[Exception] = []
     decide = handler_of(options)
 
-    def told(error: Exception) -> bool:
+    def report(error: Exception) -> bool:
         go_on = bool(decide(error))
         errors.append(error)
         sys.stderr.write(f"wl index: {error}\n")
@@ -77,7 +73,7 @@ def _make(urls: list[str], formats: list[str], options: argparse.Namespace) -> i
         jobs=options.jobs,
         force=options.force,
         progress=shown,
-        handler=told,
+        handler=report,
         concatenated=options.concatenated,
     )
     shown.clear()
@@ -88,7 +84,7 @@ def _make(urls: list[str], formats: list[str], options: argparse.Namespace) -> i
     return 1 if errors else 0
 
 
-def _check(urls: list[str], formats: list[str], options: argparse.Namespace) -> int:
+def _check(urls: list[str], formats: list[str], options: Namespace) -> int:
     from webdataset.base.reports import current_report
     from webdataset.cli.flow import handler_of
     from webdataset.handlers import ask
@@ -105,14 +101,14 @@ def _check(urls: list[str], formats: list[str], options: argparse.Namespace) -> 
                 problem = str(error)
             if problem is not None:
                 failed = 1
-                sys.stdout.write(f"{url}: {problem}; `wl index --force {url}` makes it anew\n")
+                sys.stdout.write(f"{url}: {problem}; `wl index --force {url}` remakes it\n")
     return failed
 
 
 class _Counter:
-    """Shows how many shards are done, on a terminal or if the user wants it."""
+    """Shows how many shards are done, on a terminal or with --progress."""
 
-    def __init__(self, options: argparse.Namespace) -> None:
+    def __init__(self, options: Namespace) -> None:
         self._shown = not options.quiet and (options.progress or sys.stderr.isatty())
         self._terminal = sys.stderr.isatty()
 

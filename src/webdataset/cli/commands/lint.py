@@ -1,35 +1,38 @@
-"""Find what will surprise: half samples, key collisions, wrong images, missing ends and more. Exits with 1 if it does.
+"""Find problems in shards: incomplete samples, duplicate keys, broken images, missing end markers and more.
 
-Every shard is read whole. `wl lint --explain` lists what is looked for.
+Exits with 1 if there are any. Every shard is read completely. `wl lint --explain` lists the problems.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
+from argparse import Namespace
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING
 
 from webdataset.cli import grammar
 
+if TYPE_CHECKING:
+    from webdataset.tools.inspect.linting import Finding
+
 EXAMPLES = (
-    ("wl lint train-{000000..000009}.tar", "one line for each problem"),
-    ("wl lint --json --noimages s3://bucket/train.tar", "for programs, without decoding pictures"),
+    ("wl lint train-{000000..000009}.tar", "one line per problem"),
+    ("wl lint --json --noimages s3://bucket/train.tar", "JSON output, without decoding images"),
 )
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure(parser: grammar.Parser) -> None:
     grammar.add_inputs(parser)
-    parser.add_argument("--noimages", action="store_true", help="do not decode pictures")
-    parser.add_argument("--ignore", metavar="PROBLEMS", default="", help='problems to pass over, "half-sample no-key"')
-    parser.add_argument("--most", metavar="N", type=grammar.count, default=20, help="lines for a kind of problem (20)")
-    parser.add_argument("--explain", action="store_true", help="list the problems and end")
-    parser.add_argument("--json", action="store_true", help="a line of JSON for each problem")
+    parser.switch("--noimages", help="do not decode images")
+    parser.add_argument("--ignore", metavar="PROBLEMS", default="", help='problems to ignore: "half-sample no-key"')
+    parser.number("--most", default=20, help="maximum lines per kind of problem (20)")
+    parser.switch("--explain", help="list the problems and exit")
+    parser.switch("--json", help="one line of JSON per problem")
     grammar.add_progress(parser, json=False)
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: Namespace) -> int:
     from webdataset.cli.flow import urls_of
     from webdataset.tools.inspect.linting import PROBLEMS, lint
 
@@ -49,12 +52,12 @@ def run(options: argparse.Namespace) -> int:
         if counts[finding.problem] <= options.most or options.json:
             sys.stdout.write((_json(finding) if options.json else line(finding)) + "\n")
     if not options.quiet:
-        _tell(counts)
+        _summarize(counts)
     return 1 if counts else 0
 
 
-def line(finding: Any) -> str:
-    """A finding as a line of text."""
+def line(finding: Finding) -> str:
+    """Format a finding as a line of text."""
     from webdataset.base.redact import redacted
     from webdataset.tools.inspect.linting import PROBLEMS
     from webdataset.tools.inspect.listing import shown
@@ -66,14 +69,14 @@ def line(finding: Any) -> str:
     return f"{redacted(finding.url)}: {finding.problem}: {PROBLEMS[finding.problem]}{detail}{place}"
 
 
-def _json(finding: Any) -> str:
+def _json(finding: Finding) -> str:
     from webdataset.tools.inspect.tables import plain_value
 
     return json.dumps(plain_value(finding.as_dict()), ensure_ascii=False)
 
 
-def _tell(counts: Counter[str]) -> None:
+def _summarize(counts: Counter[str]) -> None:
     if not counts:
-        sys.stderr.write("nothing found\n")
+        sys.stderr.write("no problems found\n")
     for problem, n in counts.most_common():
         sys.stderr.write(f"{n:>8} x {problem}\n")

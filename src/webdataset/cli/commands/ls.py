@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,26 +16,26 @@ EXAMPLES = (
 )
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure(parser: grammar.Parser) -> None:
     grammar.add_inputs(parser)
-    parser.add_argument("-l", "--long", action="store_true", help="mode, size and time too, as `tar tv`")
-    parser.add_argument("--samples", action="store_true", help="samples instead of members: key, size, fields")
-    parser.add_argument("-s", "--skip", metavar="N", type=grammar.count, default=0, help="leave out the first N")
-    parser.add_argument("-c", "--count", metavar="N", type=grammar.count, help="stop after N")
-    parser.add_argument("--url", action="store_true", help="the shard's url before each line")
-    parser.add_argument("--json", action="store_true", help="a line of JSON each, with offsets")
+    parser.switch("-l", "--long", help="mode, size and time too, as `tar tv`")
+    parser.switch("--samples", help="list samples instead of members: key, size, fields")
+    parser.number("-s", "--skip", default=0, help="skip the first N")
+    parser.number("-c", "--count", help="stop after N")
+    parser.switch("--url", help="the shard's URL at the start of each line")
+    parser.switch("--json", help="one line of JSON each, with offsets")
     grammar.add_errors(parser)
     grammar.add_progress(parser, json=False)
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: Namespace) -> int:
     from itertools import islice
 
     from webdataset.cli.flow import urls_of
     from webdataset.handlers import close
     from webdataset.tools.inspect.listing import shown
 
-    found = _found(urls_of(options.inputs), options)
+    found = _items(urls_of(options.inputs), options)
     stop = None if options.count is None else options.skip + options.count
     line_of = _formatter(options)
     try:
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _found(urls: list[str], options: argparse.Namespace) -> Iterator[tuple[str, Any]]:
+def _items(urls: list[str], options: Namespace) -> Iterator[tuple[str, Any]]:
     from webdataset.base.reports import current_report
     from webdataset.cli.flow import handler_of
     from webdataset.handlers import ask
@@ -64,7 +64,7 @@ def _found(urls: list[str], options: argparse.Namespace) -> Iterator[tuple[str, 
             sys.stderr.write(f"wl ls: {error}\n")
 
 
-def _formatter(options: argparse.Namespace) -> Callable[[str, Any], str]:
+def _formatter(options: Namespace) -> Callable[[str, Any], str]:
     from webdataset.tools.inspect.listing import long_line, shown
     from webdataset.tools.inspect.tables import plain_value
 

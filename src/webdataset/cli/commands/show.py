@@ -1,38 +1,42 @@
-"""Show samples in the terminal, with pictures if it can, or as a page with pictures, sound, text and arrays."""
+"""Show samples in the terminal, with images if it can display them, or as an HTML page."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from webdataset.cli import grammar
 
+if TYPE_CHECKING:
+    from webdataset.cli.progress import ProgressDisplay
+
 EXAMPLES = (
-    ("wl show -c 2 train.tar", "two samples, a line a field, and their pictures if the terminal shows any"),
+    ("wl show -c 2 train.tar", "two samples, one line per field, and images if the terminal can show them"),
     ("wl show -c 100 --html page.html s3://bucket/train.tar", "a page for a browser, in one file"),
 )
 PROTOCOLS = ("auto", "kitty", "iterm", "sixel", "blocks", "text")
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure(parser: grammar.Parser) -> None:
     grammar.add_common(parser)
-    grammar.add_fields(parser, 'fields to show, "jpg;png cls" (all)')
-    parser.add_argument("--html", metavar="FILE", help="write a page instead; - is stdout")
-    parser.add_argument("--protocol", choices=PROTOCOLS, default="auto", help="how to draw pictures (auto)")
-    parser.add_argument("--width", metavar="N", type=grammar.count, help="columns for a picture (60)")
+    grammar.add_fields(parser, 'fields to show: "jpg;png cls" (default: all)')
+    parser.add_argument("--html", metavar="FILE", help="write an HTML page with images, sound, text; - for stdout")
+    parser.add_argument("--protocol", choices=PROTOCOLS, default="auto", help="how to draw images (auto)")
+    parser.number("--width", help="width of images in columns (60)")
     parser.set_defaults(count=10)
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: Namespace) -> int:
     from webdataset.base.reports import Report
     from webdataset.cli.flow import finished, reading
+    from webdataset.cli.progress import ProgressDisplay
 
     dataset = reading(options)
-    progress = _progress(options)
+    progress = ProgressDisplay(options)
     report = Report()
     with report.in_force():
         samples = _with_fields(progress(dataset), options)
@@ -44,17 +48,11 @@ def run(options: argparse.Namespace) -> int:
     return finished(options, progress, report.as_dict())
 
 
-def _progress(options: argparse.Namespace) -> Any:
-    from webdataset.cli.progress import Progress
-
-    return Progress(options, options.urls, options.count)
-
-
-def _with_fields(samples: Iterator[Any], options: argparse.Namespace) -> Iterator[Any]:
+def _with_fields(samples: Iterator[Any], options: Namespace) -> Iterator[Any]:
     from webdataset.cli.flow import handler_of
     from webdataset.filters.fields import parse_field_spec
     from webdataset.handlers import handled
-    from webdataset.tools.alternatives import field_named
+    from webdataset.tools.transform.choosing import field_named
 
     if getattr(options, "each", 1) > 1:
         samples = islice(samples, 0, None, options.each)
@@ -69,7 +67,7 @@ def _with_fields(samples: Iterator[Any], options: argparse.Namespace) -> Iterato
     return handled(samples, chosen, handler_of(options))
 
 
-def _print(samples: Iterator[Any], options: argparse.Namespace, progress: Any) -> None:
+def _print(samples: Iterator[Any], options: Namespace, progress: ProgressDisplay) -> None:
     from webdataset.cli import terminal
     from webdataset.tools.inspect.showing import terminal_lines
 
@@ -84,8 +82,8 @@ def _print(samples: Iterator[Any], options: argparse.Namespace, progress: Any) -
         _pause(options)
 
 
-def _pause(options: argparse.Namespace) -> None:
-    """What tarshow's --delay and --use-keyboard ask for."""
+def _pause(options: Namespace) -> None:
+    """Wait as tarshow's --delay and --use-keyboard say."""
     if getattr(options, "delay", 0.0) or getattr(options, "use_keyboard", False):
         sys.stdout.flush()
     if getattr(options, "delay", 0.0):
@@ -94,7 +92,7 @@ def _pause(options: argparse.Namespace) -> None:
         sys.stdin.readline()
 
 
-def _write_page(samples: Iterator[Any], options: argparse.Namespace) -> None:
+def _write_page(samples: Iterator[Any], options: Namespace) -> None:
     from webdataset.base.redact import redacted
     from webdataset.cli.outputs import writing
     from webdataset.tools.inspect.pages import page
@@ -103,39 +101,3 @@ def _write_page(samples: Iterator[Any], options: argparse.Namespace) -> None:
     with writing(options.html) as out:
         for piece in page(samples, title=title):
             out.write(piece)
-
-
-def _tarshow(parser: argparse.ArgumentParser) -> None:
-    grammar.add_inputs(parser)
-    parser.add_argument("-c", "--count", metavar="N", type=grammar.count, default=None, help="stop after N samples")
-    parser.add_argument("-f", "--field", dest="picture", metavar="FIELD", help="show this field as a picture")
-    parser.add_argument("-N", "--normalize", action="store_true", help="pictures from black to white")
-    parser.add_argument("-C", "--cmap", choices=("gray",), help="pictures with one channel are grey")
-    parser.add_argument("-d", "--delay", metavar="S", type=float, default=0.0, help="wait S seconds after each picture")
-    parser.add_argument("--silent", action="store_true", help="pictures only, no text")
-    parser.add_argument("--verbatim-keys", action="store_true", help="-f names a field exactly, JPG is not jpg")
-    parser.add_argument("--use-keyboard", action="store_true", help="wait for the Enter key after each sample")
-
-
-def _wl_show(parser: argparse.ArgumentParser) -> None:
-    grammar.add_inputs(parser)
-    grammar.add_selection(parser)
-    grammar.add_fields(parser, "fields to show")
-    parser.add_argument("-e", "--each", metavar="N", type=grammar.count, default=1, help="show each Nth sample only")
-    grammar.add_shuffle_first(parser, "--shuffle")
-    parser.set_defaults(count=10)
-
-
-OLD = {"tarshow": _tarshow, "wl-show": _wl_show}
-
-
-def _run_tarshow(options: argparse.Namespace) -> int:
-    """Lines of text; pictures only for a field that was asked for."""
-    if options.picture is None:
-        options.protocol = "text"
-    else:
-        options.fields = options.picture if options.verbatim_keys else options.picture.lower()
-    return run(options)
-
-
-OLD_RUN = {"tarshow": _run_tarshow}

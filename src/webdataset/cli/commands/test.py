@@ -1,14 +1,17 @@
-"""Measure how fast a dataset is read, decoded, mapped, shuffled and batched, and say what bounds it."""
+"""Measure how fast a dataset is read, decoded, mapped, shuffled and batched, and say what limits it."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from webdataset.cli import grammar
+
+if TYPE_CHECKING:
+    from webdataset.tools.inspect.speed import Speed, SpeedTest
 
 EXAMPLES = (
     ("wl test http://server/train-{000000..000009}.tar", "how fast it is read, for ten seconds"),
@@ -16,46 +19,44 @@ EXAMPLES = (
 )
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure(parser: grammar.Parser) -> None:
     grammar.add_inputs(parser)
-    parser.add_argument("-c", "--count", metavar="N", type=grammar.count, default=0, help="stop after N samples")
+    parser.number("-c", "--count", default=0, help="stop after N samples")
     parser.add_argument(
         "-t", "--seconds", metavar="S", type=grammar.seconds, default=10.0, help="stop after S seconds (10)"
     )
-    parser.add_argument(
-        "--decode",
-        metavar="SPEC",
-        nargs="?",
-        const="rgb8",
-        help="decode fields, images as SPEC (rgb8); basic = no images",
-    )
-    parser.add_argument(
-        "-m", "--map", metavar="CODE", help="Python over each sample, as in `wl map`: its result goes on"
-    )
-    grammar.add_fields(parser, 'make tuples of fields, "jpg;png cls"')
-    parser.add_argument("--shuffle", metavar="N", type=grammar.count, default=0, help="shuffle in a buffer of N")
-    parser.add_argument("-b", "--batchsize", metavar="N", type=grammar.count, default=0, help="make batches of N")
-    parser.add_argument("--json", action="store_true", help="the result as JSON")
-    grammar.add_processes(parser, unordered=False)
+    add_decode(parser)
+    parser.add_argument("-m", "--map", metavar="CODE", help="Python code to run on each sample, as in `wl map`")
+    grammar.add_fields(parser, 'make tuples of fields: "jpg;png cls"')
+    parser.number("--shuffle", default=0, help="shuffle in a buffer of N samples")
+    parser.number("-b", "--batchsize", default=0, help="make batches of N samples")
+    parser.switch("--json", help="print JSON")
+    parser.number("-P", "-p", "--processes", default=0, help="also measure a loader with N workers")
     grammar.add_progress(parser, json=False)
 
 
-def run(options: argparse.Namespace) -> int:
+def add_decode(parser: grammar.Parser) -> None:
+    """Add --decode."""
+    text = "decode fields, images as SPEC (rgb8); basic for no images"
+    parser.add_argument("--decode", metavar="SPEC", nargs="?", const="rgb8", help=text)
+
+
+def run(options: Namespace) -> int:
     from webdataset.cli.flow import urls_of
     from webdataset.errors import EmptyDatasetError
     from webdataset.tools.inspect.speed import measure, measure_workers
 
     urls = urls_of(options.inputs)
-    plan = _plan(options)
+    test = _test(options)
     if not options.quiet and not options.json and sys.stderr.isatty():
         sys.stderr.write(f"reading for {options.seconds:.0f} s at most...\r")
-    speeds = [measure(urls, plan)]
+    speeds = [measure(urls, test)]
     if not speeds[0].samples:
         hint = "the code of -m may have dropped them all" if options.map is not None else ""
-        raise EmptyDatasetError("there is no sample to measure with", url=urls[0] if urls else None, hint=hint)
+        raise EmptyDatasetError("there are no samples to measure", url=urls[0] if urls else None, hint=hint)
     if options.processes and urls != ["-"]:
         _check_workers(urls, options.processes)
-        speeds.append(measure_workers(urls, plan, options.processes))
+        speeds.append(measure_workers(urls, test, options.processes))
     if options.json:
         sys.stdout.write(json.dumps([speed.as_dict() for speed in speeds], indent=1) + "\n")
     else:
@@ -64,8 +65,8 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def lines(speeds: list[Any]) -> Iterator[str]:
-    """What was measured, as text."""
+def lines(speeds: list[Speed]) -> Iterator[str]:
+    """Format what was measured."""
     from webdataset.tools.inspect.speed import verdict
 
     first = speeds[0]
@@ -87,55 +88,24 @@ def lines(speeds: list[Any]) -> Iterator[str]:
         yield name + verdict(speed)
 
 
-def _plan(options: argparse.Namespace) -> Any:
-    from webdataset.tools.inspect.speed import Plan
+def _test(options: Namespace) -> SpeedTest:
+    from webdataset.tools.inspect.speed import SpeedTest
 
     function = None if options.map is None else _function(options.map, options.decode)
-    return Plan(
-        decode=options.decode,
-        function=function,
-        fields=options.fields or "",
-        shuffle=options.shuffle,
-        batchsize=options.batchsize,
-        count=options.count,
-        seconds=options.seconds,
-        concatenated=options.concatenated,
-    )
+    names = ("decode", "shuffle", "batchsize", "count", "seconds", "concatenated")
+    same = {name: getattr(options, name) for name in names}
+    return SpeedTest(function=function, fields=options.fields or "", **same)
 
 
 def _function(code: str, decode: str | None) -> Callable[[Any], Any]:
-    """The user's code, whose results are what the stages behind it get."""
+    """Return the user's code as a function whose results go on to the next stages."""
     from webdataset.cli.expressions import transformation
     from webdataset.tools.transform.mapping import applied, as_values
 
-    # values that a stage before has decoded stay as they are
+    # values that an earlier stage has decoded stay as they are
     return applied(transformation(code), "raw" if decode is not None else "rgb", as_values)
 
 
 def _check_workers(urls: list[str], workers: int) -> None:
     if len(urls) < workers:
-        sys.stderr.write(f"wl test: {len(urls)} shards for {workers} workers: some will have nothing to do\n")
-
-
-def _wl_test(parser: argparse.ArgumentParser) -> None:
-    grammar.add_inputs(parser)
-    parser.add_argument("-c", "--count", metavar="N", type=grammar.count, default=10, help="batches to read (10)")
-    grammar.add_without_effect(parser, "--skip", why="what a stage gives first does not count anyway", metavar="N")
-    parser.add_argument("--decode", metavar="SPEC", nargs="?", const="rgb8", help="decode fields, images as SPEC")
-    parser.add_argument("--batchsize", metavar="N", type=grammar.count, default=64, help="samples in a batch (64)")
-    parser.add_argument("--nbatches", metavar="N", dest="count", type=grammar.count, help="batches to read")
-    parser.add_argument("--fields", metavar="SPEC", help="make tuples of fields")
-    parser.add_argument("--processes", "-P", "-p", metavar="N", type=grammar.count, default=0, help="workers (0)")
-    parser.add_argument("--shuffle", metavar="N", type=grammar.count, default=0, help="shuffle in a buffer of N")
-    grammar.add_without_effect(parser, "--qsize", why="queues are as long as the loader makes them", metavar="N")
-    grammar.add_without_effect(parser, "--size", why=grammar.NO_SIZE, metavar="N")
-
-
-def _run_wl_test(options: argparse.Namespace) -> int:
-    """It counted batches."""
-    options.count *= max(options.batchsize, 1)
-    return run(options)
-
-
-OLD = {"wl-test": _wl_test}
-OLD_RUN = {"wl-test": _run_wl_test}
+        sys.stderr.write(f"wl test: {len(urls)} shards for {workers} workers: some workers will be idle\n")

@@ -1,1 +1,1 @@
-"""Look at datasets: list, describe, show, extract, dump, lint, measure."""
+"""Inspect datasets: list, describe, show, extract, dump, lint, measure."""

@@ -1,4 +1,4 @@
-"""What is in a dataset: its fields, and for each the types, shapes, ranges and sizes of its values.
+"""Describe a dataset: its fields, and the types, shapes, ranges and sizes of their values.
 
 >>> description = describe([{"__key__": "a", "cls": b"3"}, {"__key__": "b", "cls": b"5", "txt": b"hello"}])
 >>> description.samples, sorted(description.fields)
@@ -25,14 +25,14 @@ from webdataset.tar.large import LargeMember
 Sample = Mapping[str, Any]
 
 KEPT_VALUES = 10_000
-"""Values of a field that are kept for its histogram: a random choice of all."""
+"""How many values of a field are kept for its histogram: a random sample."""
 
 MOST_KINDS = 1000
-"""Different shapes and key sets that are told apart."""
+"""How many different shapes and sets of fields are counted."""
 
 
 class Description:
-    """What was seen of a dataset."""
+    """Statistics of a dataset."""
 
     def __init__(self) -> None:
         self.samples = 0
@@ -42,7 +42,7 @@ class Description:
         self.first_key: str | None = None
 
     def add(self, sample: Sample, values: Sample) -> None:
-        """Take one sample into account, as stored and as decoded."""
+        """Add a sample, as stored and as decoded."""
         names = tuple(sorted(name for name in sample if not name.startswith("__")))
         self.samples += 1
         self.first_key = self.first_key or sample.get("__key__")
@@ -52,7 +52,7 @@ class Description:
             self.bytes += field.add(sample[name], values[name])
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it as plain data."""
+        """Return everything as plain data."""
         return {
             "samples": self.samples,
             "bytes": self.bytes,
@@ -62,7 +62,7 @@ class Description:
 
 
 class FieldDescription:
-    """What was seen of one field."""
+    """Statistics of one field."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -76,7 +76,7 @@ class FieldDescription:
         self.sizes = Range()
 
     def add(self, stored: Any, value: Any) -> int:
-        """Take one value into account; the result is its size in bytes."""
+        """Add a value; return its size in bytes."""
         self.count += 1
         size = len(stored) if isinstance(stored, (bytes, str, LargeMember)) else 0
         self.sizes.add(size)
@@ -94,7 +94,7 @@ class FieldDescription:
         return size
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it as plain data; what does not apply is left out."""
+        """Return everything that applies as plain data."""
         facts: dict[str, Any] = {"samples": self.count, "types": dict(self.types.most_common())}
         for name in ("dtypes", "modes", "errors"):
             if counts := getattr(self, name):
@@ -130,7 +130,7 @@ class FieldDescription:
 
 
 class Range:
-    """Least, most and mean of numbers, and a random choice of them for a histogram."""
+    """Minimum, maximum and mean of numbers, and a random sample of them for a histogram."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -145,11 +145,11 @@ class Range:
         return self.total / self.count if self.count else math.nan
 
     def add(self, number: float) -> None:
-        """One number."""
+        """Add a number."""
         self.extend(number, number, number)
 
     def extend(self, least: float, most: float, mean: float) -> None:
-        """Several numbers at once, known by their ends and their mean; NaN does not count."""
+        """Add several numbers, by their minimum, maximum and mean; NaN is ignored."""
         if math.isnan(least) or math.isnan(most):
             return
         self.count += 1
@@ -165,7 +165,7 @@ class Range:
         return [self.least, self.most]
 
     def histogram(self, bins: int = 10) -> list[tuple[float, float, int]]:
-        """(from, to, how many) of the numbers that were kept.
+        """Return (from, to, count) for bins of the numbers that were kept.
 
         >>> numbers = Range()
         >>> for number in (0, 1, 1, 4):
@@ -191,24 +191,24 @@ class Range:
 def describe(
     samples: Iterable[Sample], *, decode: str | None = "rgb8", handler: Handler = reraise_exception
 ) -> Description:
-    """Look at every sample. A field that cannot be decoded is counted with its reason and ends nothing.
+    """Describe samples. A field that cannot be decoded is counted with the reason.
 
-    `decode` says as what images are seen; None looks at sizes only.
+    `decode` is the image spec; None means sizes only.
     """
     description = Description()
     decoder = None if decode is None else _Decoding(decode)
 
-    def looked_at(sample: Sample) -> bool:
+    def add(sample: Sample) -> bool:
         description.add(sample, sample if decoder is None else decoder(sample))
         return True
 
-    for _ in handled(samples, looked_at, handler):
+    for _ in handled(samples, add, handler):
         pass
     return description
 
 
 def shape_range(shapes: Iterable[tuple[int, ...]]) -> list[str]:
-    """Per dimension "n" or "from-to", for each number of dimensions there is.
+    """Format shapes with "n" or "from-to" per dimension, for each number of dimensions.
 
     >>> shape_range([(3, 4), (3, 9)])
     ['3 x 4-9']
@@ -231,7 +231,7 @@ class _Failure:
 
 
 class _Decoding:
-    """A sample's fields as values, as far as they can be had."""
+    """Decodes a sample's fields, as far as possible."""
 
     def __init__(self, spec: str) -> None:
         self.decoder = Decoder([spec])
@@ -285,6 +285,6 @@ def _span(column: tuple[int, ...]) -> str:
 
 
 def _count(counter: Counter[Any], thing: Any) -> None:
-    """Count a thing, unless there are too many different ones already."""
+    """Count a thing, unless there are too many different ones."""
     if thing in counter or len(counter) < MOST_KINDS:
         counter[thing] += 1

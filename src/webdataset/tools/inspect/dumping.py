@@ -1,7 +1,7 @@
-"""Fields of samples as files of a folder, which they never leave.
+"""Write fields of samples to files that never leave a folder.
 
-Names come out of data, so they are checked part by part: no `..`, nothing absolute, no names of devices; and
-each folder on the way is opened without following links, so that a link inside the folder leads nowhere either.
+Names come from the data, so they are checked part by part: no `..`, nothing absolute, no names of devices; and each
+folder on the way is opened without following links, so that a link inside the folder leads nowhere either.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from webdataset.handlers import Handler, handled, reraise_exception
 from webdataset.storage.local import allowed_path
 from webdataset.storage.publish import as_storage_error
 from webdataset.tar.large import LargeMember
-from webdataset.tools.alternatives import field_named
+from webdataset.tools.transform.choosing import field_named
 
 Sample = Mapping[str, Any]
 
@@ -40,7 +40,7 @@ def dump(
     force: bool = False,
     handler: Handler = reraise_exception,
 ) -> Iterator[str]:
-    """Write fields into files and yield their paths.
+    """Write fields to files and yield their paths.
 
     The pattern may hold {index} (counted from 0), {key} and {field}; without {field}, the field is added as the
     extension. The folder before its first brace must exist, and everything stays in it. Without `fields`, all are
@@ -63,7 +63,7 @@ def dump(
 
 
 def safe_parts(name: str) -> list[str]:
-    """The parts of a relative name that stays where it is put, or a SecurityError.
+    """Split a relative name that stays in its folder into its parts; SecurityError for others.
 
     >>> safe_parts("train/dog.jpg")
     ['train', 'dog.jpg']
@@ -110,7 +110,7 @@ class _Target:
 
     @contextlib.contextmanager
     def _opened(self, parts: list[str]) -> Iterator[int]:
-        """The folder as a descriptor, reached from the target one part at a time."""
+        """Open a folder in the target, one part at a time, as a descriptor."""
         folder = os.open(self.real, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
         try:
             for part in parts:
@@ -118,7 +118,7 @@ class _Target:
                     os.mkdir(part, dir_fd=folder)
                 mode = os.stat(part, dir_fd=folder, follow_symlinks=False).st_mode
                 if stat.S_ISLNK(mode):
-                    raise _refused("a link stands where a folder is needed, and links are not followed", part)
+                    raise _refused("there is a link instead of a folder, and links are not followed", part)
                 inner = os.open(part, _FOLDER, dir_fd=folder)
                 os.close(folder)
                 folder = inner
@@ -128,7 +128,7 @@ class _Target:
 
     def _place(self, folder: int, name: str, pieces: Iterable[Any], path: str) -> None:
         if not self.force and _exists(folder, name):
-            raise _taken(path)
+            raise _exists_error(path)
         temporary = f".{secrets.token_hex(8)}.tmp"
         try:
             with open(os.open(temporary, _NEW, 0o666, dir_fd=folder), "wb") as file:
@@ -143,19 +143,19 @@ class _Target:
                 os.unlink(temporary, dir_fd=folder)
 
     def _rename_new(self, folder: int, temporary: str, name: str, path: str) -> None:
-        """A link fails where the name exists, so that not even a file made this moment is overwritten."""
+        """Rename by linking, which fails if the name exists, so that not even a new file is overwritten."""
         try:
             os.link(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         except FileExistsError:
-            raise _taken(path) from None
+            raise _exists_error(path) from None
         except OSError:  # a file system without links
             if _exists(folder, name):
-                raise _taken(path) from None
+                raise _exists_error(path) from None
             os.replace(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
 
 
 def _split(pattern: str) -> tuple[str, str]:
-    """The folder that the user names, and the rest, into which the data has a say."""
+    """Split a pattern into the user's folder and the rest, which is filled in from the data."""
     brace = pattern.find("{")
     slash = pattern.rfind("/", 0, brace if brace >= 0 else len(pattern))
     folder, rest = (pattern[: slash + 1], pattern[slash + 1 :]) if slash >= 0 else (".", pattern)
@@ -192,7 +192,7 @@ def _exists(folder: int, name: str) -> bool:
     return True
 
 
-def _taken(path: str) -> StorageError:
+def _exists_error(path: str) -> StorageError:
     return StorageError("this file exists already", url=path, hint="--force replaces it")
 
 

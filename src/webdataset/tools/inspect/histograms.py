@@ -1,4 +1,4 @@
-"""A description as text: one block a field, with bars; or as a picture.
+"""Format a description as text, with a histogram per field, or as an image.
 
 >>> print(bars([(0.0, 2.0, 3), (2.0, 4.0, 1)], width=3))
          0 .. 2             3 ###
@@ -25,7 +25,7 @@ PLOT_BINS = 30
 
 
 def lines(description: Description, *, histograms: bool = True) -> Iterator[str]:
-    """What `wl info` prints."""
+    """Return the lines that `wl info` prints."""
     yield f"{description.samples} samples, {size_text(description.bytes)}"
     sets = description.field_sets.most_common()
     for names, n in sets[:MOST_SETS]:
@@ -42,7 +42,7 @@ def lines(description: Description, *, histograms: bool = True) -> Iterator[str]
 
 
 def bars(bins: Bins, *, width: int = 40) -> str:
-    """A histogram with a line a bin."""
+    """Draw a histogram with one line per bin."""
     most = max((n for _, _, n in bins), default=1) or 1
     rows = []
     for low, high, n in bins:
@@ -53,9 +53,9 @@ def bars(bins: Bins, *, width: int = 40) -> str:
 
 
 def plot(description: Description, path: Any, *, format: str | None = None) -> None:
-    """A picture with a histogram of each field's values, or of its sizes where it has no values.
+    """Plot a histogram of each field's values, or of its sizes if it has no numbers.
 
-    It goes into a file, as PNG, PDF or SVG by the name's ending, or into a stream.
+    The result goes to a file, as PNG, PDF or SVG by its extension, or to a stream.
     """
     pyplot = drawing_package()
     fields = sorted(description.fields.items())
@@ -65,7 +65,7 @@ def plot(description: Description, path: Any, *, format: str | None = None) -> N
         finite = [number for number in numbers.kept if abs(number) < float("inf")]
         different = Counter(finite)
         if len(different) <= PLOT_BINS and all(number == int(number) for number in finite):
-            # few whole numbers: a bar at each, wide enough to be seen
+            # few whole numbers: a visible bar for each
             gap = min((high - low for low, high in pairwise(sorted(different))), default=1.0)
             span = max(finite, default=0.0) - min(finite, default=0.0)
             axis.bar(list(different), list(different.values()), width=max(0.8 * gap, span / (2 * PLOT_BINS)))
@@ -79,14 +79,14 @@ def plot(description: Description, path: Any, *, format: str | None = None) -> N
 
 
 def drawing_package() -> Any:
-    """What draws, without a screen."""
+    """Import pyplot, without a display."""
     try:
         matplotlib = import_module("matplotlib")
         matplotlib.use("Agg")
         return import_module("matplotlib.pyplot")
     except ImportError as error:
         hint = "pip install 'webdataset[plot]'"
-        raise MissingPackageError("pictures of histograms need matplotlib", hint=hint) from error
+        raise MissingPackageError("plots need matplotlib", hint=hint) from error
 
 
 def size_text(size: float) -> str:
@@ -116,7 +116,7 @@ def _facts(field: FieldDescription, samples: int) -> Iterator[tuple[str, str]]:
     if field.lengths.count:
         yield "length", f"{_number(field.lengths.least)} .. {_number(field.lengths.most)}"
     least, most = size_text(field.sizes.least), size_text(field.sizes.most)
-    yield "size", f"{least} .. {most}, mean {size_text(field.sizes.mean)}, in all {size_text(field.sizes.total)}"
+    yield "size", f"{least} .. {most}, mean {size_text(field.sizes.mean)}, total {size_text(field.sizes.total)}"
     for text, n in field.errors.most_common(3):
         yield "error", f"{n} x {shown(text)}"
 
@@ -130,7 +130,7 @@ def _histogram(field: FieldDescription) -> Iterator[str]:
 
 
 def _measured(field: FieldDescription) -> tuple[str, Any]:
-    """The numbers that say most about a field."""
+    """Return the numbers that say most about a field."""
     if field.range.count:
         return ("means" if field.shapes else "values"), field.range
     return ("lengths", field.lengths) if field.lengths.count else ("bytes", field.sizes)

@@ -1,7 +1,7 @@
-"""What will surprise whoever reads a dataset.
+"""Find problems in a dataset.
 
-Every shard is read once, with all its data. What needs a view of the whole (which fields a sample should have,
-how large a shard should be) is said at the end.
+Every shard is read once, completely. Problems that concern the whole dataset (which fields a sample should have, how
+large a shard should be) are reported at the end.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ from .listing import RESERVED
 
 MOST_EXAMPLES = 5
 RARE = 100
-"""A field that fewer than one in so many samples have is rare."""
+"""A field that fewer than one in RARE samples have is rare."""
 
 PROBLEMS = {
     "unreadable": "the shard cannot be read to its end",
     "no-end": "the archive has no end marker: it may have been cut",
-    "behind-end": "members stand behind the archive's end marker, where readers stop (concatenated=True reads on)",
-    "empty": "the shard has no sample",
-    "no-key": "the member's name puts it into no sample",
-    "reserved": "the name is reserved for what readers add (__...__), so the member is left out",
-    "not-utf8": "the name is no UTF-8",
-    "repeated-field": "a field comes twice in one sample (fields are in lower case)",
-    "not-adjacent": "the members of a sample are not adjacent, so it comes as several samples",
-    "key-collision": "the key comes again, in this or another shard",
-    "case-collision": "two keys differ in upper and lower case only",
-    "empty-field": "the field has no bytes",
-    "too-large": "the member is larger than readers take into memory (WDS_MAX_MEMBER_BYTES)",
+    "behind-end": "there are members after the archive's end marker, where readers stop (concatenated=True reads on)",
+    "empty": "the shard has no samples",
+    "no-key": "the member's name has no key or no field, so it is not part of a sample",
+    "reserved": "the name is reserved for metadata (__...__), so readers leave the member out",
+    "not-utf8": "the name is not UTF-8",
+    "repeated-field": "a field occurs twice in one sample (fields are case-insensitive)",
+    "not-adjacent": "the members of a sample are not adjacent, so it is read as several samples",
+    "key-collision": "the key occurs again, in this or another shard",
+    "case-collision": "two keys differ only in case",
+    "empty-field": "the field is empty",
+    "too-large": "the member is larger than readers accept (WDS_MAX_MEMBER_BYTES)",
     "wrong-image": "the image cannot be decoded",
-    "other-format": "the image is in another format than its name says",
-    "half-sample": "samples lack fields that most samples have",
-    "dots-in-keys": "names have more dots than one, so that a part of the key is taken for the field",
-    "size-imbalance": "a shard is less than half, or more than twice, as large as usual",
+    "other-format": "the image's format does not match its name",
+    "half-sample": "samples lack fields that most others have",
+    "dots-in-keys": "names have several dots, so that a part of the key is taken for the field",
+    "size-imbalance": "a shard is less than half or more than twice the median size",
 }
 
 _WARNED = {NO_END: "no-end", BEHIND_END: "behind-end"}
@@ -58,7 +58,7 @@ _FORMATS = {"jpg": "JPEG", "jpeg": "JPEG", "png": "PNG", "gif": "GIF", "webp": "
 
 
 class Finding(NamedTuple):
-    """One thing that will surprise."""
+    """A problem, and where it is."""
 
     problem: str
     """One of PROBLEMS."""
@@ -69,15 +69,15 @@ class Finding(NamedTuple):
     key: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """What is known, as plain data."""
+        """Return what is known as plain data."""
         known = {name: value for name, value in self._asdict().items() if value not in (None, "")}
         return known | {"message": PROBLEMS[self.problem]}
 
 
 def lint(urls: Iterable[str], *, images: bool = True, concatenated: bool = False) -> Iterator[Finding]:
-    """Read shards and yield what is found, shard by shard; `images=False` does not decode pictures.
+    """Read shards and yield the problems; `images=False` does not decode images.
 
-    `concatenated` reads on behind an end marker, where another archive may follow.
+    `concatenated` reads past end markers, where another archive may follow.
 
     >>> import tempfile, tarfile
     >>> with tempfile.NamedTemporaryFile(suffix=".tar") as file:
@@ -93,7 +93,7 @@ def lint(urls: Iterable[str], *, images: bool = True, concatenated: bool = False
 
 
 class _Shard:
-    """The findings of one shard."""
+    """Finds the problems of one shard."""
 
     def __init__(self, url: str, whole: _Dataset, *, images: bool, concatenated: bool) -> None:
         self.url = url
@@ -145,7 +145,7 @@ class _Shard:
             self.key, self.fields, self.offset = key, {}, offset
         field = extension.lower()
         if field in self.fields:
-            yield Finding("repeated-field", self.url, f"{self.fields[field]} came before", key=key, **place)
+            yield Finding("repeated-field", self.url, f"{self.fields[field]} comes before", key=key, **place)
         self.fields.setdefault(field, name)
         if not data:
             yield Finding("empty-field", self.url, key=key, **place)
@@ -176,7 +176,7 @@ class _Shard:
 
 
 class _Dataset:
-    """What needs a view of all shards."""
+    """Finds problems that concern all shards."""
 
     def __init__(self) -> None:
         self.shards: dict[str, int] = {}
@@ -228,7 +228,7 @@ class _Dataset:
 
 
 class _Collected(Report):
-    """A report that keeps its warnings instead of giving them."""
+    """A report that collects its warnings."""
 
     def __init__(self) -> None:
         super().__init__(strict=False)
@@ -249,14 +249,14 @@ def _image_problem(extension: str, data: bytes) -> tuple[str, str] | None:
             found = image.format
         _decode(data)
     except Exception as error:
-        told = _OBJECT.sub("the data", f"{type(error).__name__}: {error}")
-        return "wrong-image", " ".join(told.split())[:200]
+        text = _OBJECT.sub("the data", f"{type(error).__name__}: {error}")
+        return "wrong-image", " ".join(text.split())[:200]
     expected = _FORMATS.get(extension)
     return ("other-format", f"it is {found}") if expected not in (None, found) else None
 
 
 def _decode(data: bytes) -> None:
-    """Decode an image; depth maps and the like may have no colours, and a few formats no exact values."""
+    """Decode an image; depth maps and the like cannot be RGB, and a few formats have no exact pixel values."""
     from webdataset.codecs.images import decode_image
 
     try:
@@ -266,7 +266,7 @@ def _decode(data: bytes) -> None:
 
 
 def _parts_of_keys(counts: Counter[str], samples: int) -> list[str]:
-    """Rare fields of several parts that end alike: `0001.jpg`, `0002.jpg`."""
+    """Return rare fields with dots and the same extension: `0001.jpg`, `0002.jpg`."""
     rare = [name for name, n in counts.items() if "." in name and n * RARE <= max(samples, RARE)]
     by_ending = Counter(name.rpartition(".")[2] for name in rare)
     return [name for name in rare if by_ending[name.rpartition(".")[2]] > 2]
@@ -278,11 +278,11 @@ def _imbalances(shards: dict[str, int]) -> Iterator[Finding]:
     usual = statistics.median(shards.values())
     last = list(shards)[-1]
     for url, size in shards.items():
-        # the last shard takes what is left
+        # the last shard may be smaller
         if size > 2 * usual or (2 * size < usual and url != last):
-            yield Finding("size-imbalance", url, f"{size} bytes of data, usual are {usual:.0f}")
+            yield Finding("size-imbalance", url, f"{size} bytes of data, the median is {usual:.0f}")
 
 
 def _number(key: str) -> int:
-    """Keys are remembered by their hash: 8 bytes each."""
+    """Hash a key to 8 bytes, as all of them are kept."""
     return int.from_bytes(hashlib.blake2b(key.encode("utf-8", "surrogateescape"), digest_size=8).digest())

@@ -1,4 +1,4 @@
-"""What is in an archive, from its headers alone.
+"""List what is in an archive, from its headers alone.
 
 >>> import io, tarfile
 >>> file = io.BytesIO()
@@ -39,11 +39,11 @@ _KINDS = {
 
 
 RESERVED = re.compile(r"__[^/]*__($|/)")
-"""Names that readers leave out: the archive's own notes."""
+"""Names that readers leave out: the archive's metadata."""
 
 
 class SampleEntry(NamedTuple):
-    """A sample as headers describe it."""
+    """A sample, as the headers describe it."""
 
     key: str
     fields: dict[str, int]
@@ -52,31 +52,31 @@ class SampleEntry(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of all fields."""
+        """The size of all fields."""
         return sum(self.fields.values())
 
 
 def members(source: Any, *, url: str | None = None, concatenated: bool = False) -> Iterator[Entry]:
-    """Every member of an archive, given by its url or as a stream; data are jumped over where that is possible.
+    """Yield every member of an archive, a url or a stream; data is skipped if possible.
 
-    Of a large object headers alone are fetched, unless they are too near to each other for that.
+    Of a large remote object only headers are fetched, unless they are too close together.
     """
     if not isinstance(source, str):
         yield from scan_members(decompressed(source, url=url), url=url, concatenated=concatenated)
         return
-    given = 0
+    yielded = 0
     if source != "-" and not is_local(source):
         with suppress(NotSparseError):
-            for entry in _by_parts(source, concatenated):
-                given += 1
+            for entry in _from_ranges(source, concatenated):
+                yielded += 1
                 yield entry
             return
     with closing(gopen(source)) as stream:
         entries = scan_members(decompressed(stream, url=source), url=source, concatenated=concatenated)
-        yield from islice(entries, given, None)
+        yield from islice(entries, yielded, None)
 
 
-def _by_parts(url: str, concatenated: bool) -> Iterator[Entry]:
+def _from_ranges(url: str, concatenated: bool) -> Iterator[Entry]:
     with opened_parts(url) as (stream, _):
         if kind_of_content(stream.read(BLOCK)) is not None:
             raise NotSparseError
@@ -85,11 +85,11 @@ def _by_parts(url: str, concatenated: bool) -> Iterator[Entry]:
 
 
 def samples(url: str, *, concatenated: bool = False) -> Iterator[SampleEntry]:
-    """The samples of a shard, from its index if there is one that fits, else from its headers."""
+    """Yield the samples of a shard, from its index if there is one that matches, else from its headers."""
     try:
         index = _index_of(url, concatenated)
     except StorageError:
-        index = None  # reading the shard says what is wrong
+        index = None  # reading the shard will show what is wrong
     if index is None:
         yield from grouped(members(url, concatenated=concatenated))
         return
@@ -110,7 +110,7 @@ def _index_of(url: str, concatenated: bool) -> ShardIndex | None:
 
 
 def grouped(entries: Iterable[Entry]) -> Iterator[SampleEntry]:
-    """Neighbours that share a key, as a reader would make samples of them."""
+    """Group neighbours that share a key, as a reader does."""
     sample: SampleEntry | None = None
     for entry in entries:
         key, extension = base_plus_ext(entry.name)
@@ -128,7 +128,7 @@ def grouped(entries: Iterable[Entry]) -> Iterator[SampleEntry]:
 
 
 def long_line(entry: Entry) -> str:
-    """A member as `tar tv` shows it: mode, size, time, name.
+    """Format a member as `tar tv` does: mode, size, time, name.
 
     >>> long_line(Entry("a.txt", "0", 5, 0, 512, 0o444, 1e9, "", {}))
     '-r--r--r--         5 2001-09-... a.txt'
@@ -141,7 +141,7 @@ def long_line(entry: Entry) -> str:
 
 
 def shown(name: str) -> str:
-    """A name as GNU tar prints it: one line, whatever it holds.
+    """Escape a name as GNU tar does, so that it is always one line.
 
     >>> shown("a\\nb.txt"), shown("caf\\u00e9 \\udcff")
     ('a\\\\nb.txt', 'café \\\\377')

@@ -1,7 +1,7 @@
-"""Samples as one HTML page that needs nothing else: pictures, sound, text and arrays.
+"""Show samples on a self-contained HTML page: images, sound, text and arrays.
 
-Everything that comes out of data is escaped or base64, media types come from a table of ours, and the page's policy
-forbids scripts and requests: nothing in the data can run or call home.
+Everything from the data is escaped or base64, media types come from our own table, and the page's policy forbids
+scripts and requests: nothing in the data can run or call home.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ small { color: #666 }
 
 
 def page(samples: Iterable[Sample], *, title: str = "samples") -> Iterator[bytes]:
-    """The page, piece by piece: a section a sample.
+    """Yield the page in pieces, with one section per sample.
 
     >>> b"".join(page([{"__key__": "<script>", "cls": b"7"}])).count(b"<script")
     0
@@ -74,7 +74,7 @@ def page(samples: Iterable[Sample], *, title: str = "samples") -> Iterator[bytes
 
 
 def escaped(text: str) -> str:
-    """Text that cannot be anything but text: markup escaped, control characters and broken names made visible.
+    """Escape markup, and make control characters and broken names visible.
 
     >>> escaped("<b a='x'>\\x00")
     '&lt;b a=&#x27;x&#x27;&gt;\\\\x00'
@@ -113,13 +113,13 @@ def _shown(name: str, data: Any) -> str:
 
 
 def _image(extension: str, data: bytes) -> str:
-    """As it is where browsers know the format, else as PNG."""
+    """Embed an image, converted to PNG unless browsers know its format."""
     kind = IMAGE_TYPES.get(extension)
     try:
         if kind is None:
             kind, data = "image/png", _as_png(data)
     except Exception as error:
-        return _note(f"no picture: {error}")
+        return _note(f"cannot show the image: {error}")
     return _too_large(data) or f'<img alt="" src="data:{kind};base64,{_base64(data)}">'
 
 

@@ -1,4 +1,4 @@
-"""Pictures in a terminal: by the protocols of kitty, iTerm and sixel, or as half blocks of colour.
+"""Draw images in a terminal: with the protocols of kitty, iTerm and sixel, or as coloured half blocks.
 
 >>> import numpy as np
 >>> half_blocks(np.zeros((2, 1, 3), np.uint8))
@@ -25,7 +25,7 @@ COLOURS_PER_CHANNEL = 6
 
 
 def protocol_of(terminal: str, program: str) -> str:
-    """What a terminal understands, by the variables TERM and TERM_PROGRAM.
+    """Return the protocol of a terminal, by the variables TERM and TERM_PROGRAM.
 
     >>> protocol_of("xterm-kitty", ""), protocol_of("xterm-256color", "iTerm.app"), protocol_of("dumb", "")
     ('kitty', 'iterm', 'text')
@@ -41,7 +41,7 @@ def protocol_of(terminal: str, program: str) -> str:
 
 
 def drawn(data: bytes, protocol: str, *, columns: int = 60, normalized: bool = False) -> str:
-    """An image, as it is stored in a field, for a terminal."""
+    """Draw an encoded image."""
     picture = _scaled(data, columns if protocol == "blocks" else columns * 8)
     if normalized:
         low, high = picture.convert("L").getextrema()
@@ -57,7 +57,7 @@ def drawn(data: bytes, protocol: str, *, columns: int = 60, normalized: bool = F
 
 
 def kitty(png: bytes) -> str:
-    """A PNG by kitty's protocol, in pieces as it wants them.
+    """Draw a PNG with kitty's protocol, in chunks.
 
     >>> kitty(b"x")
     '\\x1b_Ga=T,f=100,m=0;eA==\\x1b\\\\'
@@ -72,7 +72,7 @@ def kitty(png: bytes) -> str:
 
 
 def iterm(image: bytes) -> str:
-    """An image file by iTerm's protocol.
+    """Draw an image file with iTerm's protocol.
 
     >>> iterm(b"x")
     '\\x1b]1337;File=inline=1;size=1:eA==\\x07'
@@ -81,7 +81,7 @@ def iterm(image: bytes) -> str:
 
 
 def sixel(pixels: Array) -> str:
-    """Pixels (H x W x 3) as sixels, in 216 colours."""
+    """Draw pixels (H x W x 3) as sixels, in 216 colours."""
     import numpy as np
 
     steps = COLOURS_PER_CHANNEL - 1
@@ -96,7 +96,7 @@ def sixel(pixels: Array) -> str:
 
 
 def half_blocks(pixels: Array) -> str:
-    """Pixels (H x W x 3) as text: each character shows two of them, one above the other."""
+    """Draw pixels (H x W x 3) as text: each character shows two pixels, one above the other."""
     rows = []
     for y in range(0, len(pixels), 2):
         upper = pixels[y]
@@ -131,7 +131,7 @@ def _scaled(data: bytes, width: int) -> Any:
 
 
 def _png(picture: Any) -> bytes:
-    package("PIL.Image", extra="image", purpose="to show pictures")
+    package("PIL.Image", extra="image", purpose="to show images")
     stream = io.BytesIO()
     picture.save(stream, format="PNG")
     return stream.getvalue()

@@ -1,4 +1,4 @@
-"""Samples for people: lines of text, and pictures where the terminal has them.
+"""Show samples as lines of text, and images if the terminal can display them.
 
 >>> list(text_lines({"__key__": "a", "cls": b"7"}))
 ["__key__             \\t'a'", "cls                 \\tb'7'"]
@@ -22,7 +22,7 @@ VALUE_WIDTH = 60
 
 
 def text_lines(sample: Sample, *, width: int = VALUE_WIDTH) -> Iterator[str]:
-    """A line a field, sorted: the name in 20 columns, a tab, and the value's repr cut to a width."""
+    """Yield one line per field, sorted: the name in 20 columns, a tab, and the value's repr cut to a width."""
     for name in sorted(sample):
         if name.startswith("__") and name != "__key__":
             continue
@@ -32,7 +32,7 @@ def text_lines(sample: Sample, *, width: int = VALUE_WIDTH) -> Iterator[str]:
 def terminal_lines(
     sample: Sample, protocol: str, *, columns: int = 60, text: bool = True, normalized: bool = False
 ) -> Iterator[str]:
-    """The text of a sample, and below it its pictures; `normalized` stretches them from black to white."""
+    """Yield the text of a sample, then its images; `normalized` stretches them from black to white."""
     if text:
         yield from text_lines(sample)
     if protocol == "text":
@@ -42,7 +42,7 @@ def terminal_lines(
             try:
                 picture = drawn(sample[name], protocol, columns=columns, normalized=normalized)
             except Exception as error:
-                yield f"{shown(name)}: no picture: {shown(str(error))[:200]}"
+                yield f"{shown(name)}: cannot show the image: {shown(str(error))[:200]}"
                 continue
             yield f"{shown(name)}:"
             yield picture

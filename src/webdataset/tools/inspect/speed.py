@@ -1,8 +1,8 @@
-"""How fast a dataset is read, decoded, mapped, shuffled and batched, and what bounds it.
+"""Measure how fast a dataset is read, decoded, mapped, shuffled and batched, and find what limits it.
 
-One pass is timed at the borders of its stages, so that each stage's own time is known; and in the reads of the
-streams, where the time that passes without work for the CPU is time spent waiting for the network or the disk.
-A stage's first item does not count: it pays for imports and the like.
+One pass is timed between its stages, so that each stage's own time is known; and in the reads of the streams, where
+time without CPU work is time spent waiting for the network or the disk. The first item of a stage does not count, as
+it includes imports and the like.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from webdataset.tariterators import tarfile_samples
 from webdataset.tools.transform.mapping import flat
 
 MOSTLY = 0.5
-"""A share of the time above this is what bounds a pipeline."""
+"""Whatever takes a larger share of the time limits the pipeline."""
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What is done with the samples; `function` gives a sample for each, a list for several, or None for none."""
+class SpeedTest:
+    """What to measure; `function` returns a sample, a list of samples, or None to drop it."""
 
     decode: str | None = None
     function: Callable[[Any], Any] | None = None
@@ -63,7 +63,7 @@ class Plan:
 
 
 class StageSpeed(NamedTuple):
-    """What one stage took by itself."""
+    """The time of one stage by itself."""
 
     name: str
     seconds: float
@@ -72,23 +72,23 @@ class StageSpeed(NamedTuple):
 
 
 class Speed(NamedTuple):
-    """What was measured: in this process, or with workers, whose times are then added up."""
+    """A measurement in this process, or with workers, whose times are added up."""
 
     workers: int
     samples: int
     bytes: int
     seconds: float
-    """How long the samples took to come."""
+    """How long reading all samples took."""
     open_seconds: float
     first_byte_seconds: float
     first_sample_seconds: float
     wait_seconds: float
     """How long the pipeline waited for bytes."""
     active_seconds: float
-    """How long the pipeline was at work or waited for bytes; the rest of the time, it waited for its consumer."""
+    """How long the pipeline worked or waited for bytes; the rest of the time it waited for its consumer."""
     stages: list[StageSpeed]
     source: str
-    """What the bytes come from: network, disk or command."""
+    """Where the bytes come from: network, disk or command."""
 
     @property
     def samples_per_second(self) -> float:
@@ -99,7 +99,7 @@ class Speed(NamedTuple):
         return self.bytes / 1e6 / max(self.seconds, 1e-9)
 
     def bound(self) -> tuple[str, str]:
-        """What bounds it, and in which stage: ("network", "read"), ("cpu", "map") and so on."""
+        """Return what limits it, and in which stage: ("network", "read"), ("cpu", "map") and so on."""
         if self.wait_seconds > MOSTLY * self.active_seconds:
             return self.source, "read"
         if self.workers and self.active_seconds < MOSTLY * self.seconds * self.workers:
@@ -109,7 +109,7 @@ class Speed(NamedTuple):
         return "cpu", max(own, key=lambda name: own[name])
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it as plain data."""
+        """Return everything as plain data."""
         bound_by, stage = self.bound()
         return self._asdict() | {
             "stages": [stage._asdict() for stage in self.stages],
@@ -120,17 +120,17 @@ class Speed(NamedTuple):
         }
 
 
-def measure(urls: list[str], plan: Plan) -> Speed:
-    """Read in this process."""
-    run = _Run(({"url": url} for url in urls), plan)
+def measure(urls: list[str], test: SpeedTest) -> Speed:
+    """Measure in this process."""
+    run = _Run(({"url": url} for url in urls), test)
     start = time.perf_counter()
     samples, first = 0, 0.0
     try:
         for item in run:
             now = time.perf_counter()
             first = first or now - start
-            samples += plan.samples_in(item)
-            if (plan.count and samples >= plan.count) or now - start > plan.seconds:
+            samples += test.samples_in(item)
+            if (test.count and samples >= test.count) or now - start > test.seconds:
                 break
     finally:
         run.close()
@@ -141,9 +141,9 @@ def measure(urls: list[str], plan: Plan) -> Speed:
     return Speed(0, samples, watch.bytes, seconds, *places, seconds, stages, source_of(urls))
 
 
-def measure_workers(urls: list[str], plan: Plan, workers: int) -> Speed:
-    """Read with the workers of a DataLoader, which also have to send home what they made."""
-    dataset = DataPipeline(SimpleShardList(urls), split_by_worker, _Worker(plan))
+def measure_workers(urls: list[str], test: SpeedTest, workers: int) -> Speed:
+    """Measure with the workers of a DataLoader, which also have to send their results."""
+    dataset = DataPipeline(SimpleShardList(urls), split_by_worker, _Worker(test))
     loader = iter(WebLoader(dataset, batch_size=None, num_workers=workers))
     start = time.perf_counter()
     first = seconds = wait = 0.0
@@ -155,9 +155,9 @@ def measure_workers(urls: list[str], plan: Plan, workers: int) -> Speed:
             wait, last[worker] = wait + waited, own
             if not first:
                 first = seconds
-                continue  # from here on the rate is that of workers that are running
+                continue  # measure the rate once the workers are running
             samples, size = samples + count, size + weighed
-            if seconds > plan.seconds or (plan.count and samples >= plan.count):
+            if seconds > test.seconds or (test.count and samples >= test.count):
                 break
     finally:
         close(loader)
@@ -168,7 +168,7 @@ def measure_workers(urls: list[str], plan: Plan, workers: int) -> Speed:
 
 
 def source_of(urls: Iterable[str]) -> str:
-    """What the bytes come from.
+    """Return where the bytes come from.
 
     >>> source_of(["a.tar"]), source_of(["https://host/a.tar"]), source_of(["pipe:cat a.tar"])
     ('disk', 'network', 'command')
@@ -178,27 +178,27 @@ def source_of(urls: Iterable[str]) -> str:
 
 
 def verdict(speed: Speed) -> str:
-    """What bounds it, in a sentence, with the cure."""
+    """Say in a sentence what limits it, and what helps."""
     bound_by, stage = speed.bound()
     if bound_by == "cpu" and stage == "transfer":
-        return "bound by the CPU of the main process, which takes the samples from the workers; batches make it cheaper"
+        return "bound by the CPU of the main process, which receives samples from the workers; batches are cheaper"
     share = f"{speed.wait_seconds / max(speed.active_seconds, 1e-9):.0%}"
     if bound_by == "cpu":
-        advice = "less work a sample, or more cores" if speed.workers else "workers (-P) share it between cores"
+        advice = "do less work per sample, or use more cores" if speed.workers else "workers (-P) use more cores"
         return f"bound by the CPU, in the stage {stage!r} (waiting for data {share} of the time); {advice}"
-    advice = "a faster disk helps" if bound_by == "disk" else "more workers (-P) help if each gets a share of its own"
+    advice = "a faster disk helps" if bound_by == "disk" else "more workers (-P) help if bandwidth is left"
     return f"bound by the {bound_by}, waiting for it {share} of the time; {advice}"
 
 
 class _Run:
-    """Shards through all stages of a plan, each of them timed."""
+    """Reads shards through all stages, each of them timed."""
 
-    def __init__(self, shards: Iterable[Any], plan: Plan) -> None:
-        self.watch = _Watch(plan.seconds)
-        self.source = tarfile_samples(shards, opener=self.watch.opened, concatenated=plan.concatenated)
+    def __init__(self, shards: Iterable[Any], test: SpeedTest) -> None:
+        self.watch = _Watch(test.seconds)
+        self.source = tarfile_samples(shards, opener=self.watch.opened, concatenated=test.concatenated)
         self.timed = {"read": _Timed(self.watch.weighed(self.source), None)}
         last = self.timed["read"]
-        for name, stage in plan.stages().items():
+        for name, stage in test.stages().items():
             last = self.timed[name] = _Timed(iter(stage(last)), last)
         self.last = last
 
@@ -206,7 +206,7 @@ class _Run:
         return self.last
 
     def own_seconds(self) -> dict[str, float]:
-        """What each stage took by itself."""
+        """Return the time of each stage by itself."""
         return {name: timed.own_seconds() for name, timed in self.timed.items()}
 
     def close(self) -> None:
@@ -214,7 +214,7 @@ class _Run:
 
 
 class _Timed:
-    """An iterator that knows how long its items took to come, and what of that was not its source's."""
+    """An iterator that knows how long its items took, and how much of that was its source's time."""
 
     def __init__(self, items: Iterator[Any], source: _Timed | None) -> None:
         self.items = items
@@ -237,7 +237,7 @@ class _Timed:
         return item
 
     def own_seconds(self) -> float:
-        """Without its source's time; the first item, which is no measure, taken like the others."""
+        """Return the time without its source's; the first item counts like an average one."""
         own = self._own()
         if self.source is not None and self.count > 1:
             own = (own - self.first) * self.count / (self.count - 1)
@@ -248,7 +248,7 @@ class _Timed:
 
 
 class _Watch:
-    """Sees streams being opened and read, and samples passing."""
+    """Times the opening and reading of streams, and counts bytes."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -269,11 +269,11 @@ class _Watch:
         for sample in samples:
             self.bytes += sum(len(value) for value in sample.values() if type(value) is bytes)
             yield sample
-            if time.perf_counter() - self.start > self.seconds:  # also if none of them comes out at the other end
+            if time.perf_counter() - self.start > self.seconds:  # even if no sample reaches the end of the pipeline
                 return
 
     def timed(self, function: Callable[[Any], Any], argument: Any) -> tuple[Any, float]:
-        """The result and how long it took; the time in which there was nothing to do for a core was spent waiting."""
+        """Return the result and how long it took; time without CPU work was spent waiting."""
         before, busy = time.perf_counter(), _busy_seconds()
         result = function(argument)
         taken = time.perf_counter() - before
@@ -288,7 +288,7 @@ class _Watch:
 
 
 def _busy_seconds() -> float:
-    """CPU time of this thread, and on Linux also the time for which it was ready to run while others had the cores."""
+    """Return the CPU time of this thread, on Linux also the time for which it was ready to run but had no core."""
     try:
         with open("/proc/thread-self/schedstat", "rb") as file:
             running, queued, _ = file.read().split()
@@ -313,20 +313,20 @@ class _WatchedStream:
 
 
 class _Worker:
-    """A plan in a worker: what comes home is a result, its samples and bytes, and what the worker's time went into."""
+    """Runs in a worker: yields each result with its samples, bytes, and how the worker spent its time."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+    def __init__(self, test: SpeedTest) -> None:
+        self.test = test
 
     def __call__(self, shards: Iterable[Any]) -> Iterator[tuple[Any, int, int, int, float, dict[str, float]]]:
         import os
 
-        run = _Run(shards, self.plan)
+        run = _Run(shards, self.test)
         try:
             for item in run:
                 size, run.watch.bytes = run.watch.bytes, 0
                 wait, run.watch.wait = run.watch.wait, 0.0
-                yield item, self.plan.samples_in(item), size, os.getpid(), wait, run.own_seconds()
+                yield item, self.test.samples_in(item), size, os.getpid(), wait, run.own_seconds()
         finally:
             run.close()
 

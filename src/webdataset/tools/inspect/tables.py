@@ -1,4 +1,4 @@
-"""Fields of samples as a table: TSV, CSV, JSON lines or Parquet.
+"""Write fields of samples as a table: TSV, CSV, JSON Lines or Parquet.
 
 >>> import io
 >>> out = io.BytesIO()
@@ -16,6 +16,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib import import_module
 from itertools import chain, islice
 from typing import Any, BinaryIO
@@ -24,20 +25,21 @@ from webdataset.base.printing import MOST_NODES
 from webdataset.errors import EncodingError, MissingPackageError
 from webdataset.filters.fields import parse_field_spec
 from webdataset.handlers import Handler, handled, reraise_exception
-from webdataset.tools.alternatives import field_named
+from webdataset.tools.transform.choosing import field_named
 
 Sample = Mapping[str, Any]
 Row = dict[str, Any]
 Names = list[list[str]]
 Rows = Iterator[Row]
-Change = Callable[[str], str]
+
+FORMATS = ("tsv", "csv", "json", "jsonlist", "yaml", "parquet")
 
 ROWS_PER_GROUP = 1000
-"""Rows that are held in memory before they go into a Parquet file."""
+"""Rows that are kept in memory before they are written to a Parquet file."""
 
 _CSV_SPECIAL = re.compile(r'[",\r\n]|^\s|\s$')
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-"""What a terminal may take for a command; tabs and ends of lines are the formats' own matter."""
+"""Characters that a terminal may interpret; tabs and line ends are handled by each format."""
 _FORMULA = re.compile(r"[=+\-@\t\r]")
 _NUMBER = re.compile(r"[+-]?\d[\d_]*(\.\d*)?([eE][+-]?\d+)?")
 _TSV_ESCAPES: dict[int, str] = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {
@@ -58,22 +60,39 @@ def write_table(
     """Write the chosen fields of every sample, one row each, and return the number of rows.
 
     `fields` is "jpg;png cls": alternatives by `;`, columns by spaces; "*" stands for all fields, those of the first
-    sample where the format needs columns. Bytes that are no text become `base64:...`, but stay bytes in Parquet;
-    control characters become `\\x1b` and their like, in CSV only on a terminal. With `safe_csv` a cell of a CSV file
-    that a spreadsheet would take for a formula begins with an apostrophe.
+    sample where the format needs columns. Bytes that are not text become `base64:...`, but stay bytes in Parquet;
+    control characters become `\\x1b` and the like, in CSV only on a terminal. With `safe_csv`, CSV cells that a
+    spreadsheet would take for a formula begin with an apostrophe.
     """
-    write = _write_safe_csv if safe_csv and format == "csv" else WRITERS.get(format)
-    if write is None:
-        raise ValueError(f"the format must be one of {', '.join(WRITERS)}, got {format!r}")
+    if format not in FORMATS:
+        raise ValueError(f"the format must be one of {', '.join(FORMATS)}, got {format!r}")
     names = parse_field_spec(fields)
     if ["*"] in names and format != "json":
         names, samples = _columns_of_first(names, samples)
-    rows = handled(samples, lambda sample: _row(sample, names), handler)
-    return write(rows, out, [";".join(alternatives) for alternatives in names], header)
+    columns = [";".join(alternatives) for alternatives in names]
+    count = 0
+
+    def counted_rows() -> Rows:
+        nonlocal count
+        for row in handled(samples, lambda sample: _row(sample, names), handler):
+            count += 1
+            yield row
+
+    if format == "parquet":
+        _write_parquet(counted_rows(), out, columns)
+        return count
+    if format in ("tsv", "csv"):
+        line_of = _tsv_line if format == "tsv" else partial(_csv_line, safe=safe_csv, visible=out.isatty())
+        pieces = _lines(counted_rows(), columns if header else None, line_of)
+    else:
+        pieces = {"json": _json_lines, "jsonlist": _json_list, "yaml": _yaml_documents}[format](counted_rows())
+    for piece in pieces:
+        out.write(piece)
+    return count
 
 
 def plain_value(value: Any) -> Any:
-    """A value as JSON has it: arrays become lists, text bytes become str, other bytes `base64:...`.
+    """Convert a value for JSON: arrays become lists, bytes become text or `base64:...`.
 
     >>> plain_value(b"hello"), plain_value(b"\\xff"), plain_value(float("nan"))
     ('hello', 'base64:/w==', 'NaN')
@@ -82,7 +101,7 @@ def plain_value(value: Any) -> Any:
 
 
 class _PlainValues:
-    """Makes plain values of nested ones, up to a number: a few references can stand for more than memory holds."""
+    """Converts nested values, up to a limit: a few references can stand for more than memory holds."""
 
     def __init__(self) -> None:
         self.left = MOST_NODES
@@ -93,7 +112,7 @@ class _PlainValues:
         if value is None or isinstance(value, (str, bool, int)):
             return _without_surrogates(value) if isinstance(value, str) else value
         if isinstance(value, float):
-            # JSON has no word for these numbers, and readers refuse the ones that Python writes
+            # JSON has no such numbers, and readers reject what Python writes for them
             return value if math.isfinite(value) else {math.inf: "Infinity", -math.inf: "-Infinity"}.get(value, "NaN")
         if isinstance(value, (bytes, bytearray, memoryview)):
             return _text(bytes(value))
@@ -104,11 +123,11 @@ class _PlainValues:
         if hasattr(value, "tolist"):
             self._check(math.prod(getattr(value, "shape", ())))
             return self.of(value.tolist())
-        raise EncodingError(f"{type(value).__name__} has no place in a table", hint="-d none gives the stored bytes")
+        raise EncodingError(f"{type(value).__name__} cannot be in a table", hint="-d none writes the stored bytes")
 
     def _check(self, nodes: int) -> None:
         if nodes > self.left:
-            raise EncodingError(f"more than {MOST_NODES:,} values in one field", hint="-d none gives the stored bytes")
+            raise EncodingError(f"more than {MOST_NODES:,} values in one field", hint="-d none writes the stored bytes")
 
 
 def _columns_of_first(names: Names, samples: Iterable[Sample]) -> tuple[Names, Iterable[Sample]]:
@@ -129,90 +148,57 @@ def _row(sample: Sample, names: Names) -> Row:
     return row
 
 
-def _write_tsv(rows: Rows, out: BinaryIO, columns: list[str], header: bool) -> int:
-    return _write_lines(rows, out, columns if header else None, _tsv_line)
-
-
 def _tsv_line(cells: list[str]) -> bytes:
     return "\t".join(cell.translate(_TSV_ESCAPES) for cell in cells).encode() + b"\n"
 
 
-def _write_csv(rows: Rows, out: BinaryIO, columns: list[str], header: bool, change: Change | None = None) -> int:
-    """CSV has no escapes: control characters are kept in a file, and made visible on a terminal."""
-    changes = [change] if change else []
-    changes += [_visible] if out.isatty() else []
+def _csv_line(cells: list[str], *, safe: bool, visible: bool) -> bytes:
+    """Unlike Python's csv, quote a lone carriage return, which readers would take for the end of the line.
 
-    def line_of(cells: list[str]) -> bytes:
-        for made in changes:
-            cells = [made(cell) for cell in cells]
-        return _csv_line(cells)
-
-    return _write_lines(rows, out, columns if header else None, line_of)
-
-
-def _write_safe_csv(rows: Rows, out: BinaryIO, columns: list[str], header: bool) -> int:
-    return _write_csv(rows, out, columns, header, _no_formula)
-
-
-def _no_formula(cell: str) -> str:
-    return f"'{cell}" if _FORMULA.match(cell) and not _NUMBER.fullmatch(cell) else cell
-
-
-def _visible(cell: str) -> str:
-    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", cell)
-
-
-def _csv_line(cells: list[str]) -> bytes:
-    """Python's csv leaves a lone carriage return without quotes, and readers then end the line there."""
+    CSV has no escapes: control characters are kept in a file, but escaped on a terminal (`visible`).
+    """
+    if safe:
+        cells = [f"'{cell}" if _FORMULA.match(cell) and not _NUMBER.fullmatch(cell) else cell for cell in cells]
+    if visible:
+        cells = [_CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", cell) for cell in cells]
     if cells == [""]:
-        return b'""\n'  # an empty line is no row
+        return b'""\n'  # an empty line would not be a row
     quoted = ['"' + cell.replace('"', '""') + '"' if _CSV_SPECIAL.search(cell) else cell for cell in cells]
     return ",".join(quoted).encode() + b"\n"
 
 
-def _write_lines(rows: Rows, out: BinaryIO, columns: list[str] | None, line_of: Callable[[list[str]], bytes]) -> int:
-    """The header goes with the first row, so that a source that cannot be read gives nothing."""
-    count = 0
+def _lines(rows: Rows, columns: list[str] | None, line_of: Callable[[list[str]], bytes]) -> Iterator[bytes]:
+    """Yield the header with the first row, so that a source that cannot be read leaves no output."""
+    header = line_of(columns) if columns else b""
     for row in rows:
-        line = line_of([_cell(value) for value in row.values()])
-        out.write(line_of(columns) + line if columns and not count else line)
-        count += 1
-    if columns and not count:
-        out.write(line_of(columns))
-    return count
+        yield header + line_of([_cell(value) for value in row.values()])
+        header = b""
+    if header:
+        yield header
 
 
-def _write_json(rows: Rows, out: BinaryIO, columns: list[str], header: bool) -> int:  # noqa: ARG001 - rows say it all
-    count = 0
+def _json_lines(rows: Rows) -> Iterator[bytes]:
+    return (_json(plain_value(row)).encode() + b"\n" for row in rows)
+
+
+def _json_list(rows: Rows) -> Iterator[bytes]:
+    opening = b"[\n"
     for row in rows:
-        out.write(_json(plain_value(row)).encode() + b"\n")
-        count += 1
-    return count
+        yield opening + _json(plain_value(row)).encode()
+        opening = b",\n"
+    yield b"[]\n" if opening == b"[\n" else b"\n]\n"
 
 
-def _write_json_list(rows: Rows, out: BinaryIO, columns: list[str], header: bool) -> int:  # noqa: ARG001 - as above
-    count = 0
-    for row in rows:
-        out.write((b",\n" if count else b"[\n") + _json(plain_value(row)).encode())
-        count += 1
-    out.write(b"\n]\n" if count else b"[]\n")
-    return count
-
-
-def _write_yaml(rows: Rows, out: BinaryIO, columns: list[str], header: bool) -> int:  # noqa: ARG001 - as above
-    """A document a row: its keys as YAML's block, its values as JSON, which YAML understands."""
-    count = 0
+def _yaml_documents(rows: Rows) -> Iterator[bytes]:
+    """Yield a document per row: its keys as a YAML block, its values as JSON, which YAML understands."""
     for row in rows:
         cells = [f"{json.dumps(name)}: {json.dumps(plain_value(value))}\n" for name, value in row.items()]
-        out.write(("---\n" + "".join(cells)).encode())
-        count += 1
-    return count
+        yield ("---\n" + "".join(cells)).encode()
 
 
-def _write_parquet(rows: Rows, out: BinaryIO, columns: list[str], header: bool) -> int:  # noqa: ARG001 - has a schema
+def _write_parquet(rows: Rows, out: BinaryIO, columns: list[str]) -> None:
     pyarrow, parquet = _pyarrow()
     writer: Any = None
-    count = 0
     while group := list(islice(rows, ROWS_PER_GROUP)):
         arrays = {name: [_parquet_value(row[name]) for row in group] for name in columns}
         try:
@@ -222,21 +208,9 @@ def _write_parquet(rows: Rows, out: BinaryIO, columns: list[str], header: bool) 
             raise EncodingError(f"the values of a column are not of one type: {error}", hint=hint) from error
         writer = writer or parquet.ParquetWriter(out, table.schema)
         writer.write_table(table)
-        count += len(group)
     if writer is None:
         writer = parquet.ParquetWriter(out, pyarrow.schema([(name, pyarrow.string()) for name in columns]))
     writer.close()
-    return count
-
-
-WRITERS: dict[str, Callable[[Rows, BinaryIO, list[str], bool], int]] = {
-    "tsv": _write_tsv,
-    "csv": _write_csv,
-    "json": _write_json,
-    "jsonlist": _write_json_list,
-    "yaml": _write_yaml,
-    "parquet": _write_parquet,
-}
 
 
 def _pyarrow() -> tuple[Any, Any]:
@@ -261,7 +235,7 @@ def _cell(value: Any) -> str:
 
 
 def _json(value: Any) -> str:
-    """JSON escapes control characters, but for those that a terminal obeys as well (0x7f to 0x9f)."""
+    """Format JSON, and also escape the control characters from 0x7f to 0x9f, which a terminal may interpret."""
     return _CONTROL.sub(_unicode_escaped, json.dumps(value, ensure_ascii=False))
 
 
@@ -281,7 +255,7 @@ def _text_key(key: Any) -> Any:
 
 
 def _without_surrogates(text: str) -> str:
-    """Names in archives may be any bytes; what is no UTF-8 is shown by its number."""
+    """Escape what is not UTF-8: names in archives may be any bytes."""
     try:
         text.encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""The classes of samples: their names in a list, in which the place of a name, from 0, is its number."""
+"""Lists of class names: the position of a name, from 0, is the class number."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ FILE = "classes.txt"
 
 
 def class_names(folders: Iterable[str]) -> list[str]:
-    """The classes of some folders: the folders in them, in alphabetical order."""
+    """Return the names of the subfolders of some folders, in alphabetical order."""
     return sorted({name for folder in folders for name in _folders_in(folder)})
 
 
 def class_numbers(folder: str, names: Sequence[str], origin: str = "the list") -> dict[str, int]:
-    """The classes that a folder has, with their numbers; one that is not among the names is an error."""
+    """Return the numbers of a folder's classes; one that is not among the names is an error."""
     numbers = {name: number for number, name in enumerate(names)}
     found = _folders_in(folder)
     if unknown := [name for name in found if name not in numbers]:
@@ -30,7 +30,7 @@ def class_numbers(folder: str, names: Sequence[str], origin: str = "the list") -
 
 
 def read_classes(url: str) -> list[str]:
-    """The names in a list, one a line."""
+    """Read a list of names, one per line."""
     with gopen(url) as stream:
         names = parsed_classes(stream.read(), url)
     if not names:
@@ -39,7 +39,7 @@ def read_classes(url: str) -> list[str]:
 
 
 def parsed_classes(data: bytes, url: str) -> list[str]:
-    """The names in a list; an empty or a repeated one would make the numbers wrong.
+    """Parse a list of names; an empty or repeated one is an error.
 
     >>> parsed_classes(b"cat\\ndog\\n", "classes.txt")
     ['cat', 'dog']
@@ -49,24 +49,24 @@ def parsed_classes(data: bytes, url: str) -> list[str]:
     for number, name in enumerate(lines if lines != [""] else [], 1):
         if not name or names.setdefault(name, number) != number:
             wrong = f"names {name!r} a second time" if name else "is empty"
-            raise SampleError(f"line {number} of the list of classes {wrong}", url=url, hint="write one name a line")
+            raise SampleError(f"line {number} of the list of classes {wrong}", url=url, hint="write one name per line")
     return [*names]
 
 
 def classes_text(names: Iterable[str]) -> bytes:
-    """The list as it is written.
+    """Format a list of names.
 
     >>> classes_text(["cat", "dog"])
     b'cat\\ndog\\n'
     """
     for name in names:
         if "\n" in name or "\r" in name:
-            raise SampleError(f"the class {name!r} cannot stand in a list: its name has several lines")
+            raise SampleError(f"the class {name!r} cannot be in a list: its name has a line break")
     return "".join(f"{name}\n" for name in names).encode("utf-8", "surrogateescape")
 
 
 def classes_url(output: str) -> str | None:
-    """Where the list of the shards of an output is: beside them; None for an output that has no place.
+    """Return the url of the list next to an output's shards; None for stdout and commands.
 
     >>> classes_url("out/train-%06d.tar"), classes_url("s3://bucket/a.tar"), classes_url("-")
     ('out/classes.txt', 's3://bucket/classes.txt', None)
@@ -79,7 +79,7 @@ def classes_url(output: str) -> str | None:
 
 
 def known_classes(url: str) -> list[str] | None:
-    """The names in a list that may be there."""
+    """Read a list, or return None if there is none."""
     try:
         return read_classes(url)
     except MissingShardError:
@@ -91,5 +91,5 @@ def _folders_in(folder: str) -> list[str]:
         raise MissingShardError("there is no such folder", url=folder)
     names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
     if not names:
-        raise SampleError("the folder has no class folders in it", url=folder, hint="leave --classes away")
+        raise SampleError("the folder has no subfolders", url=folder, hint="leave out --classes")
     return names

@@ -1,8 +1,8 @@
-"""Shards from anywhere to anywhere: those that are there already are passed over, the others verified.
+"""Copy shards from anywhere to anywhere; those that exist are skipped, the others verified.
 
-A local shard appears under its name when it is complete. An interrupted copy, even a killed one, is taken up by running
-it again: complete shards are passed over, and a part of a large one is gone on with if its source can be read in parts.
-What was written is read back: its size and the archive's end, or with `checksum` every byte.
+A local shard appears under its name when it is complete. An interrupted copy, even a killed one, can be resumed:
+complete shards are skipped, and a partial copy of a large one is continued if its source supports range requests.
+Copies are verified by their size and the archive's end, or with `checksum` by their contents.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ RANGE_BYTES = 16 << 20
 OVERLAP = 1 << 20
 
 
-class Copied(NamedTuple):
-    """What became of one shard."""
+class CopiedShard(NamedTuple):
+    """The result of copying one shard."""
 
     source: str
     target: str
@@ -52,7 +52,7 @@ def copy_shards(
     force: bool = False,
     checksum: bool = False,
     handler: Handler = reraise_exception,
-) -> Iterator[Copied]:
+) -> Iterator[CopiedShard]:
     """Copy shards to a folder or prefix (ending in `/`, or an existing folder), or one shard to a name.
 
     A shard whose copy has the same size is skipped; with `checksum`, only one whose copy has the same content.
@@ -96,7 +96,7 @@ def _check_clashes(pairs: list[tuple[str, str]]) -> None:
 
 def _copied(
     pairs: list[tuple[str, str]], parallel: int, force: bool, checksum: bool, handler: Handler
-) -> Iterator[Copied]:
+) -> Iterator[CopiedShard]:
     from concurrent.futures import ThreadPoolExecutor
 
     report = current_report()
@@ -111,45 +111,45 @@ def _copied(
                 if not ask(handler, error, report, "shards_skipped"):
                     return
     finally:
-        # whoever leaves early, or is interrupted, does not wait for the copies that are under way
+        # do not wait for unfinished copies after an interruption or an early exit
         streams.stop()
         pool.shutdown(wait=True, cancel_futures=True)
 
 
 def copy_shard(
     source: str, target: str, *, force: bool = False, checksum: bool = False, streams: _Streams | None = None
-) -> Copied:
-    """Copy one shard, unless its copy is there already, and read back what was written."""
+) -> CopiedShard:
+    """Copy one shard, unless its copy exists, and verify the copy."""
     streams = streams or _Streams()
     with streams.waits.in_force():
         return _copy_shard(source, target, force, checksum, streams)
 
 
-def _copy_shard(source: str, target: str, force: bool, checksum: bool, streams: _Streams) -> Copied:
-    with streams.parts(source) as reader, contextlib.ExitStack() as opened:
-        size, version = _stated(reader)
+def _copy_shard(source: str, target: str, force: bool, checksum: bool, streams: _Streams) -> CopiedShard:
+    with streams.ranges(source) as reader, contextlib.ExitStack() as opened:
+        size, version = _size_and_version(reader)
         stream = None
         if size is None:
             stream = opened.enter_context(streams.open(source))
             size = _size_of(source, stream)
         if not force and _is_copy(source, target, size, checksum):
-            return Copied(source, target, size or 0, skipped=True)
+            return CopiedShard(source, target, size or 0, skipped=True)
         if (part := _part_file(source, target, size, version)) is not None:
             opened.callback(part.leave)
         if part is not None and part.size and reader is not None and size is not None:
-            written = _gone_on(reader, part, size, streams)
+            written = _resume(reader, part, size, streams)
             digest = _digest_of(source) if checksum else ""
         else:
             stream = stream or opened.enter_context(streams.open(source))
-            digest, written = _written(stream, target, streams, part)
+            digest, written = _write(stream, target, streams, part)
     if size is not None and written != size:
         raise StorageError(f"{written} of {size} bytes arrived", url=source)
     _verify(target, written, digest if checksum else None)
-    return Copied(source, target, written, skipped=False)
+    return CopiedShard(source, target, written, skipped=False)
 
 
 class _Streams:
-    """The streams that are read just now, so that they can be closed from outside."""
+    """The streams that are being read, so that another thread can close them."""
 
     def __init__(self) -> None:
         self.stopped = False
@@ -169,8 +169,8 @@ class _Streams:
                 stream.close()
 
     @contextlib.contextmanager
-    def parts(self, url: str) -> Iterator[RangeReader | None]:
-        """What reads any part of this url; None where that cannot be done."""
+    def ranges(self, url: str) -> Iterator[RangeReader | None]:
+        """Open a reader of byte ranges; None if the url does not support it."""
         if url == "-" or scheme_of(url) == "pipe":
             yield None
             return
@@ -193,7 +193,7 @@ class _Streams:
         self.stopped = True
         self.waits.set()
         for stream in list(self._open):
-            # a copy that is given up has nothing more to say
+            # errors of an abandoned copy do not matter
             with contextlib.suppress(Exception):
                 stream.close()
 
@@ -202,8 +202,8 @@ class _Streams:
             raise StorageError("the copy was interrupted", url=url)
 
 
-def _stated(reader: RangeReader | None) -> tuple[int | None, str | None]:
-    """Size and version; what a server does not tell, reading will."""
+def _size_and_version(reader: RangeReader | None) -> tuple[int | None, str | None]:
+    """Return size and version, None if the server does not tell."""
     if reader is None:
         return None, None
     try:
@@ -215,7 +215,7 @@ def _stated(reader: RangeReader | None) -> tuple[int | None, str | None]:
 
 
 def _part_file(source: str, target: str, size: int | None, version: str | None) -> PartFile | None:
-    """Where a large local copy is written, and may have been begun; None if it cannot be gone on with."""
+    """Open the partial file of a large local copy; None if it could not be resumed."""
     path = local_target(rewritten_url(target))
     if path is None or version is None or size is None or size < LEAST:
         return None
@@ -225,8 +225,8 @@ def _part_file(source: str, target: str, size: int | None, version: str | None) 
         return None
 
 
-def _gone_on(reader: RangeReader, part: PartFile, size: int, streams: _Streams) -> int:
-    """The rest of a shard, behind what is there of it; what came last before may not have reached the disk whole."""
+def _resume(reader: RangeReader, part: PartFile, size: int, streams: _Streams) -> int:
+    """Fetch the rest of a shard; the end of the existing part is compared, as it may not have reached the disk."""
     last = max(part.size - OVERLAP, 0)
     if part.size > size or reader.read(last, part.size) != part.read(last, part.size):
         part.restart()
@@ -237,7 +237,7 @@ def _gone_on(reader: RangeReader, part: PartFile, size: int, streams: _Streams) 
     return part.size
 
 
-def _written(stream: Any, target: str, streams: _Streams, part: PartFile | None) -> tuple[str, int]:
+def _write(stream: Any, target: str, streams: _Streams, part: PartFile | None) -> tuple[str, int]:
     path = local_target(rewritten_url(target))
     sink: Any = part or (gopen(target, "wb") if path is None else AtomicFile(path))
     digest, written = hashlib.sha256(), 0
@@ -272,11 +272,11 @@ def _is_copy(source: str, target: str, size: int | None, checksum: bool) -> bool
     except (MissingShardError, FileNotFoundError):
         return False
     except WebDatasetError:
-        return False  # whatever is there cannot be read, so it is no copy
+        return False  # it cannot be read, so it is not a copy
 
 
 def _verify(target: str, size: int, digest: str | None) -> None:
-    """Read the copy back; commands and standard output have no way back."""
+    """Verify the copy; what went to a command or stdout cannot be read back."""
     if target == "-" or scheme_of(target) == "pipe" or not _is_readable(target):
         return
     with gopen(target) as stream:
@@ -295,7 +295,7 @@ def _is_readable(target: str) -> bool:
 
 
 def _check_end(stream: Any, target: str, size: int) -> None:
-    """An archive that ends without its marker may have been cut before we saw it."""
+    """Warn about an archive without an end marker, which may have been truncated earlier."""
     if not is_local(target) or size < END_BYTES or kind_of_content(stream.read(BLOCK)) is not None:
         return
     stream.seek(size - END_BYTES)
@@ -304,7 +304,7 @@ def _check_end(stream: Any, target: str, size: int) -> None:
 
 
 def _size_of(url: str, stream: Any) -> int | None:
-    """How many bytes there are to read, where that can be known beforehand."""
+    """Return the number of bytes, if it is known before reading."""
     length = getattr(stream, "length", None)
     if length is not None:
         return int(length)

@@ -1,7 +1,7 @@
-"""Archives out of recipes, tables, lines and folders.
+"""Make archives from recipes, tables, lines of text and folders.
 
-Every source becomes a stream of `Item`s: a member's name and where its bytes come from. Bytes are fetched when
-they are written, so that items can be sorted, and an archive can be larger than memory.
+Every source becomes a stream of `MemberSource`s: a member's name and where its bytes come from. Bytes are fetched when
+they are written, so that members can be sorted, and an archive can be larger than memory.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from webdataset.writer import TarWriter
 from webdataset.writing.shardsets import is_numbered
 
 from .classes import class_names, class_numbers
-from .numbering import set_writer
+from .splitting import set_writer
 
 DEFAULT_PLAN_KEY = "{record:09d}"
 DEFAULT_LINE_KEY = "{:09d}"
-NO_TEXT = "--from says what a source is: folder, recipe, plan or lines"
+KIND_HINT = "--from tells the kind of source: folder, recipe, plan or lines"
 
 
-class Item(NamedTuple):
-    """One member to be: its name, and a function that gives its bytes."""
+class MemberSource(NamedTuple):
+    """A member to write: its name, and a function that returns its bytes."""
 
     name: str
     content: Callable[[], bytes]
 
 
-def from_recipe(lines: Iterable[str], *, folder: str = "", origin: str = "") -> Iterator[Item]:
-    """Lines `NAME SOURCE`, separated by a tab or else by the first space.
+def from_recipe(lines: Iterable[str], *, folder: str = "", origin: str = "") -> Iterator[MemberSource]:
+    """Read lines `NAME SOURCE`, separated by a tab or else by the first space.
 
     A source is a file or url, `text:` with the content itself, or `pipe:` with a command. `origin` is where the
     recipe comes from: one that was fetched from elsewhere may name neither commands nor local files.
@@ -52,21 +52,21 @@ def from_recipe(lines: Iterable[str], *, folder: str = "", origin: str = "") -> 
         if not text.strip():
             continue
         if "\0" in text:
-            raise SampleError(f"line {number} of the recipe is no text", url=origin or None, hint=NO_TEXT)
+            raise SampleError(f"line {number} of the recipe is not text", url=origin or None, hint=KIND_HINT)
         name, separator, source = text.partition("\t") if "\t" in text else text.lstrip(" ").partition(" ")
         if not separator or not source.strip():
             raise SampleError(f"line {number} of the recipe is not 'NAME SOURCE': {text[:100]!r}", url=origin or None)
         source = source.lstrip(" ") if "\t" not in text else source
         if source.startswith("text:"):
-            yield Item(name, partial(_encoded, source[len("text:") :]))
+            yield MemberSource(name, partial(_encoded, source[len("text:") :]))
         else:
-            yield Item(name, partial(_fetched, _checked(source, origin), folder))
+            yield MemberSource(name, partial(_fetched, _checked(source, origin), folder))
 
 
 def from_plan(
     lines: Iterable[str], *, delimiter: str = "\t", key: str = DEFAULT_PLAN_KEY, folder: str = "", origin: str = ""
-) -> Iterator[Item]:
-    """A table whose first row names the fields: `@field` holds file names, `__key__` keys, others the content.
+) -> Iterator[MemberSource]:
+    """Read a table whose first row names the fields: `@field` holds file names, `__key__` keys, others the content.
 
     >>> plan = ["__key__,cls,txt", "a,7,hello"]
     >>> [(item.name, item.content()) for item in from_plan(plan, delimiter=",")]
@@ -88,15 +88,15 @@ def from_plan(
         name = values.pop("__key__", None) or key_of(record)
         for field, value in values.items():
             if field.startswith("@"):
-                yield Item(f"{name}.{field[1:]}", partial(_fetched, _file(value, origin), folder))
+                yield MemberSource(f"{name}.{field[1:]}", partial(_fetched, _file(value, origin), folder))
             elif not field.startswith("_"):
-                yield Item(f"{name}.{field}", partial(_encoded, value))
+                yield MemberSource(f"{name}.{field}", partial(_encoded, value))
 
 
 def from_lines(
     lines: Iterable[str], *, fields: str | Sequence[str] = "txt", separator: str = "\t", key: str = DEFAULT_LINE_KEY
-) -> Iterator[Item]:
-    """One sample a line; the separator divides it into fields, the last of which takes the rest.
+) -> Iterator[MemberSource]:
+    """Make a sample of each line; the separator divides it into fields, the last of which takes the rest.
 
     >>> [(item.name, item.content()) for item in from_lines(["hello\\t7"], fields="txt cls")]
     [('000000000.txt', b'hello'), ('000000000.cls', b'7')]
@@ -114,20 +114,20 @@ def from_lines(
             if name == "__key__":
                 continue
             stem = values[names.index("__key__")] if "__key__" in names else key_of(number)
-            yield Item(f"{stem}.{name}", partial(_encoded, value))
+            yield MemberSource(f"{stem}.{name}", partial(_encoded, value))
 
 
 def numbered_key(pattern: str) -> Callable[[int], str]:
-    """The keys of rows and lines that have none: `{record:09d}` or `{:09d}` is their number.
+    """Return a function that makes keys of numbers: `{record:09d}` or `{:09d}` is the number.
 
     >>> numbered_key("line{record:03d}")(7), numbered_key("{:03d}")(7)
     ('line007', '007')
     """
     try:
         if pattern.format(0, record=0) == pattern.format(1, record=1):
-            raise ValueError("it holds no number")
+            raise ValueError("it has no number")
     except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"the pattern {pattern!r} makes no keys: {error}; write for example {{record:09d}}") from None
+        raise ValueError(f"the pattern {pattern!r} makes no keys: {error}; use for example {{record:09d}}") from None
     return lambda number: pattern.format(number, record=number)
 
 
@@ -135,15 +135,15 @@ def _rows(reader: Iterator[list[str]], origin: str) -> Iterator[list[str]]:
     try:
         yield from reader
     except csv.Error as error:
-        raise SampleError(f"this is no table: {error}", url=origin or None, hint=NO_TEXT) from None
+        raise SampleError(f"this is not a table: {error}", url=origin or None, hint=KIND_HINT) from None
 
 
-def from_folder(folder: str, *, classes: bool | Sequence[str] = False) -> Iterator[Item]:
-    """The files under a folder, sorted, so that those which share a basename are neighbours.
+def from_folder(folder: str, *, classes: bool | Sequence[str] = False) -> Iterator[MemberSource]:
+    """Read the files under a folder, sorted, so that those that share a basename are neighbours.
 
-    With `classes`, each folder in it is a class: every sample also gets a `cls`, the number of its folder's name in the
-    list of classes; True is the list of the folder's own, in alphabetical order. Hidden files and names without an
-    extension are left out.
+    With `classes`, subfolders are class labels: every sample also gets a `cls`, the position of its subfolder's name in
+    the list of classes; True means all subfolders, in alphabetical order. Hidden files and names without an extension
+    are left out.
     """
     if not os.path.isdir(folder):
         raise MissingShardError("there is no such folder", url=folder)
@@ -153,7 +153,7 @@ def from_folder(folder: str, *, classes: bool | Sequence[str] = False) -> Iterat
 
 
 def write_items(
-    items: Iterable[Item],
+    items: Iterable[MemberSource],
     output: Any,
     *,
     sort: bool = False,
@@ -165,18 +165,17 @@ def write_items(
     handler: Handler = reraise_exception,
     **options: Any,
 ) -> int:
-    """Write items into one archive, or into shards if `maxcount` or `maxsize` is given or the name has a number.
+    """Write members to one archive, or to shards if `maxcount` or `maxsize` is given or the name has a number.
 
-    Items of one key that follow each other are one sample: it stays in one shard, and an error leaves out all of
-    it. `overwrite` is what a ShardWriter takes; `post` is called with the name of each complete shard. The result is
-    the number of samples.
+    Neighbours with the same key are one sample: it stays in one shard, and an error leaves out all of it. `overwrite`
+    is as in ShardWriter; `post` is called with the name of each complete shard. Returns the number of samples.
     """
     sharded = bool(maxcount or maxsize or (isinstance(output, str) and is_numbered(output)))
     if sharded:
         options |= {"overwrite": overwrite, "post": post}
     total = 0
     with _writer(output, sharded, maxcount, maxsize, options) as sink:
-        ordered: Iterable[Item] = sorted(items, key=lambda item: _order(item.name)) if sort else items
+        ordered: Iterable[MemberSource] = sorted(items, key=lambda item: _order(item.name)) if sort else items
         for members in handled((list(group) for _, group in groupby(ordered, key=_key)), _members, handler):
             if sharded:
                 sink.write(_as_sample(members))
@@ -197,7 +196,7 @@ def _writer(output: Any, sharded: bool, maxcount: int, maxsize: float, options: 
     return set_writer(output, encoder=False, verbose=0, **sizes, **options)
 
 
-def _members(items: list[Item]) -> list[tuple[bytes, bytes]]:
+def _members(items: list[MemberSource]) -> list[tuple[bytes, bytes]]:
     seen: set[str] = set()
     for item in items:
         key, field = base_plus_ext(item.name)
@@ -208,7 +207,7 @@ def _members(items: list[Item]) -> list[tuple[bytes, bytes]]:
     return [(item.name.encode("utf-8", "surrogateescape"), _content(item)) for item in items]
 
 
-def _content(item: Item) -> bytes:
+def _content(item: MemberSource) -> bytes:
     try:
         return item.content()
     except Exception as error:
@@ -222,13 +221,13 @@ def _as_sample(members: list[tuple[bytes, bytes]]) -> dict[str, Any]:
         text = name.decode("utf-8", "surrogateescape")
         key, field = base_plus_ext(text)
         if key is None or field is None:
-            hint = "give it an extension, or write one archive without shards"
-            raise SampleError("the name has no extension, so it belongs to no sample", member=text, hint=hint)
+            hint = "add an extension, or write a single archive"
+            raise SampleError("the name has no extension, so it is not part of a sample", member=text, hint=hint)
         sample |= {"__key__": key, field: data}
     return sample
 
 
-def _key(item: Item) -> str:
+def _key(item: MemberSource) -> str:
     key, _ = base_plus_ext(item.name)
     return f"\0{item.name}" if key is None else key
 
@@ -238,8 +237,8 @@ def _order(name: str) -> tuple[str, str]:
     return (name, "") if key is None else (key, field or "")
 
 
-def _files(folder: str, prefix: str, seen: frozenset[str] = frozenset()) -> Iterator[Item]:
-    """Depth first, ordered as the names of the members are."""
+def _files(folder: str, prefix: str, seen: frozenset[str] = frozenset()) -> Iterator[MemberSource]:
+    """Walk depth first, in the order of the members' names."""
     here = os.path.realpath(folder)
     if here in seen:  # a link that leads back up
         return
@@ -252,10 +251,10 @@ def _files(folder: str, prefix: str, seen: frozenset[str] = frozenset()) -> Iter
         elif entry.is_file() and "." not in entry.name:
             current_report().dropped("members_dropped", "the file's name has no extension, so it is in no sample")
         elif entry.is_file():
-            yield Item(f"{prefix}{entry.name}", partial(_fetched, os.path.abspath(entry.path), ""))
+            yield MemberSource(f"{prefix}{entry.name}", partial(_fetched, os.path.abspath(entry.path), ""))
 
 
-def _with_classes(folder: str, numbers: dict[str, int]) -> Iterator[Item]:
+def _with_classes(folder: str, numbers: dict[str, int]) -> Iterator[MemberSource]:
     for entry in os.scandir(folder):
         if entry.is_file() and not entry.name.startswith("."):
             current_report().dropped("members_dropped", "the file is in none of the class folders")
@@ -264,8 +263,8 @@ def _with_classes(folder: str, numbers: dict[str, int]) -> Iterator[Item]:
         for key, group in groupby(files, key=_key):
             members = list(group)
             if any(item.name.lower() == f"{key}.cls".lower() for item in members):
-                raise SampleError("the sample has a cls already", key=key, hint="leave --classes away")
-            yield Item(f"{key}.cls", partial(_encoded, str(number)))
+                raise SampleError("the sample has a cls already", key=key, hint="leave out --classes")
+            yield MemberSource(f"{key}.cls", partial(_encoded, str(number)))
             yield from members
 
 
@@ -285,7 +284,7 @@ def _fetched(source: str, folder: str) -> bytes:
 
 
 def _file(source: str, origin: str) -> str:
-    """What a table names is a file or url, and never a command."""
+    """Check a file or url in a table; commands are not allowed."""
     if scheme_of(source) == "pipe":
         hint = "a recipe may name commands"
         raise SecurityError("a table names files, not commands", url=source, hint=hint)

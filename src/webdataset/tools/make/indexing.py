@@ -1,4 +1,4 @@
-"""Indices of shards that exist, in our own format and in those of other programs.
+"""Make indices of existing shards, in our own format and in those of other programs.
 
 >>> import pathlib, tempfile
 >>> from webdataset.writer import TarWriter
@@ -42,10 +42,10 @@ def write_indices(
     handler: Handler = reraise_exception,
     concatenated: bool = False,
 ) -> Catalogue:
-    """Make the indices of these shards that are missing or stale, and tell what they say.
+    """Make the missing or outdated indices of these shards, and return the catalogue.
 
-    Only headers are read. An index appears when it is complete, and replaces an older one. Indices of other formats
-    stand beside their shards, or in the folder `where`.
+    Only headers are read. An index appears when it is complete, and replaces an older one. Indices in other formats
+    are written next to their shards, or to the folder `where`.
     """
     wanted = tuple(formats)
     place = where if "wdx" in wanted or where not in (None, BESIDE) else CACHE
@@ -65,19 +65,19 @@ def write_indices(
 
 
 def index_problem(url: str, format: str = "wdx", where: str | None = None, *, concatenated: bool = False) -> str | None:
-    """What is wrong with the index of a shard, None if it is the right one; the shard's headers are read again."""
+    """Compare the index of a shard with its headers; return what is wrong, or None."""
     made = make_index(url, concatenated=concatenated)
     if format == "wdx":
         kept = find_index(url, where=where, version=made.version, concatenated=concatenated)
         if kept is None:
             return "there is no index of this version of the shard"
-        return None if kept.agrees(made) else "the index is not this shard's"
+        return None if kept.agrees(made) else "the index does not match the shard"
     try:
         with gopen(_foreign_place(url, format, where)) as stream:
             data = stream.read()
     except FileNotFoundError:
         return f"there is no index for {format}"
-    return None if data == _foreign(made, format, url) else "the index is not this shard's"
+    return None if data == _foreign(made, format, url) else "the index does not match the shard"
 
 
 def _foreign(made: ShardIndex, format: str, url: str) -> bytes:
@@ -94,5 +94,5 @@ def _foreign_place(url: str, format: str, where: str | None) -> str:
     if where not in (None, BESIDE, CACHE):
         return os.path.join(str(where), os.path.basename(_PATHS[format](path or url.partition("?")[0])))
     if path is None:
-        raise ValueError(f"{url!r} is not a local file; say where its index for {format} shall be")
+        raise ValueError(f"{url!r} is not a local file; say where to write its index for {format}")
     return _PATHS[format](path)

@@ -1,4 +1,4 @@
-"""Local files that take long to come: a later run goes on where an earlier one was interrupted, even killed.
+"""Partial downloads: a later run continues where an earlier one was interrupted, or even killed.
 
 >>> import os, pathlib, tempfile
 >>> with tempfile.TemporaryDirectory() as folder:
@@ -27,18 +27,18 @@ from webdataset.storage.publish import as_storage_error, checked_target
 
 ENDING = ".part"
 LEAST = 1 << 20
-"""What is smaller is not worth keeping."""
+"""Smaller parts are not kept."""
 
 
 class BusyError(Exception):
-    """Another process writes this file, or it is not ours to write."""
+    """Another process is writing this file, or it is not ours."""
 
 
 class PartFile:
-    """A file under way, called `.NAME.DIGEST.part` until it is complete.
+    """A file that is called `.NAME.DIGEST.part` until it is complete.
 
-    `identity` says what it will be, version and all: parts of something else are not gone on with, and removed in the
-    end. `size` is how much is there already.
+    `identity` names its contents and version: parts of other contents are not continued, and removed in the end. `size`
+    is how much there is.
     """
 
     def __init__(self, path: str, identity: str, *, least: int = LEAST) -> None:
@@ -62,7 +62,7 @@ class PartFile:
         self.size = os.fstat(self._file.fileno()).st_size
 
     def write(self, data: bytes) -> None:
-        """Add all of these bytes; a full disk leaves nothing."""
+        """Append bytes; if the disk is full, the file is removed."""
         try:
             view = memoryview(data)
             while view:
@@ -73,16 +73,16 @@ class PartFile:
         self.size += len(data)
 
     def read(self, start: int, stop: int) -> bytes:
-        """Some of what is there."""
+        """Read some of what there is."""
         return os.pread(self._file.fileno(), stop - start, start)
 
     def restart(self) -> None:
-        """What is there is not what it should be."""
+        """Discard what there is."""
         self._file.truncate(0)
         self.size = 0
 
     def publish(self) -> None:
-        """Give the complete file its name, in the place of any file of that name."""
+        """Rename the complete file to its name, replacing an existing file."""
         with contextlib.suppress(OSError):  # as if the file had been written in place
             os.chmod(self.temporary, stat.S_IMODE(os.stat(self.path).st_mode))
         try:
@@ -94,19 +94,19 @@ class PartFile:
             _remove_unless_used(other)
 
     def leave(self) -> None:
-        """Keep what is there for the next run, if it is worth that."""
+        """Close the file, and keep it for the next run if it is large enough."""
         if self.size < self.least:
             self.abort()
         self._held.close()
 
     def abort(self) -> None:
-        """Remove what is there."""
+        """Remove the file."""
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.temporary)
         self._held.close()
 
     def _is_ours(self) -> bool:
-        """Whether this user made it, and nobody has published or removed it between its opening and the lock."""
+        """Whether this user owns it, and it was not renamed or removed between opening and locking."""
         found = os.fstat(self._file.fileno())
         try:
             same = os.path.samestat(os.stat(self.temporary), found)

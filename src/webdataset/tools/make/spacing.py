@@ -1,4 +1,4 @@
-"""Samples with equal keys, kept from following each other: readers would take them for one.
+"""Keep samples with equal keys apart, as readers would take neighbours for one sample.
 
 >>> samples = [{"__key__": "a", "n": 1}, {"__key__": "a", "n": 2}, {"__key__": "b", "n": 3}]
 >>> [sample["n"] for sample in kept_apart()(samples)]
@@ -16,28 +16,28 @@ from webdataset.handlers import close
 from webdataset.tariterators import base_plus_ext
 
 TAIL = 8
-"""Items that are held back, so that there is a place for a sample that still waits in the end."""
+"""Samples that are held back, so that there is room for waiting ones at the end."""
 MOST_WAITING = 1000
 
 Sample = dict[str, Any]
 
 
 class Packed(Protocol):
-    """Samples in one piece, no two neighbours of which have equal keys."""
+    """Several samples in one piece; no two neighbours have equal keys."""
 
     @property
     def first(self) -> str: ...
     @property
     def last(self) -> str: ...
     def unpacked(self) -> list[Sample]:
-        """The samples one by one."""
+        """Return the samples."""
 
 
 @pipelinefilter
 def kept_apart(data: Iterable[Sample | Packed]) -> Iterator[Sample | Packed]:
-    """The samples in their order, but one with the key of the sample before it waits until another has come between.
+    """Hold back a sample with the key of the one before it until another sample has come between.
 
-    That is for orders that are arbitrary anyway. Where nothing can come between, equal keys still follow each other.
+    This is for orders that are arbitrary anyway. If nothing can come between, equal keys remain neighbours.
     """
     source = iter(data)
     line = _Line()
@@ -47,13 +47,13 @@ def kept_apart(data: Iterable[Sample | Packed]) -> Iterator[Sample | Packed]:
                 line.add(piece)
             while len(line.ready) > TAIL:
                 yield line.ready.popleft()
-        yield from line.ended()
+        yield from line.rest()
     finally:
         close(source)
 
 
 class _Line:
-    """Samples in the order in which they are given out, and those that wait."""
+    """Samples in output order, and those that wait."""
 
     def __init__(self) -> None:
         self.ready: deque[Sample | Packed] = deque()
@@ -61,7 +61,7 @@ class _Line:
         self.last = ""
 
     def pieces(self, item: Sample | Packed) -> list[Any]:
-        """What is to be looked at one by one."""
+        """Unpack samples if they must be handled one by one."""
         if isinstance(item, dict) or (_first(item) != self.last and not self.waiting):
             return [item]
         return item.unpacked()
@@ -74,8 +74,8 @@ class _Line:
         while self.waiting and _first(self.waiting[0]) != self.last:
             self._append(self.waiting.popleft())
 
-    def ended(self) -> Iterable[Sample | Packed]:
-        """All that is left: what still waits comes in between, as far back as need be."""
+    def rest(self) -> Iterable[Sample | Packed]:
+        """Return the rest, with the waiting samples inserted, as far back as necessary."""
         if not self.waiting:
             return self.ready
         rest = [sample for item in self.ready for sample in ([item] if isinstance(item, dict) else item.unpacked())]
@@ -94,5 +94,5 @@ def _first(item: Sample | Packed) -> str:
 
 
 def _as_read(key: str) -> str:
-    """The key that readers find in the names of the members."""
+    """Return the key as readers find it in the members' names."""
     return base_plus_ext(f"{key}.")[0] or "" if "." in key else key

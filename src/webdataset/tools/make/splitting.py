@@ -1,4 +1,4 @@
-"""One stream of samples into shards of a size, and what happens to each complete shard."""
+"""Write a set of numbered shards, and run a command for each complete one."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import shlex
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from webdataset.base.redact import redacted
 from webdataset.storage.shell.commands import CommandStream
 from webdataset.writer import ShardWriter
-
-PARTS = ("shard", "abspath", "basename", "dirname", "base", "ext")
 
 
 def split_samples(
@@ -20,9 +19,9 @@ def split_samples(
     maxshards: int | None = None,
     write: Callable[[dict[str, Any]], object] | None = None,
 ) -> int:
-    """Write samples until the source ends or `maxshards` shards are full; the result is the number of samples.
+    """Write samples until the source ends or `maxshards` shards are full; return the number of samples.
 
-    `write` may be a function that writes to the writer in its own way.
+    `write` may be a function that passes samples to the writer in its own way.
     """
     write = writer.write if write is None else write
     if maxshards is not None and maxshards < 1:
@@ -43,14 +42,14 @@ def is_full(writer: ShardWriter) -> bool:
 
 
 def post_command(command: str, *, delete: bool = False, output: Any = None) -> Callable[[str], None]:
-    """A function that runs a shell command for a complete shard; `{}` or `%s` is its name, quoted for the shell.
+    """Return a function that runs a shell command for a shard; `{}` or `%s` is its name, quoted for the shell.
 
     {abspath}, {basename}, {dirname}, {base} (without the extension), {ext} and {shard} (the name as given) are parts of
     it. Without any of them the name is added at the end. `delete` removes the shard afterwards.
     """
 
     def post(name: str) -> None:
-        with CommandStream(["bash", "-c", filled(command, name)], "rb") as stream:
+        with CommandStream(["bash", "-c", fill_in(command, name)], "rb") as stream:
             while data := stream.read1(1 << 16):
                 if output is not None:
                     output(data)
@@ -60,12 +59,12 @@ def post_command(command: str, *, delete: bool = False, output: Any = None) -> C
     return post
 
 
-def filled(command: str, name: str) -> str:
-    """The command with the shard's name in it.
+def fill_in(command: str, name: str) -> str:
+    """Insert the shard's name into the command.
 
-    >>> filled("gsutil cp {} gs://bucket/", "a b.tar")
+    >>> fill_in("gsutil cp {} gs://bucket/", "a b.tar")
     "gsutil cp 'a b.tar' gs://bucket/"
-    >>> filled("upload --as {base}.tar", "out/a.tar")
+    >>> fill_in("upload --as {base}.tar", "out/a.tar")
     'upload --as a.tar out/a.tar'
     """
     path = os.path.abspath(name)
@@ -79,3 +78,17 @@ def filled(command: str, name: str) -> str:
     if named == result and not any(f"{{{part}}}" in command for part in ("abspath", "basename", "shard")):
         return f"{named} {shlex.quote(name)}"
     return named
+
+
+def set_writer(pattern: str, *, inputs: Iterable[str] = (), **options: Any) -> ShardWriter:
+    """Return the only ShardWriter of a pattern: shards with a higher number than its last one are leftovers.
+
+    None of the `inputs` may be a shard of the pattern, as it would be replaced while being read.
+    """
+    writer = ShardWriter(pattern, **options)
+    writer.overwriting.sole = True
+    earlier = writer.overwriting.earlier
+    if earlier is not None and (read := earlier.among(inputs)):
+        what = redacted(read[0]) if len(read) == 1 else f"{redacted(read[0])} and {len(read) - 1} more inputs"
+        raise ValueError(f"{what} would be replaced while being read; write to another pattern")
+    return writer

@@ -1,1 +1,1 @@
-"""Change datasets: map, run commands, sort, shuffle, join, mix."""
+"""Transform datasets: map, run commands, sort, shuffle, join, mix."""

@@ -1,4 +1,4 @@
-"""Which fields of a sample to keep and under which names, and keys anew.
+"""Choose and rename the fields of samples, and give samples new keys.
 
 >>> keep = field_chooser("image:jpg,png cls")
 >>> keep({"__key__": "a", "png": b"...", "cls": b"7", "txt": b"hello"})
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from webdataset.base.stages import pipelinefilter
@@ -22,12 +22,12 @@ from .lazy import missing_field
 Sample = dict[str, Any]
 
 LARGE_BYTES = 256 << 20
-"""What only moves members does not take more than this of one into memory."""
+"""Larger members are copied in pieces, not read into memory."""
 
 
 @pipelinefilter
 def fields(data: Iterable[Sample], spec: str, handler: Handler = reraise_exception) -> Iterator[Sample]:
-    """Keep and rename fields: `"jpg;png cls"` keeps two, `"image:jpg,png"` renames the first that is there."""
+    """Keep and rename fields: `"jpg;png cls"` keeps two, `"image:jpg,png"` renames the first one present."""
     return handled(data, field_chooser(spec), handler)
 
 
@@ -44,7 +44,7 @@ def rekey(data: Iterable[Sample], pattern: str = "{index:09d}", start: int = 0) 
 
 @pipelinefilter
 def last_of_equal(data: Iterable[Sample], value_of: Callable[[Sample], Any]) -> Iterator[Sample]:
-    """Of samples that follow each other and have the same value the last one.
+    """Keep only the last of neighbouring samples with the same value.
 
     >>> list(last_of_equal(lambda sample: sample["cls"])([{"cls": 1, "n": 1}, {"cls": 1, "n": 2}]))
     [{'cls': 1, 'n': 2}]
@@ -55,12 +55,12 @@ def last_of_equal(data: Iterable[Sample], value_of: Callable[[Sample], Any]) -> 
 
 @pipelinefilter
 def emptied(data: Iterable[Sample]) -> Iterator[Sample]:
-    """The samples' fields by name only, without their bytes."""
+    """Keep the names of the fields, without their bytes."""
     return ({name: value if name[:2] == "__" else b"" for name, value in sample.items()} for sample in data)
 
 
 def in_pieces(spec: str | None = None, key: str | None = None) -> LargeMembers:
-    """Large members are not read into memory but passed on in pieces, those of other fields or keys not at all."""
+    """Return what passes large members on in pieces; those of other fields or keys are skipped."""
     names = None if not spec else {name for _, names in parsed_fields(spec) for name in names}
 
     def wanted(member: str) -> bool:
@@ -71,11 +71,23 @@ def in_pieces(spec: str | None = None, key: str | None = None) -> LargeMembers:
 
 
 NOT_IN_MEMORY = LargeMembers(lambda _: False)
-"""Members that are too large for memory are passed over; who looks at one is told so."""
+"""Members that are too large for memory are skipped; accessing one is an error."""
+
+
+def field_named(sample: Mapping[str, Any], alternatives: Sequence[str]) -> str:
+    """Return the first of these fields that the sample has; the error lists the fields it has.
+
+    >>> field_named({"__key__": "a", "png": b"...", "cls": b"7"}, ["jpg", "png"])
+    'png'
+    """
+    for name in alternatives:
+        if name in sample:
+            return name
+    raise missing_field(";".join(alternatives), sample).at(url=sample.get("__url__"))
 
 
 def field_chooser(spec: str, *, missing_ok: bool = False) -> Callable[[Sample], Sample]:
-    """The function that keeps the fields of a specification; a missing one is an error that lists the others."""
+    """Return a function that keeps the fields of a specification; a missing one is an error that lists the others."""
     wanted = parsed_fields(spec)
 
     def choose(sample: Sample) -> Sample:
@@ -92,7 +104,7 @@ def field_chooser(spec: str, *, missing_ok: bool = False) -> Callable[[Sample], 
 
 
 def parsed_fields(spec: str) -> list[tuple[str, list[str]]]:
-    """Pairs of a new name, empty if the name stays, and the fields to take it from.
+    """Return pairs of a new name, empty if it stays the same, and the alternative fields.
 
     >>> parsed_fields("jpg;png label:cls,class")
     [('', ['jpg', 'png']), ('label', ['cls', 'class'])]
@@ -102,32 +114,30 @@ def parsed_fields(spec: str) -> list[tuple[str, list[str]]]:
         new, colon, old = part.rpartition(":")
         names = [name for name in old.replace(",", ";").split(";") if name]
         if not names or (colon and not new):
-            raise ValueError(
-                f"{part!r} names no field; write jpg, jpg;png or new:old1,old2, with spaces between fields"
-            )
+            raise ValueError(f"{part!r} names no field; use jpg, jpg;png or new:old1,old2, with spaces between fields")
         parsed.append((new, names))
     if not parsed:
-        raise ValueError('no fields are named; write for example "jpg;png cls"')
+        raise ValueError('no fields are named; use for example "jpg;png cls"')
     return parsed
 
 
 def key_maker(pattern: str) -> Callable[[str, int], str]:
-    """The function from an old key and a number to a new key."""
+    """Return a function that makes a new key from an old key and a number."""
     pattern = "{index:09d}" if pattern == "#" else pattern
     try:
         if "%" in pattern and "{" not in pattern:
             if pattern % 0 == pattern % 1:
-                raise ValueError("it holds no number")
+                raise ValueError("it has no number")
             return lambda _, index: pattern % index
         if pattern.format(index=0, key="a") == pattern.format(index=1, key="b"):
-            raise ValueError("it holds neither {index} nor {key}")
+            raise ValueError("it has neither {index} nor {key}")
     except (IndexError, KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"the pattern {pattern!r} makes no keys: {error}; write {{index:09d}} or %09d") from None
+        raise ValueError(f"the pattern {pattern!r} makes no keys: {error}; use {{index:09d}} or %09d") from None
     return lambda key, index: pattern.format(index=index, key=key)
 
 
 def parsed_slice(text: str) -> slice:
-    """Python's lo:hi:step.
+    """Parse Python's lo:hi:step.
 
     >>> parsed_slice("2:8:2"), parsed_slice("5")
     (slice(2, 8, 2), slice(5, None, None))

@@ -1,9 +1,9 @@
-"""Plain shards of this machine, one after the other into one archive: copied as they lie, headers and all.
+"""Concatenate plain local shards byte for byte into one archive.
 
-The system copies while we check, with several processes if there is much: every header, that there are only samples and
-that each is whole and by itself, up to the end marker, which is left out between shards. The archive appears when both
-are done. Whatever calls for a
-closer look, such as a directory, a link, a key that comes twice or any damage, is `NotPlain`: then nothing was done.
+A thread copies while the shards are checked, by several processes if they are large: every header, and that they hold
+only complete samples with distinct keys, up to the end marker, which is left out between shards. The archive appears
+when both are done. Anything else, such as a directory, a link, a repeated key or any damage, is `NotPlain`: nothing is
+written.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from webdataset.storage.publish import AtomicFile, is_special
 from webdataset.storage.urls import local_path
 from webdataset.tar.whole import NotPlain, PlainArchive
 
-__all__ = ["Joined", "NotPlain", "join_shards"]
+__all__ = ["JoinedShard", "NotPlain", "join_shards"]
 
 END = bytes(1024)
 TAIL = 64 << 10
 PIECE = 64 << 20
 OPEN = 4
-"""How many shards wait to be copied, at most."""
+"""How many shards are queued for copying, at most."""
 PROCESSES = 4
 WORTH_A_PROCESS = 32 << 20
-"""So many bytes of small members take about as long to check as a process takes to start, several times."""
+"""Checking this many bytes of small members takes several times as long as starting a process."""
 MAX_KEYS = 1 << 20
 
-# The key of each run of names that differ in their fields only; nothing where a name has no key or no field.
+# The key of each run of names that differ only in their fields; empty where a name has no key or no field.
 _RUNS = rb"(%s)\.[^\0/]*+\0(?:\1\.[^\0/]*+\0)*+|[^\0]*\0"
 _PLAIN_RUNS = re.compile(_RUNS % rb"[^\0/.]+")
 _DEEP_RUNS = re.compile(_RUNS % rb"(?:[^\0]*/)?[^\0/.]+")
 
 
-class Joined(NamedTuple):
-    """One shard that was checked."""
+class JoinedShard(NamedTuple):
+    """A shard that was checked."""
 
     path: str
     samples: int
     size: int
 
 
-def join_shards(urls: Iterable[str], output: str) -> Generator[Joined]:
-    """Join the shards; the archive is complete when all were given out. NotPlain if that cannot be done so.
+def join_shards(urls: Iterable[str], output: str) -> Generator[JoinedShard]:
+    """Join the shards and yield them; at the end the archive is complete. NotPlain if they cannot be joined.
 
     >>> import tempfile
     >>> from webdataset.writer import TarWriter
@@ -75,16 +75,16 @@ def join_shards(urls: Iterable[str], output: str) -> Generator[Joined]:
             for number, stream in enumerate(_copied(shards, copying)):
                 checked = check(number, stream)
                 if checked.first == last:
-                    raise NotPlain  # readers take the two samples for one
+                    raise NotPlain  # readers would take the two samples for one
                 last = checked.last
-                yield Joined(shards[number].path, checked.samples, shards[number].end)
+                yield JoinedShard(shards[number].path, checked.samples, shards[number].end)
             copying.finish()
         finally:
             copying.close()
 
 
 def _copied(shards: list[_Shard], copying: _Copying) -> Iterator[BinaryIO]:
-    """The shards to check, one after the other; the next ones are being copied meanwhile."""
+    """Yield the shards to check; the next ones are being copied meanwhile."""
     opened: deque[BinaryIO] = deque()
     with ExitStack() as closing:
         for shard in shards:
@@ -98,7 +98,7 @@ def _copied(shards: list[_Shard], copying: _Copying) -> Iterator[BinaryIO]:
 
 
 class _Shard(NamedTuple):
-    """A shard, and where its members seem to end."""
+    """A shard, and where its end marker seems to be."""
 
     path: str
     end: int
@@ -106,7 +106,7 @@ class _Shard(NamedTuple):
 
     @classmethod
     def of(cls, url: str) -> _Shard:
-        """From a look at the file's end."""
+        """Look at the end of the file."""
         path = local_path(url)
         if path is None or not os.path.isfile(path):
             raise NotPlain
@@ -122,7 +122,7 @@ class _Shard(NamedTuple):
         return cls(path, size - zeros, state)
 
     def opened(self) -> BinaryIO:
-        """The file that was looked at, unless it has changed."""
+        """Open the file; NotPlain if it has changed since."""
         stream = _opened(self.path)
         if _state(stream) != self.state:
             stream.close()
@@ -131,7 +131,7 @@ class _Shard(NamedTuple):
 
 
 def _opened(path: str) -> BinaryIO:
-    return open_local(os.path.abspath(path), buffering=0)  # no name that begins with / is taken for a url
+    return open_local(os.path.abspath(path), buffering=0)  # an absolute path cannot be mistaken for a url
 
 
 def _state(stream: BinaryIO) -> tuple[int, ...]:
@@ -143,7 +143,7 @@ def _state(stream: BinaryIO) -> tuple[int, ...]:
 
 
 class _Checked(NamedTuple):
-    """What a shard's names say."""
+    """The number of samples, and the keys at both ends."""
 
     samples: int
     first: bytes
@@ -152,9 +152,9 @@ class _Checked(NamedTuple):
 
 
 def _checked(stream: BinaryIO, end: int) -> _Checked:
-    """A shard of samples only, each complete in itself and with a key of its own, and its members' end here.
+    """Check that a shard has only complete samples with distinct keys, and ends here.
 
-    Names are looked at many at a time, by what needs no step per name.
+    Names are checked many at a time, without a step per name.
     """
     archive = PlainArchive(stream, os.fstat(stream.fileno()).st_size)
     keys = _Keys()
@@ -176,7 +176,7 @@ class _Keys:
         self._seen: set[bytes] = set()
 
     def take(self, names: list[bytes], *, to_the_end: bool = False) -> list[bytes]:
-        """Check the names of whole samples, and give back those of the last one, which may go on."""
+        """Check the names of complete samples, and return those of the last one, which may continue."""
         runs = _runs(names)
         self.first, self.last = self.first or runs[0], runs[-1]
         whole = len(names)
@@ -194,14 +194,14 @@ class _Keys:
 
 
 def _runs(names: list[bytes]) -> list[bytes]:
-    """The keys of samples whose members follow each other, if nothing is to be said about any of the names."""
+    """Return the keys of runs of names; NotPlain if any name is unusual."""
     joined = b"\0".join(names) + b"\0"
     runs: list[bytes] = (_DEEP_RUNS if b"/" in joined else _PLAIN_RUNS).findall(joined)
     if b"" in runs or joined[:2] == b"__" or b"\0__" in joined or b".__" in joined:
         raise NotPlain
     text = joined.decode("utf-8", "surrogateescape")
     if text != text.lower() and not all(map(_is_lower, text.split("\0"))):
-        raise NotPlain  # other names in the end
+        raise NotPlain  # readers change the case
     return runs
 
 
@@ -212,8 +212,8 @@ def _is_lower(name: str) -> bool:
 
 @contextmanager
 def _checkers(shards: list[_Shard]) -> Iterator[Callable[[int, BinaryIO], _Checked]]:
-    """The function that checks a shard by its number, or asks the process that does."""
-    processes = [_Checker(shards, n) for n in _others(shards)]
+    """Return a function that checks a shard by its number, or asks the process that does."""
+    processes = [_Checker(shards, n) for n in _helpers(shards)]
     step = len(processes) + 1
 
     def check(number: int, stream: BinaryIO) -> _Checked:
@@ -229,15 +229,15 @@ def _checkers(shards: list[_Shard]) -> Iterator[Callable[[int, BinaryIO], _Check
             process.end()
 
 
-def _others(shards: list[_Shard]) -> range:
-    """The numbers of the processes that help: none where there is little to do, or where threads forbid forks."""
+def _helpers(shards: list[_Shard]) -> range:
+    """Return the numbers of the helper processes: none if there is little to do, or if threads forbid a fork."""
     work = sum(shard.end for shard in shards) // WORTH_A_PROCESS
     alone = hasattr(os, "fork") and threading.active_count() == 1
     return range(1, min(work, len(shards), os.cpu_count() or 1, PROCESSES) if alone else 1)
 
 
 class _Checker:
-    """A process that checks every so many-th shard."""
+    """A process that checks every n-th shard."""
 
     def __init__(self, shards: list[_Shard], number: int) -> None:
         self._shards, self._number = shards, number
@@ -253,7 +253,7 @@ class _Checker:
         os.close(writing)
 
     def next(self) -> _Checked:
-        """The next result; NotPlain if there is none, for whatever reason."""
+        """Return the next result; NotPlain if there is none, for whatever reason."""
         words = self._results.readline().split(b" ")
         if len(words) != 3:
             raise NotPlain
@@ -261,7 +261,7 @@ class _Checker:
 
     def end(self) -> None:
         if self._pid:
-            os.kill(self._pid, signal.SIGKILL)  # not reaped yet, so the number is still its own
+            os.kill(self._pid, signal.SIGKILL)  # not reaped yet, so the process id is still valid
             os.waitpid(self._pid, 0)
         self._results.close()
 
@@ -274,14 +274,14 @@ class _Checker:
                     samples, first, last = _checked(stream, shard.end)
                 os.write(output, f"{samples} {first.hex()} {last.hex()}\n".encode())
         finally:
-            os._exit(0)  # nothing that the parent has begun is ended here
+            os._exit(0)  # run none of the parent's exit handlers
 
 
 # -- copying -------------------------------------------------------------------------------------------
 
 
 class _Copying:
-    """Copies shards to the end of a file, in a thread."""
+    """Appends shards to a file, in a thread."""
 
     def __init__(self, file: AtomicFile) -> None:
         self._file = file
@@ -292,12 +292,12 @@ class _Copying:
         self._thread.start()
 
     def put(self, stream: BinaryIO, size: int) -> None:
-        """Copy so many bytes."""
+        """Queue that many bytes of a shard."""
         self._queue.put((os.dup(stream.fileno()), size))
         self._raise_failure()
 
     def finish(self) -> None:
-        """Wait until all is copied, and give the file its name."""
+        """Wait until everything is copied, and publish the file."""
         self._end()
         self._raise_failure()
         self._file.write(END)
@@ -305,7 +305,7 @@ class _Copying:
         self._published = True
 
     def close(self) -> None:
-        """Leave nothing, unless the file is complete."""
+        """Remove the file, unless it is complete."""
         self._stopped = True
         self._end()
         if not self._published:

@@ -1,4 +1,4 @@
-"""Samples that decode a field when it is looked at, and encode only what was changed.
+"""Samples that decode a field when it is accessed, and encode only what was changed.
 
 >>> sample = LazySample({"__key__": "a", "cls": b"7", "jpg": b"not looked at"})
 >>> sample["cls"] -= 1
@@ -25,12 +25,12 @@ _IMMUTABLE = (int, float, str, bytes, bool, type(None))
 
 
 class MissingFieldError(SampleError, KeyError):
-    """The sample has no such field; the message says which there are."""
+    """The sample has no such field; the message lists those it has."""
 
 
 @cache
 def field_decoder(spec: str) -> DecodeField:
-    """How fields are decoded: by their extensions, images as `spec` says; "raw" leaves all as bytes.
+    """Return a decoder of fields: by their extensions, images as `spec`; "raw" leaves everything as bytes.
 
     >>> field_decoder("rgb")("cls", b"3"), field_decoder("raw")("cls", b"3")
     (3, b'3')
@@ -42,7 +42,7 @@ def field_decoder(spec: str) -> DecodeField:
     decode = Decoder([spec] if spec != "basic" else []).decode1
 
     def decoded(name: str, data: bytes) -> Any:
-        # labels and texts are what code looks at most, and no image spec or handler changes what they are
+        # labels and texts are accessed most, and no image spec or handler changes them
         plain = decoders.get(name) if name in PLAIN else None
         return decode(name, data) if plain is None else plain(data)
 
@@ -50,7 +50,7 @@ def field_decoder(spec: str) -> DecodeField:
 
 
 class LazySample(dict[str, Any]):
-    """A dict of a sample's values; the bytes of fields that nobody touches stay as they are."""
+    """A dict of a sample's values; fields that are not accessed keep their bytes."""
 
     __slots__ = ("_decode", "_seen", "_stored")
 
@@ -75,23 +75,23 @@ class LazySample(dict[str, Any]):
         self._seen.setdefault(name, _NOTHING)
         super().__setitem__(name, value)
 
-    def __iter__(self) -> Iterator[str]:  # its presence keeps dict(sample) and {**sample} from going past __getitem__
+    def __iter__(self) -> Iterator[str]:  # makes dict(sample) and {**sample} use __getitem__
         return super().__iter__()
 
     def copy(self) -> LazySample:
-        """A copy that can be changed on its own."""
+        """Return an independent copy."""
         twin = LazySample(self._stored, self._decode)
         twin.clear_to(dict(super().items()), dict(self._seen))
         return twin
 
     def clear_to(self, contents: dict[str, Any], seen: dict[str, Any]) -> None:
-        """Take these contents, some of which were looked at."""
+        """Set the contents, some of which were accessed."""
         self.clear()
         super().update(contents)
         self._seen = seen
 
     def encoded(self, result: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The sample, or a dict that was made from it, as bytes; what is the same as it was keeps its bytes."""
+        """Encode the sample, or a dict made from it; unchanged fields keep their bytes."""
         if result is None or result is self:
             contents = dict(super().items())
             for name in self._seen:
@@ -133,7 +133,7 @@ class LazySample(dict[str, Any]):
         return value if type(value) is bytes and name[-3:] != ".gz" else encode(name, value)
 
     def _unchanged(self, name: str, value: Any, stored: bytes) -> bool:
-        """Whether a value that was looked at is still what its bytes say: lists and arrays can change in place."""
+        """Whether a value that was accessed still equals its bytes: lists and arrays can be changed in place."""
         if isinstance(value, _IMMUTABLE):
             return True
         fresh = self._decode(name, stored)
@@ -144,12 +144,12 @@ class LazySample(dict[str, Any]):
         try:
             before = encode(name, fresh)
         except EncodingError:
-            return True  # nothing of this kind can be written, so there can be no change to write
+            return True  # it cannot be encoded, so a change could not be written
         return before == encode(name, value)
 
 
 def missing_field(name: str, sample: Mapping[str, Any]) -> MissingFieldError:
-    """The error that lists what there is instead."""
+    """Return an error that lists the fields of the sample."""
     fields = [field for field in sample.keys() if field[:2] != "__"]  # noqa: SIM118 - works for every mapping
     import difflib
 

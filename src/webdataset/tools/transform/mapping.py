@@ -1,4 +1,4 @@
-"""Python functions over samples, in this process or in several.
+"""Apply Python functions to samples, in this process or in several.
 
 >>> samples = [{"__key__": "a", "cls": b"1"}, {"__key__": "b", "cls": b"2"}]
 >>> def only_b(sample):
@@ -17,7 +17,7 @@ from webdataset.base.reports import Report, current_report
 from webdataset.base.stages import pipelinefilter
 from webdataset.errors import SampleError, WebDatasetError
 from webdataset.handlers import Handler, ask, close, handled, placed, reraise_exception
-from webdataset.tools.parallel import process_pool, submitted
+from webdataset.tools.parallel import call, process_pool, submitted
 
 from .lazy import LazySample, field_decoder
 
@@ -41,15 +41,15 @@ def map_samples(
     handler: Handler = reraise_exception,
     pack: Callable[[], Pack] | None = None,
 ) -> Iterator[Sample]:
-    """Apply the function that `make()` gives to every sample: a dict in its place, a list for several, None for none.
+    """Apply the function that `make()` returns to every sample; it returns a dict, a list of dicts, or None to drop it.
 
-    The function gets a sample whose fields are decoded when it looks at them. Fields that it leaves alone keep
-    their bytes. `processes=N` uses N processes, each of which calls `make`; what the function that `pack()` gives
-    makes of lists of results comes in their place then, so that these processes do some of the output's work.
+    Fields are decoded when the function accesses them, and keep their bytes if it does not change them. `processes=N`
+    uses N processes, each of which calls `make`, and `pack` for a function that is applied to lists of results, so that
+    these processes do some of the output's work.
     """
     if processes > 1:
-        start = partial(_start, make, decode, pack)
-        make()  # a mistake in the code is told once, not by every process
+        start = partial(_BatchMapper, make, decode, pack)
+        make()  # so that an error in the code shows once, not in every process
         return _in_processes(data, start, processes, ordered, handler=handler, report=current_report())
     return flat(handled(data, applied(make(), decode), handler))
 
@@ -62,7 +62,7 @@ def through_stages(
     decode: str = "rgb",
     handler: Handler = reraise_exception,
 ) -> Iterator[Sample]:
-    """Send samples of values through stages, functions from iterator to iterator, and encode what comes out."""
+    """Send samples through stages, functions from iterator to iterator, and encode the results."""
     decode_field = field_decoder(decode)
     values: Iterable[Any] = (LazySample(sample, decode_field) for sample in data)
     for stage in stages:
@@ -73,14 +73,14 @@ def through_stages(
 def _encoded(result: Any) -> Sample:
     if not isinstance(result, Mapping) or "__key__" not in result:
         hint = 'a sample is a dict with a "__key__"'
-        raise SampleError(f"the pipeline gives {type(result).__name__}, not samples", hint=hint)
+        raise SampleError(f"the pipeline yields {type(result).__name__}, not samples", hint=hint)
     return LazySample({}).encoded(result)
 
 
 def applied(
     function: Function, decode: str, convert: Convert = LazySample.encoded
 ) -> Callable[[Sample], Sample | list[Sample] | None]:
-    """The function of a sample of bytes that calls a function of a sample of values; `convert` makes bytes of them."""
+    """Wrap a function of decoded samples as one of undecoded samples; `convert` encodes its results."""
     decode_field = field_decoder(decode)
 
     def apply(sample: Sample) -> Sample | list[Sample] | None:
@@ -99,7 +99,7 @@ def applied(
 
 
 def as_values(_: LazySample, result: Mapping[str, Any]) -> Sample:
-    """A result as it is: values where the function looked, bytes where it did not."""
+    """Return a result as it is: decoded where the function accessed it, bytes elsewhere."""
     return dict(dict.items(result) if isinstance(result, dict) else result)
 
 
@@ -110,11 +110,13 @@ def _results(lazy: LazySample, result: Any, convert: Convert) -> Sample | list[S
     if isinstance(result, (str, bytes)) or not hasattr(result, "__iter__"):
         raise SampleError(
             f"the result is {type(result).__name__}, not a sample",
-            hint="give a dict, a list of dicts or None; statements such as _[...] = ... change the sample itself",
+            hint="return a dict, a list of dicts or None; statements such as _[...] = ... change the sample itself",
         )
     items = list(result)
     if wrong := [item for item in items if item is not None and not isinstance(item, Mapping)]:
-        raise SampleError(f"the result holds {type(wrong[0]).__name__}, not only samples", hint="give a list of dicts")
+        raise SampleError(
+            f"the result holds {type(wrong[0]).__name__}, not only samples", hint="return a list of dicts"
+        )
     results = [_keyed(convert(lazy, item), f"{key}/{n:06d}") for n, item in enumerate(items) if item is not None]
     keys = [sample["__key__"] for sample in results]
     if len(set(keys)) < len(keys):
@@ -127,7 +129,7 @@ def _keyed(sample: Sample, key: str) -> Sample:
 
 
 def flat(results: Iterator[Sample | list[Sample]]) -> Iterator[Sample]:
-    """Samples out of samples and lists of them."""
+    """Flatten samples and lists of samples."""
     try:
         for result in results:
             if isinstance(result, dict):
@@ -143,7 +145,7 @@ def flat(results: Iterator[Sample | list[Sample]]) -> Iterator[Sample]:
 
 def _in_processes(
     data: Iterable[Sample],
-    start: Callable[[], None],
+    start: Callable[[], _BatchMapper],
     processes: int,
     ordered: bool,
     *,
@@ -153,7 +155,7 @@ def _in_processes(
     source = iter(data)
     try:
         with process_pool(processes, start) as pool:
-            for batch, future in submitted(pool, _work, batches(source), workers=processes, ordered=ordered):
+            for batch, future in submitted(pool, call, batches(source), workers=processes, ordered=ordered):
                 for made in future.result():
                     if isinstance(made, list):
                         yield from made
@@ -164,7 +166,7 @@ def _in_processes(
 
 
 def batches(samples: Iterable[Sample]) -> Iterator[list[Sample]]:
-    """Lists of samples that are worth sending to another process; an error comes after the samples before it."""
+    """Make lists of samples for another process; an error is raised after the samples before it."""
     batch: list[Sample] = []
     size, failure = 0, None
     try:
@@ -183,44 +185,32 @@ def batches(samples: Iterable[Sample]) -> Iterator[list[Sample]]:
         raise failure
 
 
-class _Worker:
-    """What a worker process was started with."""
-
-    apply: Callable[[Sample], Sample | list[Sample] | None]
-    pack: Pack | None
-
-
-def _start(make: Callable[[], Function], decode: str, pack: Callable[[], Pack] | None) -> None:
-    _Worker.apply = staticmethod(applied(make(), decode))
-    _Worker.pack = staticmethod(pack()) if pack is not None else None
-
-
 class _Failure(NamedTuple):
-    """What happened to which sample of a batch."""
+    """An error, and the number of its sample in the batch."""
 
     number: int
     error: Exception
 
 
-def _work(batch: list[Sample]) -> list[list[Any] | _Failure]:
-    """The results, in lists between failures."""
-    made: list[list[Any] | _Failure] = []
-    results: list[Sample] = []
-    for number, sample in enumerate(batch):
-        try:
-            result = _Worker.apply(sample)
-        except Exception as error:
-            # not every exception survives the way to another process
-            known = error if isinstance(error, WebDatasetError) else SampleError(f"{type(error).__name__}: {error}")
-            made += [_packed(results), _Failure(number, known)]
-            results = []
-        else:
-            if isinstance(result, list):
-                results += result
-            elif result is not None:
-                results.append(result)
-    return [*made, _packed(results)]
+class _BatchMapper:
+    """Maps batches, in a worker process."""
 
+    def __init__(self, make: Callable[[], Function], decode: str, pack: Callable[[], Pack] | None) -> None:
+        self.apply = applied(make(), decode)
+        self.pack = pack() if pack is not None else list
 
-def _packed(results: list[Sample]) -> list[Any]:
-    return results if _Worker.pack is None else _Worker.pack(results)
+    def __call__(self, batch: list[Sample]) -> list[list[Any] | _Failure]:
+        """Return the results, in lists between failures."""
+        made: list[list[Any] | _Failure] = []
+        results: list[Sample] = []
+        for number, sample in enumerate(batch):
+            try:
+                result = self.apply(sample)
+            except Exception as error:
+                # not every exception can be pickled
+                known = error if isinstance(error, WebDatasetError) else SampleError(f"{type(error).__name__}: {error}")
+                made += [self.pack(results), _Failure(number, known)]
+                results = []
+            else:
+                results += result if isinstance(result, list) else [] if result is None else [result]
+        return [*made, self.pack(results)]

@@ -1,12 +1,12 @@
-"""Samples of several datasets, mixed as a YAML file says: what tarmix read.
+"""Mix samples of several datasets, as a YAML file describes; the format is tarmix's.
 
 sources:
   - shards: "a-{000..099}.tar"   # or a list of them
     weight: 3                    # or probability: how often a sample is taken from here
     nstreams: 4                  # shards that are open at once
     nrepeats: 2                  # how often all of it is read
-    shuffle: 1000                # in a buffer of so many samples
-    allow_missing: true          # shards that are not there are left out
+    shuffle: 1000                # buffer size
+    allow_missing: true          # skip missing shards
   - shards: [b.tar, c.tar]
 
 >>> mixture_sources({"sources": [{"shards": "a-{0..1}.tar", "weight": 3}, {"shards": ["b.tar"]}]})[0].shards
@@ -44,12 +44,12 @@ class MixtureSource(NamedTuple):
 
 
 def read_mixture(url: str) -> list[MixtureSource]:
-    """The sources that a YAML file names."""
+    """Read the sources in a YAML file."""
     return mixture_sources(read_yaml(url), url)
 
 
 def mixture_sources(spec: Any, origin: str = "") -> list[MixtureSource]:
-    """The sources of such a file; `origin` is its url."""
+    """Parse the sources of such a file; `origin` is its url."""
     entries = spec.get("sources") if isinstance(spec, dict) else spec
     if not isinstance(entries, list) or not entries:
         raise SampleError("a mixture is a list of sources, under the key 'sources'", url=origin or None)
@@ -63,7 +63,7 @@ def mixed(
     handler: Handler = reraise_exception,
     concatenated: bool = False,
 ) -> DataPipeline:
-    """All samples of all sources: each time one of a source that is drawn by its weight."""
+    """Return all samples of all sources, each time one from a source drawn by its weight."""
     parts = [partial(_samples, source, handler, seed, concatenated=concatenated) for source in sources]
     return DataPipeline(partial(_drawn, parts, [source.weight for source in sources], seed))
 
@@ -71,7 +71,7 @@ def mixed(
 def in_turn(
     shards: Iterable[Sample], streams: int, handler: Handler = reraise_exception, *, concatenated: bool = False
 ) -> Iterator[Sample]:
-    """A sample of each stream in turn; each stream has its part of the shards."""
+    """Yield a sample of each stream in turn; each stream has a part of the shards."""
     urls = list(shards)
     parts = (urls[n::streams] for n in range(min(streams, len(urls))))
     return round_robin_longest(*(tarfile_samples(part, handler, concatenated=concatenated) for part in parts))
@@ -90,7 +90,7 @@ def _samples(source: MixtureSource, handler: Handler, seed: int | None, *, conca
 
 
 class _Missing:
-    """Passes over shards that are not there, and asks about everything else."""
+    """Skips missing shards, and passes other errors on."""
 
     def __init__(self, handler: Handler) -> None:
         self.handler = checked_handler(handler)
@@ -111,7 +111,7 @@ def _source(entry: Any, origin: str) -> MixtureSource:
         weight = float(entry.get("probability", 1.0) if "weight" not in entry else entry["weight"])
         numbers = [int(entry.get(name, least)) for name, least in (("nstreams", 1), ("nrepeats", 1), ("shuffle", 0))]
     except (TypeError, ValueError) as error:
-        raise SampleError(f"a source of a mixture has a number that is none: {error}", url=place) from None
+        raise SampleError(f"a source of a mixture has an invalid number: {error}", url=place) from None
     if not 0 < weight < float("inf") or numbers[0] < 1 or numbers[1] < 1 or numbers[2] < 0:
         raise SampleError(f"the numbers of a source must be positive, got {entry!r}", url=place)
     streams, repeats, buffer = numbers

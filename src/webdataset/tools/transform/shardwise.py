@@ -1,7 +1,7 @@
-"""Shards that go through a function in several processes, each of which reads a whole shard, and packs what comes out.
+"""Map whole shards in several processes, each of which reads a shard and packs the results.
 
-Reading and packing small samples takes longer than most functions of them do, so this is what makes N cores worth
-their while. What is made of a shard waits in a temporary file until its turn comes.
+Reading and packing small samples takes longer than most functions do, so only this makes several processes worthwhile.
+The results of a shard are kept in a temporary file until its turn comes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from webdataset.base.reports import Report, current_report
 from webdataset.errors import SampleError, WebDatasetError
-from webdataset.tools.parallel import process_pool, submitted
+from webdataset.tools.parallel import call, process_pool, submitted
 
 from .mapping import Pack, batches
 from .spilling import read_frames, temporary_folder, write_frames
@@ -24,28 +24,23 @@ Read = Callable[[str], tuple[Iterable[Any], Counts]]
 
 
 def map_shards(
-    urls: Sequence[str],
-    make: Callable[[], Read],
-    *,
-    pack: Callable[[], Pack],
-    processes: int,
-    ordered: bool = True,
+    urls: Sequence[str], make: Callable[[], Read], *, pack: Callable[[], Pack], processes: int, ordered: bool = True
 ) -> Iterator[Any]:
-    """What comes of all shards, one after the other.
+    """Yield the results of all shards.
 
-    Each process calls `make` and `pack` once. What `make()` gives reads a shard: it gives the samples that come of
-    it, and a function that gives the counts when they were read. What `pack()` gives makes something of lists of them.
+    Each process calls `make` and `pack` once. `make()` returns a function that reads a shard: it returns the samples
+    and a function that returns the counts afterwards. What `pack()` returns is applied to lists of samples.
     """
-    return _mapped(urls, partial(_start, make, pack), processes, ordered, current_report())
+    return _mapped(urls, partial(_ShardMapper, make, pack), processes, ordered, current_report())
 
 
 def _mapped(
-    urls: Sequence[str], start: Callable[[str], None], processes: int, ordered: bool, report: Report
+    urls: Sequence[str], start: Callable[[str], _ShardMapper], processes: int, ordered: bool, report: Report
 ) -> Iterator[Any]:
     with ExitStack() as opened:
         folder = opened.enter_context(temporary_folder(None))
-        pool = opened.enter_context(process_pool(processes, start, folder))
-        for _, future in submitted(pool, _map_shard, enumerate(urls), workers=processes, ordered=ordered):
+        pool = opened.enter_context(process_pool(processes, partial(start, folder)))
+        for _, future in submitted(pool, call, enumerate(urls), workers=processes, ordered=ordered):
             path, counts, error = future.result()
             for made in read_frames(path):
                 yield from made
@@ -55,28 +50,20 @@ def _mapped(
                 raise error
 
 
-class _Worker:
-    """What a worker process was started with."""
+class _ShardMapper:
+    """Maps shards, in a worker process."""
 
-    folder: str
-    read: Read
-    pack: Pack
+    def __init__(self, make: Callable[[], Read], pack: Callable[[], Pack], folder: str) -> None:
+        self.read, self.pack, self.folder = make(), pack(), folder
 
-
-def _start(make: Callable[[], Read], pack: Callable[[], Pack], folder: str) -> None:
-    _Worker.folder = folder
-    _Worker.read = staticmethod(make())
-    _Worker.pack = staticmethod(pack())
-
-
-def _map_shard(job: tuple[int, str]) -> tuple[str, dict[str, Any], WebDatasetError | None]:
-    """The file with what was made, what was counted, and the error that ended it early."""
-    number, url = job
-    path = os.path.join(_Worker.folder, f"{number:09d}")
-    samples, counts = _Worker.read(url)
-    failures: list[WebDatasetError] = []
-    write_frames(path, map(_Worker.pack, batches(_until_failure(samples, failures, number))))
-    return path, counts(), failures[0] if failures else None
+    def __call__(self, job: tuple[int, str]) -> tuple[str, dict[str, Any], WebDatasetError | None]:
+        """Return the file with the results, the counts, and the error that ended it early."""
+        number, url = job
+        path = os.path.join(self.folder, f"{number:09d}")
+        samples, counts = self.read(url)
+        failures: list[WebDatasetError] = []
+        write_frames(path, map(self.pack, batches(_until_failure(samples, failures, number))))
+        return path, counts(), failures[0] if failures else None
 
 
 def _until_failure(samples: Iterable[Any], failures: list[WebDatasetError], shard: int) -> Iterator[Any]:
@@ -87,5 +74,5 @@ def _until_failure(samples: Iterable[Any], failures: list[WebDatasetError], shar
             error.shard = shard
         failures.append(error)
     except Exception as error:
-        # not every exception survives the way to another process
+        # not every exception can be pickled
         failures.append(SampleError(f"{type(error).__name__}: {error}"))

@@ -1,4 +1,4 @@
-"""A shell command for each sample, in a folder of its own, its files back into the sample.
+"""Run a shell command for each sample, in a folder of its own, and collect its files.
 
 >>> samples = [{"__key__": "a", "txt": b"hello"}]
 >>> list(run_commands("tr a-z A-Z < sample.txt > sample.up; rm sample.txt")(samples))
@@ -29,9 +29,9 @@ from webdataset.tools.parallel import submitted
 from .spilling import temporary_folder
 
 Sample = dict[str, Any]
-Tell = Callable[[bytes], object]
+Output = Callable[[bytes], object]
 
-LAST_WORDS = 300
+LAST_BYTES = 300
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL
 
@@ -45,27 +45,27 @@ def run_commands(
     processes: int = 0,
     ordered: bool = True,
     handler: Handler = reraise_exception,
-    tell: Tell | None = None,
+    output: Output | None = None,
     **options: Any,
 ) -> Iterator[Sample]:
     """Run a shell command for each sample, in a folder that holds `sample.EXT` for each field and `sample.__key__`.
 
     The files `sample.EXT` that are there afterwards are the sample. Folders with such files, or files
-    `sample-000001.EXT`, become samples of their own in its place. What the command prints goes to `tell`. The
-    options are those of Commander.
+    `sample-000001.EXT`, become samples of their own in its place. The command's output goes to `output`. Other options
+    are those of Commander.
     """
-    commander = Commander(command, tell=tell, report=current_report(), **options)
+    commander = Commander(command, output=output, report=current_report(), **options)
     return _run(data, commander, max(processes, 1), ordered, handler)
 
 
 class Commander:
     """Runs one command for one sample at a time, from any thread.
 
-    `base` is what the files are called instead of `sample`; `separator` stands between a sample's key and the names of
-    samples made from it; `add` keeps the sample itself beside those; `subfolders=True` takes folders only;
-    `ignore_status` takes the files of a command that failed; `only` chooses the fields to write. Of the files that are
-    left, those count whose names have a part that matches `include` and none that matches `exclude`. What the command
-    says becomes the field `log`. `keep` leaves the folders where they are.
+    `base` is the base name of the files, instead of `sample`; `separator` is put between a sample's key and the names
+    of samples made from it; `add` keeps the sample itself too; `subfolders=True` makes samples of folders only;
+    `ignore_status` uses the files of a command even if it failed; `only` chooses the fields to write. Of the files that
+    a command leaves, those are used whose names match `include` and not `exclude`, in any part. The command's output
+    becomes the field `log`. `keep` does not delete the folders.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Commander:
         log: str | None = None,
         workdir: str | None = None,
         keep: bool = False,
-        tell: Tell | None = None,
+        output: Output | None = None,
         report: Report | None = None,
     ) -> None:
         if not command.strip():
@@ -92,42 +92,42 @@ class Commander:
         if not base or "/" in base or "." in base:
             raise ValueError(f"the base must be a plain word such as sample, got {base!r}")
         self.argv = [*shell.split(), "-c", command]
-        # looked for once: Popen would look through all folders of PATH for every sample
+        # once: Popen would search PATH for every sample
         self.program = shutil.which(self.argv[0])
         self.base, self.separator, self.add, self.subfolders = base, separator, add, subfolders
         self.ignore_status, self.only, self.workdir, self.keep = ignore_status, only, workdir, keep
         self.include = re.compile(include)
         self.exclude = None if exclude is None else re.compile(exclude)
         self.log = log
-        self.tell = tell
+        self.output = output
         self.report = report or Report()
         self.folder = ""
-        self._left: list[str] = []
+        self._free: list[str] = []
         self._running: set[subprocess.Popen[bytes]] = set()
         self._lock = threading.Lock()
         self._stopped = False
-        self._told = False
+        self._warned = False
         self._numbered = re.compile(rf"{re.escape(base)}[-_]?([^.]+)\.(.+)", re.DOTALL)
 
     def __call__(self, job: tuple[int, Sample]) -> list[Sample]:
-        """The samples that the command makes of one."""
+        """Run the command for one sample, and return the samples it makes."""
         number, sample = job
         folder = self._folder(number)
         try:
             self._unpack(folder, sample)
-            pid, said = self._run(folder)
+            pid, output = self._run(folder)
             made = self._collected(folder, sample)
             if not self.keep:
-                self._leave(folder, pid)
+                self._reuse(folder, pid)
         except BaseException:
             if not self.keep:
                 shutil.rmtree(folder, ignore_errors=True)
             raise
-        return made if self.log is None else [{**result, self.log: said} for result in made]
+        return made if self.log is None else [{**result, self.log: output} for result in made]
 
     def stop(self) -> None:
         """End all commands that are running, and everything they started."""
-        with self._lock:  # so that none is reaped meanwhile, and its number another's
+        with self._lock:  # so that none is reaped meanwhile, and its process id reused
             self._stopped = True
             for process in self._running:
                 end_group(process.pid)
@@ -135,15 +135,15 @@ class Commander:
     # -- one sample ------------------------------------------------------------------------------
 
     def _folder(self, number: int) -> str:
-        """An empty folder: one that was left, since making and removing folders costs as much as all of their files."""
+        """Return an empty folder, a used one if possible: making and removing one costs as much as all of its files."""
         try:
-            return self._left.pop()
+            return self._free.pop()
         except IndexError:
             folder = f"{self.folder}/{number:09d}"
             os.mkdir(folder, 0o700)
             return folder
 
-    def _leave(self, folder: str, pid: int) -> None:
+    def _reuse(self, folder: str, pid: int) -> None:
         """Empty the folder for another sample, unless something that the command started is still running in it."""
         try:
             with os.scandir(folder) as entries:
@@ -151,7 +151,7 @@ class Commander:
                     os.unlink(entry.path)
             os.killpg(pid, 0)
         except ProcessLookupError:
-            self._left.append(folder)
+            self._free.append(folder)
         except OSError:  # a folder in the folder, for example
             shutil.rmtree(folder, ignore_errors=True)
         else:
@@ -165,24 +165,24 @@ class Commander:
         _write(f"{folder}/{self.base}.__key__", os.fsencode(sample["__key__"]))
 
     def _run(self, folder: str) -> tuple[int, bytes]:
-        """The number of the process, which has ended, and what it said."""
-        output, writing = os.pipe()
+        """Run the command; return its process id and output."""
+        reading, writing = os.pipe()
         try:
             try:
                 process = self._start(folder, writing)
             finally:
                 os.close(writing)
-            words = self._listen(output)
+            output = self._read_output(reading)
         finally:
-            os.close(output)
+            os.close(reading)
         status = self._ended(process)
         if status and not self.ignore_status:
-            said = " ".join(words[-LAST_WORDS:].decode("utf-8", "replace").split())
-            raise CommandError(f"the command ended with status {status}" + (f": {said}" if said else ""))
-        return process.pid, words
+            text = " ".join(output[-LAST_BYTES:].decode("utf-8", "replace").split())
+            raise CommandError(f"the command ended with status {status}" + (f": {text}" if text else ""))
+        return process.pid, output
 
     def _start(self, folder: str, output: int) -> subprocess.Popen[bytes]:
-        """Start the command, a group of processes that can be ended together."""
+        """Start the command in a process group, which can be ended as a whole."""
         if not settings.allow_pipe:
             hint = "run it elsewhere"
             raise SecurityError("commands are refused (WDS_SECURE or WDS_ALLOW_PIPE=0)", hint=hint)
@@ -204,20 +204,20 @@ class Commander:
         return process
 
     def _ended(self, process: subprocess.Popen[bytes]) -> int:
-        """The command's status, when it has one; until then it can be stopped."""
-        # not reaped before it is out of the set: its number might be another's by the time that it is stopped
+        """Wait for the command, and return its status; until then it can be stopped."""
+        # not reaped before it is out of the set: its process id might be reused by the time it is stopped
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         with self._lock:
             self._running.discard(process)
         guard.forget(process.pid)
         return process.wait()
 
-    def _listen(self, output: int) -> bytes:
+    def _read_output(self, pipe: int) -> bytes:
         last = b""
-        while data := os.read(output, 1 << 16):
-            last = last + data if self.log is not None else (last + data)[-LAST_WORDS:]
-            if self.tell is not None:
-                self.tell(data)
+        while data := os.read(pipe, 1 << 16):
+            last = last + data if self.log is not None else (last + data)[-LAST_BYTES:]
+            if self.output is not None:
+                self.output(data)
         return last
 
     # -- what it left ------------------------------------------------------------------------------
@@ -226,7 +226,7 @@ class Commander:
         key = sample["__key__"]
         own: Sample = {}
         others: dict[str, Sample] = {}
-        strangers = []
+        unknown = []
         for entry in self._entries(folder):
             if entry.is_dir(follow_symlinks=False):
                 if fields := self._fields_in(entry.path):
@@ -236,9 +236,9 @@ class Commander:
             elif (found := self._numbered.fullmatch(entry.name)) and not self.subfolders:
                 others.setdefault(found.group(1), {})[found.group(2)] = _content(entry)
             else:
-                strangers.append(entry.name)
-        if strangers:
-            self._warn_about(strangers[0], key)
+                unknown.append(entry.name)
+        if unknown:
+            self._warn_about(unknown[0], key)
         made = [self._finished(fields, f"{key}{self.separator}{name}", key) for name, fields in others.items()]
         if self.add or not (made or self.subfolders):
             made.insert(0, self._finished(own, key, key))
@@ -253,7 +253,7 @@ class Commander:
         }
 
     def _entries(self, folder: str) -> list[os.DirEntry[str]]:
-        """What is to be looked at, by name; the key always is, and so are folders."""
+        """Return the files to use, sorted; the key and folders are always among them."""
         found = sorted(os.scandir(folder), key=lambda entry: entry.name)
         return [entry for entry in found if self._counts(entry.name) or entry.is_dir(follow_symlinks=False)]
 
@@ -271,16 +271,16 @@ class Commander:
             raise SampleError(f"the command left an empty {self.base}.__key__", key=key)
         for field, data in fields.items():
             if not field or field[:2] == "__":
-                raise SampleError(f"the command left a file that can be no field: {self.base}.{field}", key=key)
+                raise SampleError(f"the command left a file that cannot be a field: {self.base}.{field}", key=key)
             if field.lower() in result:
-                raise SampleError("the command left two files for one field; fields have no upper case", field=field)
+                raise SampleError("the command left two files for one field; case does not matter", field=field)
             result[field.lower()] = data
         return result
 
     def _warn_about(self, name: str, key: str) -> None:
         with self._lock:
-            told, self._told = self._told, True
-        if not told:
+            warned, self._warned = self._warned, True
+        if not warned:
             text = f"the command leaves files that are not called {self.base}.EXT, such as {name!r}; they are left out"
             self.report.warn(text, key=key)
 
@@ -313,22 +313,22 @@ def _run(
 
 
 def _folder_for(commander: Commander) -> contextlib.AbstractContextManager[str]:
-    """A folder that is gone afterwards, or one that stays."""
+    """Make a folder that is deleted afterwards, or one that is kept."""
     if not commander.keep:
         return temporary_folder(commander.workdir)
     return contextlib.nullcontext(tempfile.mkdtemp(prefix="wl-", dir=commander.workdir))
 
 
 def _content(entry: os.DirEntry[str]) -> bytes:
-    """A file's bytes; what is neither a file nor a link to one cannot be a field."""
+    """Read a file; only a file or a link to one can be a field."""
     if not entry.is_file():
-        raise SampleError(f"the command left something that is no file: {entry.name}")
+        raise SampleError(f"the command left something that is not a file: {entry.name}")
     with open(entry.path, "rb", buffering=0) as file:
         return file.readall()
 
 
 def _write(path: str, data: bytes) -> None:
-    """Write a new file, with as little ado as possible: there are several for each command."""
+    """Write a new file, with as few system calls as possible: there are several per command."""
     file = os.open(path, _NEW, 0o666)
     try:
         view = memoryview(data)

@@ -1,8 +1,8 @@
-"""All samples of a dataset in random order, also when they are larger than memory.
+"""Shuffle all samples of a dataset, even if larger than memory.
 
-Every sample gets a random number, drawn from the seed and its shard. Pass one deals the samples into buckets by that
-number; pass two sorts one bucket after the other by it, in memory. So the order is the same for any amount of memory
-and any number of processes, which share the work of both passes.
+Every sample gets a random number, drawn from the seed and its shard. The first pass distributes the samples over
+buckets by that number; the second pass sorts one bucket after the other by it, in memory. So the order is the same for
+any amount of memory and any number of processes, which share the work of both passes.
 
 >>> samples = [{"__key__": str(n)} for n in range(6)]
 >>> [sample["__key__"] for sample in shuffle_samples(seed=1)(samples)]
@@ -23,7 +23,7 @@ from webdataset.base.reports import Report, current_report
 from webdataset.base.stages import pipelinefilter
 from webdataset.base.workers import make_seed
 from webdataset.handlers import close
-from webdataset.tools.parallel import process_pool, submitted
+from webdataset.tools.parallel import call, process_pool, submitted
 
 from .mapping import Pack, batches
 from .spilling import Entry, read_entries, read_frames, size_of, temporary_folder, write_entries, write_frames
@@ -39,7 +39,7 @@ _first = itemgetter(0)
 def shuffle_samples(
     data: Iterable[Sample], *, seed: Any = 0, memory: int = DEFAULT_MEMORY, tmpdir: str | None = None
 ) -> Iterator[Sample]:
-    """All samples of a stream in an order that is a function of the seed; at most about `memory` bytes are held."""
+    """Shuffle a stream, in an order that depends on the seed alone; holds at most about `memory` bytes."""
     with_numbers = numbered(data, seed, 0)
     return _dealt(with_numbers, memory, tmpdir)
 
@@ -54,20 +54,20 @@ def shuffle_shards(
     tmpdir: str | None = None,
     pack: Callable[[], Pack] | None = None,
 ) -> Iterator[Sample]:
-    """All samples of some shards in random order; `processes` read and order them at once.
+    """Shuffle the samples of shards, in several processes if `processes` is above 1.
 
-    `read(url)` gives a shard's samples, and a function that gives its counts when it was read. With several
-    processes, what the function that `pack()` gives makes of lists of samples comes in their place.
+    `read(url)` returns a shard's samples, and a function that returns its counts afterwards. With several processes,
+    the function that `pack()` returns is applied to lists of samples.
     """
     report = current_report()
     if processes > 1 and len(urls) > 1:
-        start = partial(_start, read, seed, memory // processes, pack)
+        start = partial(_Shuffler, read, seed, memory // processes, pack)
         return _dealt_by_processes(urls, start, processes, tmpdir=tmpdir, report=report)
     return _dealt(_read_in_turn(urls, read, seed, report), memory, tmpdir)
 
 
 def numbered(samples: Iterable[Sample], seed: Any, shard: int) -> Iterator[Entry]:
-    """Samples with their random numbers."""
+    """Yield samples with their random numbers."""
     draw = random.Random(make_seed(seed, shard)).random
     source = iter(samples)
     try:
@@ -78,7 +78,7 @@ def numbered(samples: Iterable[Sample], seed: Any, shard: int) -> Iterator[Entry
 
 
 class Buckets:
-    """Entries dealt by their numbers, which lie between `low` and `high`; what is too much for memory goes to files."""
+    """Entries distributed by their numbers, between `low` and `high`; what does not fit in memory goes to files."""
 
     def __init__(self, folder: Callable[[], str], memory: int, low: float = 0.0, high: float = 1.0) -> None:
         self.folder = folder
@@ -90,7 +90,7 @@ class Buckets:
         self.name = f"{low!r}-{high!r}-{os.getpid()}"
 
     def deal(self, entries: Iterable[Entry]) -> None:
-        """Take entries in."""
+        """Distribute entries."""
         held, sizes, low, width, last = self.held, self.sizes, self.low, self.width, BUCKETS - 1
         for entry in entries:
             bucket = min(int((entry[0] - low) / width), last)
@@ -102,7 +102,7 @@ class Buckets:
                 self.spill()
 
     def spill(self) -> None:
-        """Write all that is held to the buckets' files."""
+        """Write what is in memory to the buckets' files."""
         for bucket, entries in enumerate(self.held):
             if entries:
                 write_entries(self.path(bucket), entries, "ab")
@@ -113,15 +113,15 @@ class Buckets:
         return os.path.join(self.folder(), f"{bucket:02d}-{self.name}")
 
     def files(self) -> list[str]:
-        """The file of each bucket, empty if it has none."""
+        """Return the path of each bucket's file, empty if it has none."""
         if not any(self.sizes):
             return [""] * BUCKETS
         paths = [self.path(bucket) for bucket in range(BUCKETS)]
         return [path if os.path.exists(path) else "" for path in paths]
 
 
-class Part:
-    """One bucket's entries from one source: what is in memory, a file, and how much memory all of it takes."""
+class BucketPart:
+    """One bucket's entries from one source: those in memory, a file, and the memory that both together take."""
 
     def __init__(self, held: list[Entry], path: str, size: int) -> None:
         self.held, self.path, self.size = held, path, size
@@ -143,20 +143,24 @@ def _dealt(entries: Iterator[Entry], memory: int, tmpdir: str | None) -> Iterato
         yield from _in_order([_parts(buckets, folder)], folder, memory, 0.0, 1.0)
 
 
-def _parts(buckets: Buckets, folder: _Folder) -> list[Part]:
+def _parts(buckets: Buckets, folder: _Folder) -> list[BucketPart]:
     files = buckets.files() if folder.path else [""] * BUCKETS
-    return [Part(*part) for part in zip(buckets.held, files, buckets.sizes, strict=True)]
+    return [BucketPart(*part) for part in zip(buckets.held, files, buckets.sizes, strict=True)]
 
 
-def _in_order(sources: Sequence[list[Part]], folder: _Folder, memory: int, low: float, high: float) -> Iterator[Sample]:
-    """The samples of all buckets, one bucket after the other; one that is too large is dealt again."""
+def _in_order(
+    sources: Sequence[list[BucketPart]], folder: _Folder, memory: int, low: float, high: float
+) -> Iterator[Sample]:
+    """Yield the samples of all buckets, in order; a bucket that is too large is distributed again."""
     width = (high - low) / BUCKETS
     for bucket in range(BUCKETS):
         begin = low + bucket * width
         yield from _bucket_in_order([parts[bucket] for parts in sources], folder, memory, begin, begin + width)
 
 
-def _bucket_in_order(parts: Sequence[Part], folder: _Folder, memory: int, low: float, high: float) -> Iterator[Sample]:
+def _bucket_in_order(
+    parts: Sequence[BucketPart], folder: _Folder, memory: int, low: float, high: float
+) -> Iterator[Sample]:
     entries = (entry for part in parts for entry in part.entries())
     if sum(part.size for part in parts) > memory and high - low > 1e-12:
         again = Buckets(folder, memory, low, high)
@@ -165,7 +169,7 @@ def _bucket_in_order(parts: Sequence[Part], folder: _Folder, memory: int, low: f
     else:
         held = sorted(entries, key=_first)
         held.reverse()
-        while held:  # each sample's memory is free as soon as it is gone
+        while held:  # frees each sample's memory as soon as possible
             yield held.pop()[1]
 
 
@@ -177,7 +181,7 @@ def _read_in_turn(urls: Sequence[str], read: Any, seed: Any, report: Report) -> 
 
 
 class _Folder:
-    """The temporary folder, made when it is first needed."""
+    """The temporary folder, made when it is needed."""
 
     def __init__(self, opened: ExitStack, tmpdir: str | None, path: str = "") -> None:
         self.opened, self.tmpdir, self.path = opened, tmpdir, path
@@ -191,58 +195,55 @@ class _Folder:
 
 
 def _dealt_by_processes(
-    urls: Sequence[str], start: Callable[[str], None], processes: int, *, tmpdir: str | None, report: Report
+    urls: Sequence[str], start: Callable[[str], _Shuffler], processes: int, *, tmpdir: str | None, report: Report
 ) -> Iterator[Any]:
     with ExitStack() as opened:
         folder = opened.enter_context(temporary_folder(tmpdir))
         sizes: dict[str, list[int]] = {}
-        with process_pool(processes, start, folder) as pool:
-            for _, future in submitted(pool, _deal_shard, enumerate(urls), workers=processes):
+        with process_pool(processes, partial(start, folder)) as pool:
+            for _, future in submitted(pool, call, enumerate(urls), workers=processes):
                 name, total, counts = future.result()
                 sizes[name] = total
                 report.add(counts)
             buckets = [(n, {name: total[n] for name, total in sizes.items()}) for n in range(BUCKETS)]
-            for _, future in submitted(pool, _order_bucket, buckets, workers=processes):
+            for _, future in submitted(pool, call, buckets, workers=processes):
                 for samples in read_frames(future.result()):
                     yield from samples
                 os.unlink(future.result())
 
 
-class _Worker:
-    """What a worker process was started with."""
+class _Shuffler:
+    """Distributes shards over buckets, then puts buckets in order, in a worker process."""
 
-    buckets: Buckets
-    folder: _Folder
-    read: Callable[[str], Any]
-    seed: Any
-    pack: Pack | None
+    def __init__(
+        self,
+        read: Callable[[str], Any],
+        seed: Any,
+        memory: int,
+        pack: Callable[[], Pack] | None,
+        folder: str,
+    ) -> None:
+        self.folder = _Folder(ExitStack(), None, folder)
+        self.buckets = Buckets(self.folder, memory)
+        self.read, self.seed = read, seed
+        self.pack = pack() if pack is not None else None
 
+    def __call__(self, job: tuple[int, str | dict[str, int]]) -> Any:
+        number, what = job
+        return self._deal_shard(number, what) if isinstance(what, str) else self._order_bucket(number, what)
 
-def _start(read: Callable[[str], Any], seed: Any, memory: int, pack: Callable[[], Pack] | None, folder: str) -> None:
-    _Worker.folder = _Folder(ExitStack(), None, folder)
-    _Worker.buckets = Buckets(_Worker.folder, memory)
-    _Worker.read = staticmethod(read)
-    _Worker.seed = seed
-    _Worker.pack = staticmethod(pack()) if pack is not None else None
+    def _deal_shard(self, shard: int, url: str) -> tuple[str, list[int], dict[str, Any]]:
+        samples, counts = self.read(url)
+        self.buckets.deal(numbered(samples, self.seed, shard))
+        self.buckets.spill()
+        return self.buckets.name, list(self.buckets.sizes), counts()
 
-
-def _deal_shard(job: tuple[int, str]) -> tuple[str, list[int], dict[str, Any]]:
-    shard, url = job
-    samples, counts = _Worker.read(url)
-    buckets = _Worker.buckets
-    buckets.deal(numbered(samples, _Worker.seed, shard))
-    buckets.spill()
-    return buckets.name, list(buckets.sizes), counts()
-
-
-def _order_bucket(job: tuple[int, dict[str, int]]) -> str:
-    """Write the samples of a bucket in order, packed or not, to a file."""
-    bucket, sizes = job
-    folder, pack = _Worker.folder, _Worker.pack
-    paths = {name: os.path.join(folder.path, f"{bucket:02d}-{name}") for name in sizes}
-    parts = [Part([], path if os.path.exists(path) else "", sizes[name]) for name, path in paths.items()]
-    low, high = bucket / BUCKETS, (bucket + 1) / BUCKETS
-    samples = batches(_bucket_in_order(parts, folder, _Worker.buckets.memory, low, high))
-    ordered = os.path.join(folder.path, f"{bucket:02d}-ordered")
-    write_frames(ordered, samples if pack is None else map(pack, samples))
-    return ordered
+    def _order_bucket(self, bucket: int, sizes: dict[str, int]) -> str:
+        """Write the samples of a bucket in order, packed or not, to a file."""
+        paths = {name: os.path.join(self.folder.path, f"{bucket:02d}-{name}") for name in sizes}
+        parts = [BucketPart([], path if os.path.exists(path) else "", sizes[name]) for name, path in paths.items()]
+        low, high = bucket / BUCKETS, (bucket + 1) / BUCKETS
+        samples = batches(_bucket_in_order(parts, self.folder, self.buckets.memory, low, high))
+        ordered = os.path.join(self.folder.path, f"{bucket:02d}-ordered")
+        write_frames(ordered, samples if self.pack is None else map(self.pack, samples))
+        return ordered

@@ -1,4 +1,4 @@
-"""Samples sorted by key or by a field, also when they are larger than memory.
+"""Sort samples by key or by a field, even if larger than memory.
 
 >>> samples = [{"__key__": "a", "cls": b"10"}, {"__key__": "b", "cls": b"9"}]
 >>> [sample["__key__"] for sample in sort_samples("cls", kind="int")(samples)]
@@ -26,7 +26,7 @@ from .spilling import Entry, read_entries, size_of, temporary_folder, write_entr
 KINDS = ("text", "int", "float")
 DEFAULT_MEMORY = 100_000_000
 MAX_RUNS = 64
-"""Runs that are merged at once: each is an open file and a frame in memory."""
+"""How many runs are merged at once: each is an open file and a frame in memory."""
 
 Sample = dict[str, Any]
 _first = itemgetter(0)
@@ -43,9 +43,9 @@ def sort_samples(
     tmpdir: str | None = None,
     handler: Handler = reraise_exception,
 ) -> Iterator[Sample]:
-    """All samples by `__key__` or a field, as text, int or float; equal ones stay in their order.
+    """Sort samples by `__key__` or a field, as text, int or float; the sort is stable.
 
-    At most about `memory` bytes of samples are held; the rest waits in sorted files in `tmpdir`.
+    At most about `memory` bytes are held; the rest is in sorted files in `tmpdir`.
     """
     value_of = sort_value(by, kind)
     entries = handled(data, lambda sample: (value_of(sample), sample), handler)
@@ -53,9 +53,9 @@ def sort_samples(
 
 
 def sort_value(by: str, kind: str) -> Callable[[Sample], Any]:
-    """What a sample is sorted by."""
+    """Return the function that returns what a sample is sorted by."""
     if kind not in KINDS:
-        raise ValueError(f"the kind of a sort is one of {', '.join(KINDS)}, got {kind!r}")
+        raise ValueError(f"the kind of sort must be one of {', '.join(KINDS)}, got {kind!r}")
     converters: dict[str, Callable[[Any], Any]] = {"text": _as_is, "int": int, "float": _number}
     convert = converters[kind]
 
@@ -71,7 +71,9 @@ def sort_value(by: str, kind: str) -> Callable[[Sample], Any]:
         except ValueError:
             shown = data[:40] if isinstance(data, bytes) else data
             hint = f"--as text sorts by the bytes; kinds are {', '.join(KINDS)}"
-            raise SampleError(f"{shown!r} is no {kind}", key=sample.get("__key__"), field=by, hint=hint) from None
+            raise SampleError(
+                f"{shown!r} is not of type {kind}", key=sample.get("__key__"), field=by, hint=hint
+            ) from None
 
     return value
 
@@ -101,7 +103,7 @@ def _sorted(entries: Iterator[Entry], reverse: bool, memory: int, tmpdir: str | 
 
 
 def _merged(runs: list[str], reverse: bool, held: Iterable[Entry] = ()) -> Iterator[Entry]:
-    """The runs are in the order of their samples, so that equal ones stay in theirs."""
+    """Merge runs in the order in which they were written, so that the sort is stable."""
     sources = [*(_consumed(run) for run in runs), held]
     return heapq.merge(*sources, key=_first, reverse=reverse)
 
@@ -122,6 +124,6 @@ def _as_is(data: Any) -> Any:
 
 
 def _number(data: Any) -> tuple[bool, float]:
-    """Numbers in order, and what is no number after them."""
+    """Sort NaN after all numbers."""
     value = float(data)
     return (True, 0.0) if math.isnan(value) else (False, value)

@@ -1,4 +1,4 @@
-"""Samples kept in temporary files while memory is for others."""
+"""Keep samples in temporary files."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from webdataset.errors import StorageError
 
 FRAME_BYTES = 1 << 18
 ENTRY_BYTES = 120
-"""What a dict entry, a str and a bytes object take beside their contents."""
+"""The overhead of a dict entry with a str and a bytes object."""
 
 Entry = tuple[Any, dict[str, Any]]
 
 
 def size_of(sample: dict[str, Any]) -> int:
-    """About how many bytes of memory a sample takes."""
+    """Estimate the memory that a sample takes."""
     size = 0
     for value in sample.values():
         size += len(value)
@@ -28,16 +28,16 @@ def size_of(sample: dict[str, Any]) -> int:
 
 @contextmanager
 def temporary_folder(folder: str | None) -> Iterator[str]:
-    """A folder for ourselves that is gone afterwards."""
+    """Make a folder that is deleted afterwards."""
     try:
         with tempfile.TemporaryDirectory(prefix="wl-", dir=folder) as path:
             yield path
     except OSError as error:
         if error.errno == errno.ENOSPC and not isinstance(error, StorageError):
             place = folder or tempfile.gettempdir()
-            hint = "--tmpdir names a folder with more room"
+            hint = "--tmpdir names a folder with more space"
             raise StorageError(
-                "the disk is full: temporary files need the size of the data", url=place, hint=hint
+                "the disk is full: temporary files take as much space as the data", url=place, hint=hint
             ) from error
         raise
 
@@ -61,24 +61,24 @@ def _framed(entries: Iterable[Entry]) -> Iterator[list[Entry]]:
 
 
 def write_frames(path: str, frames: Iterable[list[Any]], mode: str = "wb") -> None:
-    """Write lists, which are read again one at a time."""
+    """Write lists, to be read again one at a time."""
     with open(path, mode) as file:
         for frame in frames:
             pickle.dump(frame, file, 5)
 
 
 def read_entries(path: str) -> Iterator[Entry]:
-    """The entries of a file, in order; one frame is in memory."""
+    """Read the entries of a file, in order; one frame is in memory."""
     for frame in read_frames(path):
         yield from frame
 
 
 def read_frames(path: str) -> Iterator[list[Any]]:
-    """The lists of a file, in order."""
+    """Read the lists of a file, in order."""
     with open(path, "rb") as file:
         while True:
             try:
-                # we wrote this file a moment ago, into a folder that nobody else can write to
+                # we wrote this file ourselves, in a folder that nobody else can write to
                 frame = pickle.load(file)  # noqa: S301
             except EOFError:
                 return

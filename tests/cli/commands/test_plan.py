@@ -1,4 +1,4 @@
-"""wl plan: what an exact epoch will be."""
+"""wl plan."""
 
 from __future__ import annotations
 

@@ -1,0 +1,77 @@
+"""wl cat."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from webdataset.cli import main
+
+Capture = pytest.CaptureFixture[bytes]
+
+
+def picture() -> bytes:
+    stream = io.BytesIO()
+    Image.new("RGB", (8, 6), (255, 0, 0)).save(stream, "PNG")
+    return stream.getvalue()
+
+
+@pytest.fixture
+def shard(make_shard: Callable[..., str]) -> str:
+    """Ten samples, the class of each its number modulo 3."""
+    array = io.BytesIO()
+    np.save(array, np.zeros((2, 3), np.float32))
+    fields = {"cls": b"%d", "json": b'{"n": %d}', "npy": array.getvalue(), "png": picture(), "txt": b"hello"}
+    files = [
+        (f"s{i}.{name}", data % (i % 3) if b"%d" in data else data) for i in range(10) for name, data in fields.items()
+    ]
+    return make_shard("a.tar", files=files)
+
+
+def wl(capture: Capture, *words: str) -> tuple[int, bytes, str]:
+    """Exit code, stdout, stderr."""
+    code = main(list(words))
+    told = capture.readouterr()
+    return code, told.out, told.err.decode()
+
+
+def test_cat_writes_one_field_as_it_is_stored(shard: str, capsysbinary: Capture) -> None:
+    assert wl(capsysbinary, "cat", shard, "png") == (0, picture(), "")
+
+
+def test_cat_finds_by_number_key_and_condition(shard: str, capsysbinary: Capture) -> None:
+    assert wl(capsysbinary, "cat", shard, "json", "4")[:2] == (0, b'{"n": 1}')
+    assert wl(capsysbinary, "cat", "-k", "s5", shard, "json")[:2] == (0, b'{"n": 2}')
+    assert wl(capsysbinary, "cat", "-v", "-S", "cls == 2", shard, "jpg;png") == (0, picture(), "s2.png\n")
+    assert wl(capsysbinary, "cat", "-v", "-S", "_['cls'] == 2", shard, "txt", "1") == (0, b"hello", "s5.txt\n")
+
+
+def test_cat_with_a_typo_says_which_fields_there_are(shard: str, capsysbinary: Capture) -> None:
+    code, out, err = wl(capsysbinary, "cat", shard, "clss")
+    assert (code, out) == (1, b"")
+    assert "did you mean 'cls'?; the fields here are cls json npy png txt" in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [["99"], ["-k", "nobody"], ["-S", "cls == 77"]])
+def test_cat_without_a_sample_is_an_error(shard: str, capsysbinary: Capture, words: list[str]) -> None:
+    options = words if words[0].startswith("-") else []
+    code, out, err = wl(capsysbinary, "cat", *options, shard, "txt", *(words if not options else []))
+    assert (code, out, err.count("\n")) == (1, b"", 1)
+
+
+def test_cat_with_a_syntax_error_shows_the_place(shard: str, capsysbinary: Capture) -> None:
+    code, _, err = wl(capsysbinary, "cat", "-S", "cls ==* 2", shard, "txt")
+    assert code == 2
+    assert err.endswith("  cls ==* 2\n        ^\n")
+
+
+def test_cat_reads_no_further_than_it_needs(make_shard: Callable[..., str], capsysbinary: Capture) -> None:
+    path = make_shard("a.tar", 2000)
+    with open(path, "r+b") as file:  # the end is lost
+        file.truncate(1_900_000)
+    assert wl(capsysbinary, "cat", path, "txt")[:2] == (0, b"txt0")

@@ -1,0 +1,42 @@
+"""wl cp."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from webdataset.cli import main
+
+Capture = pytest.CaptureFixture[bytes]
+
+
+def wl(capture: Capture, *words: str) -> tuple[int, bytes, str]:
+    code = main(list(words))
+    told = capture.readouterr()
+    return code, told.out, told.err.decode()
+
+
+def test_cp_copies_and_passes_over(
+    make_shards: Callable[..., list[str]], tmp_path: Path, capsysbinary: Capture
+) -> None:
+    make_shards(3)
+    target = tmp_path / "copies"
+    target.mkdir()
+    words = ["cp", "-P", "2", f"{tmp_path}/shard-{{000000..000002}}.tar", f"{target}/"]
+    assert wl(capsysbinary, *words)[0] == 0
+    assert sorted(path.name for path in target.iterdir()) == [f"shard-00000{i}.tar" for i in range(3)]
+    code, _, err = wl(capsysbinary, *words)
+    assert (code, err.count("is there already")) == (0, 3)
+
+
+def test_cp_takes_its_target_as_all_commands_do(
+    make_shard: Callable[..., str], tmp_path: Path, capsysbinary: Capture
+) -> None:
+    shard, copy = make_shard(), tmp_path / "copy.tar"
+    assert wl(capsysbinary, "cp", "-o", str(copy), shard)[0] == 0
+    assert copy.read_bytes() == Path(shard).read_bytes()
+    code, _, err = wl(capsysbinary, "cp", shard)
+    assert (code, err.count("\n")) == (2, 1)
+    assert "the target is missing" in err

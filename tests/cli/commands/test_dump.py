@@ -1,0 +1,70 @@
+"""wl dump."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from webdataset.cli import main
+
+Capture = pytest.CaptureFixture[bytes]
+
+
+def picture() -> bytes:
+    stream = io.BytesIO()
+    Image.new("RGB", (8, 6), (255, 0, 0)).save(stream, "PNG")
+    return stream.getvalue()
+
+
+@pytest.fixture
+def shard(make_shard: Callable[..., str]) -> str:
+    """Ten samples, the class of each its number modulo 3."""
+    array = io.BytesIO()
+    np.save(array, np.zeros((2, 3), np.float32))
+    fields = {"cls": b"%d", "json": b'{"n": %d}', "npy": array.getvalue(), "png": picture(), "txt": b"hello"}
+    files = [
+        (f"s{i}.{name}", data % (i % 3) if b"%d" in data else data) for i in range(10) for name, data in fields.items()
+    ]
+    return make_shard("a.tar", files=files)
+
+
+def wl(capture: Capture, *words: str) -> tuple[int, bytes, str]:
+    """Exit code, stdout, stderr."""
+    code = main(list(words))
+    told = capture.readouterr()
+    return code, told.out, told.err.decode()
+
+
+def test_dump_writes_what_tar_would_extract(shard: str, tmp_path: Path, capsysbinary: Capture) -> None:
+    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
+    ours.mkdir()
+    theirs.mkdir()
+    code, out, _ = wl(capsysbinary, "dump", "-o", f"{ours}/{{key}}", shard)
+    assert (code, len(out.splitlines())) == (0, 50)
+    subprocess.run(["tar", "-xf", shard, "-C", theirs], check=True)
+    subprocess.run(["diff", "-r", ours, theirs], check=True)
+
+
+def test_dump_does_not_overwrite_and_does_not_leave_its_folder(
+    make_shard: Callable[..., str], tmp_path: Path, capsysbinary: Capture
+) -> None:
+    (tmp_path / "t").mkdir()
+    path = make_shard(files=[("../up.txt", b"evil"), ("/abs.txt", b"evil"), ("fine.txt", b"fine")])
+    code, _, err = wl(capsysbinary, "dump", "-o", f"{tmp_path}/t/{{key}}", path)
+    assert (code, "the name leaves the folder" in err) == (1, True)
+    code, out, err = wl(capsysbinary, "dump", "--on-error", "skip", "-o", f"{tmp_path}/t/{{key}}", path)
+    assert (code, out) == (0, f"{tmp_path}/t/fine.txt\n".encode())
+    assert "2" in err
+    assert not (tmp_path / "up.txt").exists()
+    assert wl(capsysbinary, "dump", "-s", "2", "-o", f"{tmp_path}/t/{{key}}", path)[0] == 1
+    assert wl(capsysbinary, "dump", "--force", "-s", "2", "-o", f"{tmp_path}/t/{{key}}", path)[0] == 0
+
+
+def test_dump_with_a_wrong_pattern_is_a_mistake_of_use(shard: str, capsysbinary: Capture) -> None:
+    assert wl(capsysbinary, "dump", "-o", "{kye}", shard)[0] == 2

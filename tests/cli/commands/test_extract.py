@@ -1,0 +1,73 @@
+"""wl extract."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from webdataset.cli import main
+
+Capture = pytest.CaptureFixture[bytes]
+
+
+def picture() -> bytes:
+    stream = io.BytesIO()
+    Image.new("RGB", (8, 6), (255, 0, 0)).save(stream, "PNG")
+    return stream.getvalue()
+
+
+@pytest.fixture
+def shard(make_shard: Callable[..., str]) -> str:
+    """Ten samples, the class of each its number modulo 3."""
+    array = io.BytesIO()
+    np.save(array, np.zeros((2, 3), np.float32))
+    fields = {"cls": b"%d", "json": b'{"n": %d}', "npy": array.getvalue(), "png": picture(), "txt": b"hello"}
+    files = [
+        (f"s{i}.{name}", data % (i % 3) if b"%d" in data else data) for i in range(10) for name, data in fields.items()
+    ]
+    return make_shard("a.tar", files=files)
+
+
+def wl(capture: Capture, *words: str) -> tuple[int, bytes, str]:
+    """Exit code, stdout, stderr."""
+    code = main(list(words))
+    told = capture.readouterr()
+    return code, told.out, told.err.decode()
+
+
+def test_extract_makes_a_table(shard: str, capsysbinary: Capture) -> None:
+    assert wl(capsysbinary, "extract", "-f", "cls txt", "-c", "2", shard) == (
+        0,
+        b"__key__\tcls\ttxt\ns0\t0\thello\ns1\t1\thello\n",
+        "",
+    )
+
+
+def test_extract_makes_json_that_other_programs_read(shard: str, tmp_path: Path, capsysbinary: Capture) -> None:
+    output = tmp_path / "a.jsonl"
+    assert wl(capsysbinary, "extract", "-a", "-s", "1", "-c", "1", "-o", str(output), shard) == (0, b"", "")
+    shown = subprocess.run(["jq", "-c", ".json.n, .npy, .txt", output], capture_output=True, text=True, check=True)
+    assert shown.stdout == '1\n[[0.0,0.0,0.0],[0.0,0.0,0.0]]\n"hello"\n'.replace("0.0", "0")
+
+
+def test_extract_leaves_no_half_table(shard: str, tmp_path: Path, capsysbinary: Capture) -> None:
+    code, _, err = wl(capsysbinary, "extract", "-f", "nope", "-o", str(tmp_path / "t.tsv"), shard)
+    assert code == 1
+    assert "the fields here are" in err
+    assert [path.name for path in tmp_path.iterdir()] == ["a.tar"]
+
+
+def test_extract_can_skip_bad_samples(make_shard: Callable[..., str], capsysbinary: Capture) -> None:
+    path = make_shard(files=[("a.cls", b"1"), ("b.cls", b"dog"), ("c.cls", b"3")])
+    assert wl(capsysbinary, "extract", "--nokey", "--noheader", "-f", "cls", path)[0] == 1
+    code, out, err = wl(capsysbinary, "extract", "--on-error", "skip", "--nokey", "--noheader", "-f", "cls", path)
+    assert (code, out) == (0, b"1\n3\n")
+    assert err.startswith("left out: 1 samples\n")
+    code, out, _ = wl(capsysbinary, "extract", "-d", "raw", "--nokey", "--noheader", "-f", "cls", path)
+    assert (code, out) == (0, b"1\ndog\n3\n")

@@ -1,0 +1,23 @@
+"""wl sort and its old names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def test_equal_keys_are_all_kept_under_new_keys_and_an_error_without(wl: Any, make_shard: Any, names: Any) -> None:
+    shard = make_shard("x.tar", samples=3)
+    assert len(names(wl("sort", "--rekey", "{key}-{index}", shard, shard).out)) == 12
+    ended = wl("sort", shard, shard)
+    assert ended.code == 1
+    assert "two samples in a row have the same key" in ended.err
+    assert "--rekey" in ended.err
+
+
+def test_tarsort_and_tarp_sort(wl: Any, make_shard: Any, names: Any, members: Any) -> None:
+    shard = make_shard(files=[("b.n", b"10"), ("a.n", b"9")])
+    assert names(wl.old("tarsort", shard).out) == ["a.n", "b.n"]
+    assert names(wl.old("tarsort", "-s", "n", "-S", "int", shard).out) == ["a.n", "b.n"]
+    assert members(wl.old("tarsort", "-S", "shuffle", shard).out) == members(shard)
+    assert names(wl.old("tarp", "sort", "-s", "n", shard, "-o", "-").out) == ["b.n", "a.n"]
+    assert members(wl.old("tarp", "sort", "-s", "__random__", shard, "-o", "-").out) == members(shard)

@@ -1,0 +1,97 @@
+"""How commands end: exit codes, errors of one line, streams that are closed."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from webdataset.cli import main
+
+Capture = pytest.CaptureFixture[bytes]
+
+
+def picture() -> bytes:
+    stream = io.BytesIO()
+    Image.new("RGB", (8, 6), (255, 0, 0)).save(stream, "PNG")
+    return stream.getvalue()
+
+
+@pytest.fixture
+def shard(make_shard: Callable[..., str]) -> str:
+    """Ten samples, the class of each its number modulo 3."""
+    array = io.BytesIO()
+    np.save(array, np.zeros((2, 3), np.float32))
+    fields = {"cls": b"%d", "json": b'{"n": %d}', "npy": array.getvalue(), "png": picture(), "txt": b"hello"}
+    files = [
+        (f"s{i}.{name}", data % (i % 3) if b"%d" in data else data) for i in range(10) for name, data in fields.items()
+    ]
+    return make_shard("a.tar", files=files)
+
+
+def wl(capture: Capture, *words: str) -> tuple[int, bytes, str]:
+    """Exit code, stdout, stderr."""
+    code = main(list(words))
+    told = capture.readouterr()
+    return code, told.out, told.err.decode()
+
+
+def run(*words: str, **options: object) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "webdataset", *words]
+    return subprocess.run(command, capture_output=True, check=False, **options)  # type: ignore[call-overload]
+
+
+def test_an_archive_can_be_piped_in(shard: str) -> None:
+    with open(shard, "rb") as stream:
+        assert run("extract", "-f", "cls", "-c", "1", stdin=stream).stdout == b"__key__\tcls\ns0\t0\n"
+
+
+def test_a_reader_that_leaves_early_is_no_error(make_shard: Callable[..., str]) -> None:
+    path = make_shard("a.tar", 20_000)
+    command = f"{sys.executable} -m webdataset ls {path} | head -1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], capture_output=True, check=False)
+    assert (done.stdout, done.stderr) == (b"000000.cls\n", b"")
+
+
+def test_a_compressed_shard_is_read_like_any_other(shard: str, tmp_path: Path, capsysbinary: Capture) -> None:
+    subprocess.run(["gzip", "-k", shard], check=True)
+    assert wl(capsysbinary, "ls", f"{shard}.gz")[1] == wl(capsysbinary, "ls", shard)[1]
+    assert wl(capsysbinary, "cat", f"{shard}.gz", "txt")[1] == b"hello"
+
+
+@pytest.mark.parametrize("command", ["cat", "extract", "dump", "info", "ls", "show"])
+def test_a_missing_shard_is_one_line_with_the_place(command: str, capsysbinary: Capture) -> None:
+    words = ["nowhere.tar", *(["txt"] if command == "cat" else [])]
+    code, out, err = wl(capsysbinary, command, *words)
+    assert (code, out) == (1, b"")
+    assert err.startswith(f"wl {command}: no such file [url nowhere.tar")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["extract", "info", "show"])
+def test_a_member_of_ten_gigabytes_is_refused(command: str, tmp_path: Path, capsysbinary: Capture) -> None:
+    member = tarfile.TarInfo("a.bin")
+    member.size = 10 * 2**30
+    path = tmp_path / "large.tar"
+    path.write_bytes(member.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
+    code, _, err = wl(capsysbinary, command, str(path))
+    assert code == 1
+    assert "large.tar" in err
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["cat", "extract", "dump", "info", "ls", "lint", "show", "create", "cp", "cache", "test"],
+)
+def test_help_begins_with_two_examples(command: str, capsysbinary: Capture) -> None:
+    code, out, _ = wl(capsysbinary, command, "--help")
+    assert code == 0
+    assert out.startswith(b"examples:\n")
+    assert out.count(f"\n  wl {command} ".encode()) + out.count(f"| wl {command} ".encode()) >= 2
