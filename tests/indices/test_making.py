@@ -283,13 +283,13 @@ def test_eight_processes_make_each_index_once(make_shards, tmp_path, cache):
     log = tmp_path / "log"
     code = f"""
 import webdataset as wds
-from webdataset import indexfiles
-make = indexfiles.make_index
+from webdataset.indices import files
+make = files.make_index
 def counted(url, **options):
     with open({str(log)!r}, "a") as file:
         file.write(url + "\\n")
     return make(url, **options)
-indexfiles.make_index = counted
+files.make_index = counted
 catalogue = wds.index({shards!r}, where="cache")
 assert catalogue.total == 1000, catalogue
 assert [catalogue.index(n).samples for n in range(5)] == [200] * 5

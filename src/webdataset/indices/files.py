@@ -34,7 +34,7 @@ from webdataset.storage.urls import is_local, local_path, scheme_of
 from webdataset.tar.foreign import dali_path, parse_dali
 from webdataset.tar.header import BLOCK, padding
 from webdataset.tar.index import IndexBuilder, ShardIndex
-from webdataset.tar.places import Place
+from webdataset.tar.plain import MemberPlace
 from webdataset.tar.scan import PlaceScan
 from webdataset.tariterators import Grouping, SplitName, base_plus_ext
 
@@ -121,7 +121,7 @@ def index_from_dali(url: str, path: str | None = None) -> ShardIndex:
         stop = member.data_offset + member.size + padding(member.size)
         if member.data_offset < end + BLOCK or (size is not None and stop > size):
             raise ShardError("this index does not fit the shard", url=place, member=member.name)
-        places.append((member.name, end, Place(member.name, end, member.data_offset, member.size, stop)))
+        places.append((member.name, end, MemberPlace(member.name, end, member.data_offset, member.size, stop)))
         end = stop
     grouping = Grouping(base_plus_ext, True, None, reraise_exception, Report(strict=False))
     return built([places], grouping, url).index(size=end if size is None else size, version=version)
@@ -289,7 +289,7 @@ def rule_name(keys: SplitName) -> str | None:
 # -- making --------------------------------------------------------------------------------------------
 
 
-def built(windows: Iterable[list[tuple[str, int, Place]]], grouping: Grouping, url: str) -> IndexBuilder:
+def built(windows: Iterable[list[tuple[str, int, MemberPlace]]], grouping: Grouping, url: str) -> IndexBuilder:
     """Samples exactly as reading makes them: the same grouping, with places instead of data."""
     builder = IndexBuilder()
     add = builder.add

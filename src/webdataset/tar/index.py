@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from webdataset.errors import ShardError
 
 from .header import BLOCK, decoded, padding
-from .places import Place
+from .plain import MemberPlace
 
 if TYPE_CHECKING:
     import numpy
@@ -43,7 +43,7 @@ _FRONT = struct.Struct("<8sII")
 Layout = list[tuple[str, str, int, int | None]]
 """How a sample is built, member by member: the field, the end of the name, the blocks before the data, and how many
 bytes are stored where these are not the content."""
-Grouped = tuple[str, Sequence[str], Sequence[Place]]
+Grouped = tuple[str, Sequence[str], Sequence[MemberPlace]]
 """A sample: its key, its fields, and the place of each."""
 
 
@@ -59,7 +59,7 @@ class IndexedMember(NamedTuple):
 class ShardIndex:
     """The samples of one shard: `starts[i]` to `starts[i + 1]` are the bytes of sample i, a piece of tar by itself.
 
-    >>> place = Place("a.txt", 0, 512, 5, 1024)
+    >>> place = MemberPlace("a.txt", 0, 512, 5, 1024)
     >>> index = ShardIndex.from_entries([("a", ["txt"], [place])], size=2048)
     >>> index.samples, index.starts.tolist(), index.key(0), index.find("a")
     (1, [0, 1024], 'a', 0)
@@ -141,7 +141,7 @@ class ShardIndex:
     def is_of(self, *, concatenated: bool) -> bool:
         """Whether the samples are those that a reader gives, who reads on behind an end marker or does not.
 
-        >>> place = Place("a.txt", 0, 512, 5, 1024)
+        >>> place = MemberPlace("a.txt", 0, 512, 5, 1024)
         >>> index = ShardIndex.from_entries([("a", ["txt"], [place])], size=2048)
         >>> index.is_of(concatenated=True), index.is_of(concatenated=False)
         (True, True)
@@ -379,7 +379,7 @@ class IndexBuilder:
     """Makes an index, sample by sample.
 
     >>> builder = IndexBuilder()
-    >>> builder.add("a", ["txt"], [Place("a.txt", 0, 512, 5, 1024)])
+    >>> builder.add("a", ["txt"], [MemberPlace("a.txt", 0, 512, 5, 1024)])
     >>> builder.index(size=2048).samples
     1
     """
@@ -392,7 +392,7 @@ class IndexBuilder:
         self._kinds: list[int] = []
         self._layouts: dict[tuple[Any, ...], int] = {}
 
-    def add(self, key: str, fields: Sequence[str], places: Sequence[Place]) -> None:
+    def add(self, key: str, fields: Sequence[str], places: Sequence[MemberPlace]) -> None:
         """Append a sample: its key, its fields, and the place of each."""
         here = places[0][1]
         self._keys.append(key)

@@ -2,13 +2,13 @@
 
 >>> import io, tarfile
 >>> from .index import ShardIndex
->>> from .places import Place
+>>> from .plain import MemberPlace
 >>> file = io.BytesIO()
 >>> with tarfile.open(fileobj=file, mode="w") as tar:
 ...     info = tarfile.TarInfo("a.txt")
 ...     info.size = 5
 ...     tar.addfile(info, io.BytesIO(b"hello"))
->>> index = ShardIndex.from_entries([("a", ["txt"], [Place("a.txt", 0, 512, 5, 1024)])], size=2048)
+>>> index = ShardIndex.from_entries([("a", ["txt"], [MemberPlace("a.txt", 0, 512, 5, 1024)])], size=2048)
 >>> IndexedSamples(index).in_piece(file.getvalue()[:1024], 0, 0, {})
 [{'__key__': 'a', 'txt': b'hello'}]
 """
@@ -24,7 +24,7 @@ from operator import getitem
 from typing import TYPE_CHECKING, Any
 
 from .cursor import Cursor, Readable
-from .header import BLOCK
+from .header import BLOCK, padding
 from .plain import EXTENDED, MemberTuple, PlainMembers
 from .vector import plain_headers, plain_names, tells_only_mtimes
 
@@ -210,10 +210,10 @@ def members_around(
     """
     members: list[MemberTuple] = []
     cursor = Cursor(stream)
-    read, one_by_one, place = stream.read, plain.one_by_one, 0
+    read, place = stream.read, 0
     for begin, end in [*big, (stop, stop)]:
         cursor.base, cursor.buffer, cursor.place = start, read(begin - start), place
-        cut = one_by_one(cursor, members)
+        cut = plain.members(cursor, members)
         if cursor.place != begin - start:
             return None
         if cut is None:
@@ -223,7 +223,7 @@ def members_around(
         if size != end - begin or len(data) != size:
             return None
         members.append((name, offset, data))
-        start, place = end, -size % BLOCK
+        start, place = end, padding(size)
     return None
 
 

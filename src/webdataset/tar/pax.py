@@ -88,10 +88,10 @@ def interpret(records: Iterable[tuple[bytes, bytes]]) -> Extended:
     return extended
 
 
-def is_telling(records: Records) -> bool:
+def changes_members(records: Records) -> bool:
     """Whether any record changes a member's name, size or content.
 
-    >>> is_telling([(b"mtime", b"1.5"), (b"comment", b"hello")])
+    >>> changes_members([(b"mtime", b"1.5"), (b"comment", b"hello")])
     False
     """
     return any(keyword in (b"path", b"linkpath", b"size") or keyword.startswith(_SPARSE) for keyword, _ in records)

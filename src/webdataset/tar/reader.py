@@ -168,7 +168,7 @@ class _Reader:
         if archive.at_plain_members:
             if self._many and len(cursor.buffer) - cursor.place >= ENOUGH and self._try_at_once():
                 self._read_at_once(out)
-            cut = self._plain.one_by_one(cursor, out)
+            cut = self._plain.members(cursor, out)
             if cut is not None:
                 self._take(*cut, out)
                 return

@@ -15,7 +15,7 @@ from webdataset.storage.removing import remove
 from webdataset.tar.foreign import check_dali_name, dali_path, dali_text, energon_bytes, energon_path
 from webdataset.tar.header import decoded, padding
 from webdataset.tar.index import IndexedMember, ShardIndex
-from webdataset.tar.places import Place
+from webdataset.tar.plain import MemberPlace
 from webdataset.tariterators import Grouping, base_plus_ext
 
 FORMATS = ("wdx", "dali", "energon")
@@ -29,7 +29,7 @@ class WrittenIndex:
         if unknown := set(wanted) - set(FORMATS):
             raise ValueError(f"index must be True or of {', '.join(FORMATS)}, got {', '.join(sorted(unknown))}")
         self.formats = wanted
-        self._places: list[tuple[str, int, Place]] = []
+        self._places: list[tuple[str, int, MemberPlace]] = []
         self._samples: list[list[IndexedMember]] = []
         self._end = 0
 
@@ -44,7 +44,7 @@ class WrittenIndex:
         sample = []
         for name, data_offset, size in members:
             text, end = decoded(name), data_offset + size + padding(size)
-            self._places.append((text, self._end, Place(text, self._end, data_offset, size, end)))
+            self._places.append((text, self._end, MemberPlace(text, self._end, data_offset, size, end)))
             sample.append(IndexedMember("", text, data_offset, size))
             self._end = end
         self._samples.append(sample)
