@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from webdataset import writer
 from webdataset.errors import EncodingError, SampleError, ShardError, ShardWarning, StorageError
-from webdataset.tar.writer import Headers, packed
+from webdataset.tar.writer import MemberHeaders, packed
 from webdataset.tariterators import group_by_keys, tar_file_expander
 from webdataset.writer import ShardWriter, TarWriter, make_encoder, shard_name
 
@@ -366,7 +366,7 @@ def test_one_key_twice_in_a_row_is_an_error_in_a_shard_but_not_across_two(tmp_pa
 )
 def test_packed_samples_are_checked_too(key):
     def one(name):
-        data = packed([(f"{name}.txt".encode(), b"hello")], Headers())
+        data = packed([(f"{name}.txt".encode(), b"hello")], MemberHeaders())
         return data, (len(data), 5)
 
     (first, size), (other, other_size) = one(key), one("other")
@@ -794,13 +794,13 @@ def test_every_sample_is_in_exactly_one_shard(values, maxcount, maxsize):
 
 @pytest.mark.parametrize(("maxcount", "maxsize"), [(2, 1e9), (100, 700), (100, 1e9)])
 def test_samples_that_are_packed_already_are_split_like_others(tmp_path: Path, maxcount: int, maxsize: float) -> None:
-    from webdataset.tar.writer import Headers, packed
+    from webdataset.tar.writer import MemberHeaders, packed
 
     samples = [{"__key__": f"{n}", "bin": bytes(n * 100)} for n in range(7)]
     with ShardWriter(f"{tmp_path}/a-%d.tar", maxcount, maxsize, verbose=0) as sink:
         for sample in samples:
             sink.write(sample)
-    blobs = [packed([(f"{n}.bin".encode(), bytes(n * 100))], Headers()) for n in range(7)]
+    blobs = [packed([(f"{n}.bin".encode(), bytes(n * 100))], MemberHeaders()) for n in range(7)]
     with ShardWriter(f"{tmp_path}/b-%d.tar", maxcount, maxsize, verbose=0) as sink:
         sink.write(samples[0])
         sink.write_packed(b"".join(blobs[1:6]), [(len(blobs[n]), n * 100) for n in range(1, 6)])

@@ -38,7 +38,7 @@ from .errors import StorageError
 from .gopen import gopen, rewritten_url
 from .storage.options import StorageOptions
 from .storage.publish import checked_target
-from .tar.writer import Headers, Members
+from .tar.writer import MemberHeaders, Members
 from .writing.encoding import (
     Encoder,
     Sample,
@@ -122,7 +122,7 @@ class TarWriter(Transaction):
         self.keep_meta, self.compress, self.format = keep_meta, compress, format
         self._members = SampleEncoder(encoder, keep_meta)
         self.encoder = self._members.encoder
-        headers = Headers(mode=mode, mtime=mtime or 0, user=user, group=group)
+        headers = MemberHeaders(mode=mode, mtime=mtime or 0, user=user, group=group)
         how: dict[str, Any] = {"durable": durable, "index": index, "storage_options": storage_options}
         self._output = Output(fileobj, headers, compress=compress, level=level, **how)
         self.stream = self._output.stream

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from webdataset.epochs.mixed import Mixed, Mixing, Part
+from webdataset.epochs.mixed import Mixed, Mixing, MixturePart
 from webdataset.epochs.numbers import permutation, spread
-from webdataset.epochs.order import Order, Settings
+from webdataset.epochs.order import Order, OrderSettings
 
 SHARDS = st.lists(st.tuples(st.integers(0, 40), st.integers(600, 50_000)), min_size=1, max_size=8)
 ORDERS = st.builds(
-    Settings,
+    OrderSettings,
     seed=st.one_of(st.integers(0, 5), st.text(max_size=3)),
     shuffle_bytes=st.sampled_from([0, 1, 10_000, 1_000_000, 10**9]),
     block_bytes=st.sampled_from([1, 5_000, 100_000]),
@@ -61,15 +61,15 @@ def test_the_windows_of_a_lane_are_the_lane_and_hold_no_more_than_their_share(sh
 
 def test_epochs_and_seeds_differ():
     shards = [(100, 1000)] * 3
-    orders = [located(order_of(shards, Settings(seed=seed), epoch)) for seed in range(3) for epoch in range(3)]
+    orders = [located(order_of(shards, OrderSettings(seed=seed), epoch)) for seed in range(3) for epoch in range(3)]
     assert len({tuple(order) for order in orders}) == 9
 
 
 def test_the_order_is_the_same_in_every_process_and_under_every_hash_seed():
     program = """
 import numpy as np
-from webdataset.epochs.order import Order, Settings
-order = Order(np.array([7, 11, 2]), np.array([9000, 14000, 3000]), epoch=3, settings=Settings(seed="a"))
+from webdataset.epochs.order import Order, OrderSettings
+order = Order(np.array([7, 11, 2]), np.array([9000, 14000, 3000]), epoch=3, settings=OrderSettings(seed="a"))
 shards, numbers = order.locate(np.arange(20))
 print(*(100 * shards + numbers))
 """
@@ -133,7 +133,7 @@ def part(shards, chosen, repeats=1):
     def order(epoch, lane_lengths):
         return Order(counts, sizes, epoch=epoch, settings=chosen, lane_lengths=lane_lengths)
 
-    return Part(total, chosen.lanes if chosen.shuffle_bytes else 1, order, repeats)
+    return MixturePart(total, chosen.lanes if chosen.shuffle_bytes else 1, order, repeats)
 
 
 def drawn(mixed):
@@ -169,7 +169,9 @@ def test_a_mixture_that_ends_with_the_first_has_no_sample_twice_and_the_right_sh
 
 def test_an_epoch_of_a_fixed_size_repeats_the_small_dataset_evenly():
     small, large = [(10, 1000)], [(1000, 1000)]
-    mixed = Mixed([part(small, Settings()), part(large, Settings())], Mixing((0.5, 0.5), samples=500), epoch=0)
+    mixed = Mixed(
+        [part(small, OrderSettings()), part(large, OrderSettings())], Mixing((0.5, 0.5), samples=500), epoch=0
+    )
     found = drawn(mixed)
     per_sample = np.bincount([number for dataset, _, number in found if dataset == 0], minlength=10)
     assert per_sample.tolist() == [25] * 10
@@ -177,12 +179,14 @@ def test_an_epoch_of_a_fixed_size_repeats_the_small_dataset_evenly():
 
 
 def test_a_mixture_is_well_mixed_from_the_beginning():
-    mixed = Mixed([part([(500, 1000)], Settings()), part([(500, 1000)], Settings())], Mixing(longest=True), epoch=0)
+    mixed = Mixed(
+        [part([(500, 1000)], OrderSettings()), part([(500, 1000)], OrderSettings())], Mixing(longest=True), epoch=0
+    )
     first = [dataset for dataset, _, _ in drawn(mixed)[:100]]
     assert sum(first) == 50
 
 
 def test_datasets_of_different_lanes_cannot_be_mixed():
-    parts = [part([(5, 1000)], Settings(lanes=8)), part([(5, 1000)], Settings(lanes=4))]
+    parts = [part([(5, 1000)], OrderSettings(lanes=8)), part([(5, 1000)], OrderSettings(lanes=4))]
     with pytest.raises(ValueError, match="same number of lanes"):
         Mixed(parts, Mixing(longest=True), epoch=0)

@@ -27,6 +27,7 @@ from webdataset.indices import making
 from webdataset.indices.catalogue import Catalogue, Shard
 from webdataset.indices.files import StaleIndexError, check_fits, find_index, index_place, kept_index, load_index
 from webdataset.indices.making import catalogue_of
+from webdataset.indices.rules import ReadingRules
 
 
 @pytest.fixture(autouse=True)
@@ -310,8 +311,7 @@ def test_many_shards_are_known_from_one_file(tmp_path, make_shard):
         os.link(sources[n % 4], url)
     index = kept_index(sources[0])
     versions = [kept_index(source).version for source in sources]
-    reading = {"keys": wds.base_plus_ext, "concatenated": False}
-    work = making._Work(urls, where=None, force=False, check=False, **reading)
+    work = making._Work(urls, ReadingRules())
     work._remember([(2, index.size, versions[n % 4]) for n in range(count)])
     code = f"""
 import json, resource, sys

@@ -83,11 +83,6 @@ def encode_bytes(value: Any) -> bytes:
     return memoryview(value).tobytes()
 
 
-def decode_bytes(data: bytes) -> bytes:
-    """The bytes as they are."""
-    return data
-
-
 def scalar(value: Any) -> Any:
     """The Python number in a numpy or torch value that holds just one; other values as they are."""
     if is_array(value) and value.size == 1:

@@ -29,7 +29,7 @@ RATIO_FLOOR = 64 << 20  # small data may be mostly zeros; above this size a bomb
 _BZIP2_BLOCKS = (b"1AY&SY", b"\x17rE8P\x90")  # a first block, or none at all
 
 
-class Readable(Protocol):
+class ReadableStream(Protocol):
     """What is read from."""
 
     def read(self, n: int = ..., /) -> bytes: ...
@@ -41,7 +41,7 @@ class Writable(Protocol):
     def write(self, data: bytes, /) -> object: ...
 
 
-def decompressed(stream: Readable, *, url: str | None = None, max_ratio: int | None = None) -> Any:
+def decompressed(stream: ReadableStream, *, url: str | None = None, max_ratio: int | None = None) -> Any:
     """A stream with the plain content of `stream`; without compression it costs nothing to read through.
 
     The result has `read(n)`, which gives at most n bytes and b"" at the end, and `close()`. Damage, a cut and

@@ -24,6 +24,7 @@ from webdataset.tar.index import ShardIndex, key_hash
 from webdataset.tariterators import SplitName, base_plus_ext
 
 from . import files
+from .rules import ReadingRules
 
 if TYPE_CHECKING:
     import numpy
@@ -247,12 +248,10 @@ class Catalogue:
     def _loaded(self, shard: int) -> ShardIndex:
         index = files.kept_index(
             self.urls[shard],
+            ReadingRules(self.keys, self.storage_options, self.concatenated),
             where=self.where,
-            keys=self.keys,
             version=self.versions[shard],
             local_copy=self.local_copy,
-            options=self.storage_options,
-            concatenated=self.concatenated,
         )
         count = int(self.counts[shard])
         if index.samples != count:

@@ -6,7 +6,6 @@ import re
 from typing import NamedTuple
 
 BLOCK = 512
-ZEROS = bytes(BLOCK)
 POSIX_MAGIC = b"ustar\0"
 GNU_MAGIC = b"ustar  \0"
 BLANKS = b" \t\n\v\f\r"

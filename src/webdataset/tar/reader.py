@@ -16,13 +16,13 @@ from .header import BLOCK, padding
 from .large import too_large
 from .limits import Limits
 from .plain import MemberTuple, PlainMembers
-from .scan import Entry, scan_members
+from .scan import MemberEntry, scan_members
 from .sparse import expand
 from .vector import ENOUGH, numpy_or_none, read_at_once
 
 __all__ = [
-    "Entry",
     "Limits",
+    "MemberEntry",
     "MemberTuple",
     "PlainMembers",
     "expect_big_blocks",

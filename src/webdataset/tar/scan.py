@@ -23,7 +23,7 @@ BIG = 16 << 10
 """From this size on it is cheaper to jump over data than to read them."""
 
 
-class Entry(NamedTuple):
+class MemberEntry(NamedTuple):
     """A member as its headers describe it."""
 
     name: str
@@ -51,7 +51,7 @@ def scan_members(
     limits: Limits | None = None,
     report: Report | None = None,
     concatenated: bool = False,
-) -> Iterator[Entry]:
+) -> Iterator[MemberEntry]:
     """Yield an entry for every member of whatever type; data are jumped over where the stream can seek.
 
     >>> import io, tarfile
@@ -160,7 +160,7 @@ class PlaceScan:
             raise ends_early("the member", there, expected).at(offset=place.offset, member=place.name)
 
 
-def _entries(archive: Archive, stream: Any) -> Iterator[Entry]:
+def _entries(archive: Archive, stream: Any) -> Iterator[MemberEntry]:
     cursor = archive.cursor
     archive.jump = jump = _jumper(stream, cursor, JUMP)
     try:
@@ -178,9 +178,9 @@ def _entries(archive: Archive, stream: Any) -> Iterator[Entry]:
     archive.finish()
 
 
-def _entry(member: Member) -> Entry:
+def _entry(member: Member) -> MemberEntry:
     pax = {decoded(keyword): decoded(value) for keyword, value in member.records}
-    return Entry(
+    return MemberEntry(
         name=member.name,
         type="S" if member.pieces is not None else member.type,
         size=member.size,

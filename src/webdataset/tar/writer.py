@@ -96,10 +96,10 @@ def name_bytes(name: str) -> bytes:
     return raw
 
 
-class Headers:
+class MemberHeaders:
     """Makes the headers of members that differ only in name and size; most of a header is made once.
 
-    >>> headers = Headers(mtime=3)
+    >>> headers = MemberHeaders(mtime=3)
     >>> headers.header(b"a.txt", 5) == member_bytes("a.txt", 5, mtime=3)
     True
     """
@@ -198,10 +198,10 @@ class Headers:
         return _cut(raw, MAX_OWNER)
 
 
-def packed(members: Iterable[tuple[bytes, bytes]], headers: Headers) -> bytes:
+def packed(members: Iterable[tuple[bytes, bytes]], headers: MemberHeaders) -> bytes:
     """Members as the bytes that they are in an archive.
 
-    >>> len(packed([(b"a.txt", b"hello")], Headers()))
+    >>> len(packed([(b"a.txt", b"hello")], MemberHeaders()))
     1024
     """
     parts: list[bytes] = []
@@ -218,9 +218,9 @@ class ArchiveWriter:
     """
 
     def __init__(
-        self, write: WriteFunction, *, writev: WriteParts | None = None, headers: Headers | None = None
+        self, write: WriteFunction, *, writev: WriteParts | None = None, headers: MemberHeaders | None = None
     ) -> None:
-        self.headers = headers or Headers()
+        self.headers = headers or MemberHeaders()
         self.offset = 0
         self._write = write
         self._writev = writev
@@ -294,8 +294,8 @@ class ArchiveWriter:
 
 
 @lru_cache(maxsize=64)
-def _headers(**options: Any) -> Headers:
-    return Headers(**options)
+def _headers(**options: Any) -> MemberHeaders:
+    return MemberHeaders(**options)
 
 
 def _split(name: bytes) -> tuple[bytes, bytes]:

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 
 from webdataset.base.reports import Report
 from webdataset.errors import SampleError, ShardWarning
-from webdataset.handlers import reraise_exception
 from webdataset.indices.files import ENDING, built, file_version
 from webdataset.storage.publish import AtomicFile
 from webdataset.storage.removing import remove
@@ -16,7 +15,6 @@ from webdataset.tar.foreign import check_dali_name, dali_path, dali_text, energo
 from webdataset.tar.header import decoded, padding
 from webdataset.tar.index import IndexedMember, ShardIndex
 from webdataset.tar.plain import MemberPlace
-from webdataset.tariterators import Grouping, base_plus_ext
 
 FORMATS = ("wdx", "dali", "energon")
 
@@ -64,9 +62,8 @@ class WrittenIndex:
                 _write(_path(path, format), data, durable)
 
     def _index(self, path: str) -> ShardIndex | None:
-        grouping = Grouping(base_plus_ext, True, None, reraise_exception, Report(strict=False))
         try:
-            builder = built([self._places], grouping, path)
+            builder = built([self._places], path, Report(strict=False))
         except SampleError as error:
             warnings.warn(f"no index was written: {error}", ShardWarning, stacklevel=2)
             return None

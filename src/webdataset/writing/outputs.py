@@ -16,7 +16,7 @@ from webdataset.gopen import gopen, rewritten_url
 from webdataset.storage.options import StorageOptions
 from webdataset.storage.publish import AtomicFile, is_special, translated
 from webdataset.storage.urls import as_url, local_path, scheme_of
-from webdataset.tar.writer import ArchiveWriter, Headers, Members
+from webdataset.tar.writer import ArchiveWriter, MemberHeaders, Members
 
 from .outindex import WrittenIndex
 from .outkeys import key_after, key_after_packed
@@ -30,7 +30,7 @@ class Output:
     def __init__(
         self,
         fileobj: Any,
-        headers: Headers,
+        headers: MemberHeaders,
         *,
         compress: bool | str | None,
         level: int | None,
@@ -145,7 +145,7 @@ class Output:
             raise TypeError(f"TarWriter needs a path, a url or a binary stream opened with 'wb', got {fileobj!r}")
         return fileobj, False
 
-    def _archive(self, headers: Headers, compress: bool | str | None, level: int | None) -> ArchiveWriter:
+    def _archive(self, headers: MemberHeaders, compress: bool | str | None, level: int | None) -> ArchiveWriter:
         kind = _compression(compress, self.url)
         if self.index is not None and (kind or not self.path):
             raise ValueError("index=True needs a local, uncompressed shard")

@@ -14,6 +14,7 @@ from servers.moto import S3Server
 from servers.nginx import Nginx
 from tests_support import sparse_tar, tar_bytes
 from webdataset.base.reports import Report
+from webdataset.indices.files import make_index
 from webdataset.tariterators import group_by_keys, tar_file_expander
 from webdataset.tools.inspect.listing import grouped, members, samples
 
@@ -90,7 +91,7 @@ def test_the_first_members_of_many_need_little(nginx: Nginx) -> None:
 def test_a_server_without_ranges_is_read_in_one_stream(nginx: Nginx) -> None:
     sparse_tar(nginx.files / "whole.tar", LARGE[:3])
     assert listed(nginx.url("/norange/whole.tar")) == LARGE[:3]
-    assert wds.indexfiles.make_index(nginx.url("/norange/whole.tar")).samples == 3
+    assert make_index(nginx.url("/norange/whole.tar")).samples == 3
 
 
 def test_a_compressed_remote_shard_is_read_in_one_stream(nginx: Nginx, monkeypatch) -> None:
