@@ -18,7 +18,7 @@ from .errors import WebDatasetError
 
 
 class MultiLoader:
-    """Reads a dataset in several processes, each its own shards, and gives items as they come.
+    """Reads a dataset in several processes, each its own shards, and yields items as they come.
 
     The workers know their number from the environment variables WORKER and NUM_WORKERS, as `split_by_worker` does.
     A worker that fails or is killed is an error here.

@@ -9,7 +9,7 @@
 ['train-000000.tar', 'train-000001.tar']
 
 A local shard appears under its name when it is complete, and only then: until that moment it is called
-`.NAME.RANDOM.tmp`, and an exception inside `with` removes it. The same samples give the same bytes.
+`.NAME.RANDOM.tmp`, and an exception inside `with` removes it. The same samples are written as the same bytes.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class TarWriter(Transaction):
 
     `encoder` is True (by extension), False or None (bytes only), a function of the sample, or a dict from
     extension to function. `compress` is None (by the name's suffix), False, or one of gz, bz2, xz, zst, lz4.
-    `mtime` is the members' time in seconds; without one it is 0, so that the same samples give the same bytes.
+    `mtime` is the members' time in seconds; without one it is 0: the same samples are written as the same bytes.
     `level` is the compression level; `durable` forces the data to the disk before the name appears. `index` writes
     where each sample and field is beside the shard: "wdx" our own index, `NAME.tar.wdx`, "dali" DALI's `NAME.idx`,
     "energon" Energon's `NAME.tar.idx`, or several of them; True is "wdx" and "dali". `storage_options` say how the
@@ -171,7 +171,7 @@ class ShardWriter(Transaction):
     """Writes samples into a sequence of shards, each with at most `maxcount` samples and about `maxsize` bytes.
 
     `pattern` holds the shard's number as `%06d` or `{shard:06d}`. All options of TarWriter are accepted. `post(fname)`
-    is called for each complete shard; `opener(fname)` may give the stream to write to. What is being
+    is called for each complete shard; `opener(fname)` may return the stream to write to. What is being
     written is logged (logger `webdataset.writer`, level INFO) unless `verbose=0`.
 
     `workers=N` encodes in N threads; the shards are the same, in the same order. Do not change a value after you
@@ -179,7 +179,7 @@ class ShardWriter(Transaction):
 
     `shared=True` lets any number of processes write into one pattern: a shard gets the first free number at the
     moment it is complete, so there are neither gaps nor clashes, even if a process is killed. `fname` is then known
-    afterwards (`post` is told), and finished shards must stay where they are until all processes are done.
+    afterwards (`post` gets it), and finished shards must stay where they are until all processes are done.
 
     Shards of the same names are replaced, one by one. `overwrite` says what to do about shards of an earlier, longer
     set, which would be left over: "warn" warns in the end, True removes them then, False raises an ExistingShardsError

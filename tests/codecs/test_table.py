@@ -124,7 +124,7 @@ def test_a_program_can_add_its_own(monkeypatch):
     monkeypatch.setitem(decoders, "xyz", lambda data: float(data))
     assert back("xyz", 2.5) == 2.5
     monkeypatch.setitem(encoders, "xyz", lambda value: 5)
-    with pytest.raises(EncodingError, match="gave int, not bytes"):
+    with pytest.raises(EncodingError, match="returned int, not bytes"):
         encode("xyz", 2.5)
 
 

@@ -197,7 +197,7 @@ def test_commands_and_openers_have_no_check(tmp_path: Path) -> None:
 def test_a_place_that_may_only_be_written_to_is_told_and_written_to(overwrite: bool) -> None:
     with Double(lambda question: Reply(201 if question.method == "PUT" else 403)) as server:
         with pytest.warns(
-            ShardWarning, match=r"it cannot be told whether shards of .*a-%d\.tar are there already: .*403"
+            ShardWarning, match=r"it is not known whether shards of .*a-%d\.tar are there already: .*403"
         ):
             write(f"{server.url}/a-%d.tar", 2, overwrite=overwrite)
         assert [question.raw_path for question in server.questions if question.body] == ["/a-0.tar", "/a-1.tar"]

@@ -1,7 +1,7 @@
 """CBOR (RFC 8949), read as plain data.
 
 Other decoders build whatever a tag names: regular expressions, e-mail messages, cyclic structures. This one builds
-numbers, texts, bytes, lists, dicts, sets, dates, decimals and UUIDs, in bounded time and memory, and gives an
+numbers, texts, bytes, lists, dicts, sets, dates, decimals and UUIDs, in bounded time and memory, and returns an
 unknown tag as the `CBORTag` of the package cbor2.
 
 >>> decode_cbor(bytes.fromhex("a26161820102616263747879"))
@@ -52,7 +52,7 @@ def decode_cbor(data: bytes) -> Any:
 
 
 def read_cbor(take: Callable[[int], bytes]) -> Any:
-    """The next value of a stream, of which `take(n)` gives the next n bytes or raises an error."""
+    """The next value of a stream, of which `take(n)` returns the next n bytes or raises an error."""
     return _Reader(take).value()
 
 
@@ -116,10 +116,10 @@ class _Reader:
         return _PENDING
 
     def _argument(self, info: int) -> int | None:
-        """The number in a head; None for an indefinite length."""
+        """The argument of an initial byte; None for an indefinite length."""
         if info < 24:
             return info
-        _check(info < 28 or info == INDEFINITE, "a head of a reserved form")
+        _check(info < 28 or info == INDEFINITE, "an initial byte of a reserved form")
         return None if info == INDEFINITE else int.from_bytes(self._take(1 << (info - 24)), "big")
 
     def _simple(self, info: int) -> Any:
@@ -131,7 +131,7 @@ class _Reader:
         number = self._take(1)[0] if info == 24 else info
         if number in SIMPLE_VALUES:
             return SIMPLE_VALUES[number]
-        _check(info < 25, "a head of a reserved form")
+        _check(info < 25, "an initial byte of a reserved form")
         return _cbor2().undefined if number == 23 else _cbor2().CBORSimpleValue(number)
 
     def _closed(self, done: _Open) -> Any:

@@ -80,7 +80,7 @@ def _rates(container: Any) -> dict[str, Any]:
 
 
 def _torchcodec_frames(data: bytes) -> Any:
-    """The frames by torchcodec, which is several times faster, where it is installed and gives the same; else None.
+    """The frames by torchcodec, which is several times faster, where it is installed and decodes them alike; else None.
 
     It cannot be told to open no other files, so it gets only formats that do not name any.
     """

@@ -34,7 +34,7 @@ class Mixing(NamedTuple):
     longest: bool = False
     """Whether to go on until all have ended, rather than one."""
     samples: int | None = None
-    """An epoch of so many samples, for which every dataset is repeated as often as it takes."""
+    """An epoch of this many samples, for which every dataset is repeated as often as it takes."""
     seed: Any = 0
 
 
@@ -164,7 +164,7 @@ class Mixed:
         return self._quota(count)
 
     def _quota(self, count: int) -> list[int]:
-        """So many samples, dealt out by weight, the largest fractions rounded up."""
+        """The samples of each dataset out of `count`, by weight, the largest fractions rounded up."""
         exact = [share * count for share in self._shares]
         whole = [floor(part) for part in exact]
         by_fraction = sorted(range(len(exact)), key=lambda number: (whole[number] - exact[number], number))
@@ -210,7 +210,7 @@ class Mixed:
 
 
 def _in_passes(count: int, total: int) -> list[int]:
-    """So many samples in passes over a dataset with so many, at least one pass."""
+    """How `count` samples are split into passes over a dataset with `total`, at least one pass."""
     whole, rest = divmod(count, total) if total else (0, 0)
     return [total] * whole + ([rest] if rest or not whole else [])
 

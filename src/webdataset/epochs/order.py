@@ -37,7 +37,7 @@ class OrderSettings(NamedTuple):
     lanes: int = LANES
 
     def checked(self) -> OrderSettings:
-        """These settings, or a ValueError."""
+        """The same, checked; ValueError says what is wrong."""
         if self.lanes < 1:
             raise ValueError(f"lanes must be at least 1, got {self.lanes}")
         if self.block_bytes < 1:

@@ -39,7 +39,7 @@ END = bytes(1024)
 
 
 class SampleReader:
-    """Reads samples of a catalogue in any order; each is the very dict that iterating over its shard gives.
+    """Reads samples of a catalogue in any order; each is the same dict as from iterating over its shard.
 
     `fields` names the fields that are wanted: others are not read where that saves bytes. `open_range(url)` opens a
     shard, and may open a local copy of it. Threads may share a reader; a process that gets a copy opens its own files.

@@ -106,7 +106,7 @@ def index_from_dali(url: str, path: str | None = None) -> ShardIndex:
         samples = parse_dali(stream.read(), url=place)
     file = local_path(rewritten_url(url))
     if file is not None and local_path(place) is not None and os.stat(place).st_mtime_ns < os.stat(file).st_mtime_ns:
-        raise StaleIndexError("the shard is younger than its index", url=place, hint=f"make it anew: wl index {url}")
+        raise StaleIndexError("the shard is younger than its index", url=place, hint=f"make it again: wl index {url}")
     members = [member for sample in samples for member in sample]
     size, version = remote_state(url) if file is None else _file_state(file)
     end, places = 0, []
@@ -208,7 +208,7 @@ def fits_version(indexed: str | None, version: str | None) -> bool:
 def check_fits(index: ShardIndex, url: str, size: int | None, version: str | None) -> None:
     """Raise unless the index is that of the shard as a server or file system describes it now."""
     if (size is not None and size != index.size) or not fits(index, version):
-        hint = f"make it anew: wds.index({url!r}, force=True) or wl index --force {url}"
+        hint = f"make it again: wds.index({url!r}, force=True) or wl index --force {url}"
         raise StaleIndexError("the shard is not the one that was indexed: it has changed since", url=url, hint=hint)
 
 
@@ -270,7 +270,7 @@ def built(
 
 @contextlib.contextmanager
 def _opened_file(url: str, path: str) -> Iterator[tuple[Any, State]]:
-    """A file's stream, and what tells its size and version."""
+    """A file's stream, and a function for its size and version."""
     with open_local(path, buffering=0) as file:
 
         def state() -> tuple[int, str | None]:

@@ -1,4 +1,4 @@
-"""The indices of a whole dataset: `wds.index(urls)` makes what is missing or stale, and tells what there is."""
+"""The indices of a whole dataset: `wds.index(urls)` makes the missing and stale ones, and returns the catalogue."""
 
 from __future__ import annotations
 

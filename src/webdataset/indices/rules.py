@@ -28,7 +28,7 @@ class ReadingRules:
     def of(
         cls, keys: SplitName, storage_options: Mapping[str, Any] | None = None, *, concatenated: bool = False
     ) -> ReadingRules:
-        """The rules, with options as a user gives them."""
+        """The rules, with storage options as users write them."""
         return cls(keys, StorageOptions.of(storage_options), concatenated)
 
     @property
@@ -38,7 +38,7 @@ class ReadingRules:
 
     @property
     def key_rule(self) -> str | None:
-        """What tells one function that splits names from others; None for the usual one."""
+        """A name for the function that splits member names; None for the usual one."""
         keys = self.keys
         if keys is base_plus_ext:
             return None

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from .cursor import Cursor, Readable
 from .header import BLOCK, padding
 from .plain import EXTENDED, MemberTuple, PlainMembers
-from .vector import plain_headers, plain_names, tells_only_mtimes
+from .vector import has_only_mtimes, plain_headers, plain_names
 
 if TYPE_CHECKING:
     from .index import Layout, ShardIndex
@@ -191,9 +191,9 @@ class _Pieces:
             return None
         members = [piece for piece in pieces for _ in layout.fields]
         begins = data - layout.headers
-        heads = b"".join(map(getitem, members, map(slice, begins.ravel().tolist(), data.ravel().tolist())))
+        headers = b"".join(map(getitem, members, map(slice, begins.ravel().tolist(), data.ravel().tolist())))
         ends = np.cumsum(np.broadcast_to(layout.headers, data.shape)).reshape(data.shape)
-        names = _checked_names(np, heads, layout, ends, sizes)
+        names = _checked_names(np, headers, layout, ends, sizes)
         if names is None:
             return None
         slices = map(slice, data.ravel().tolist(), (data + sizes).ravel().tolist())
@@ -248,18 +248,18 @@ class _Layout:
 def _checked_names(np: Any, piece: bytes, layout: _Layout, data: Any, sizes: Any) -> str | None:
     """The names of the samples' first members, if all headers are good, and say what the index says."""
     words = np.frombuffer(piece, "<u8", len(piece) // BLOCK * (BLOCK // 8)).reshape(-1, BLOCK // 8)
-    heads = data // BLOCK - 1
-    octets = words.take(heads.ravel(), axis=0).view(np.uint8)
-    good, stated = plain_headers(np, octets)
-    if not (good.all() and (stated == sizes.ravel()).all()) or (octets[:, 156] == EXTENDED).any():
+    headers = data // BLOCK - 1
+    octets = words.take(headers.ravel(), axis=0).view(np.uint8)
+    good, claimed = plain_headers(np, octets)
+    if not (good.all() and (claimed == sizes.ravel()).all()) or (octets[:, 156] == EXTENDED).any():
         return None
     if len(layout.extended):
-        extended = heads[:, layout.extended].ravel() - 2
+        extended = headers[:, layout.extended].ravel() - 2
         more = words.take(extended, axis=0).view(np.uint8)
         good, lengths = plain_headers(np, more)
         if not good.all() or not (more[:, 156] == EXTENDED).all():
             return None
-        if not tells_only_mtimes(np, piece, (extended + 1) * BLOCK, lengths):
+        if not has_only_mtimes(np, piece, (extended + 1) * BLOCK, lengths):
             return None
     return plain_names(octets[:: len(layout.fields)])
 

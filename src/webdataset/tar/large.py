@@ -31,7 +31,7 @@ Select = Callable[[str], Any]
 
 
 class LargeMember:
-    """What stands in a sample for such a member: its name and size, and its bytes for who wants them."""
+    """A field's value for such a member: its name, its size, and its bytes in pieces."""
 
     __slots__ = ("_open", "name", "size")
 
@@ -47,7 +47,7 @@ class LargeMember:
         return f"LargeMember({self.name!r}, {self.size})"
 
     def pieces(self, size: int = PIECE) -> Iterator[bytes]:
-        """All its bytes, so many at a time; an error if they were passed over."""
+        """All its bytes, at most `size` at a time; an error if they were passed over."""
         if self._open is None:
             raise too_large(self.name, self.size, settings.max_member_bytes)
         left = self.size
@@ -167,7 +167,7 @@ def _check_all(member: Member, there: int) -> None:
 
 
 def _spilled(member: Member, cursor: Cursor) -> Opened:
-    """The member in a file that has no name and goes with the last who knows of it."""
+    """The member in a file that has no name and is removed with the last reference to it."""
     from tempfile import TemporaryFile
 
     pieces = member.pieces or [(0, member.stored)]

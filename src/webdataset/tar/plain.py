@@ -147,7 +147,7 @@ class _Cache(dict[bytes, T]):
 
 
 def _expected_sum(checksum: bytes) -> int:
-    """What adler32's low half must be for a header with this checksum field, -1 if that cannot tell."""
+    """What adler32's low half must be for a header with this checksum field, -1 if there is none."""
     try:
         low_half = octal(checksum) - 8 * 32 + sum(checksum) + 1
     except ValueError:

@@ -40,7 +40,7 @@ class MemberEntry(NamedTuple):
 
     @property
     def is_regular(self) -> bool:
-        """Whether `read_members` gives this member out."""
+        """Whether `read_members` yields this member."""
         return self.type in "0S"
 
 
@@ -72,7 +72,7 @@ Found = list[tuple[str, int, MemberPlace]]
 class PlaceScan:
     """The places of all regular members, found by the headers alone; several times as fast as `scan_members`.
 
-    `windows()` gives them in lists of `(name, offset, place)`, the shape in which a reader gives members and data.
+    `windows()` yields them in lists of `(name, offset, place)`, as a reader yields `(name, offset, data)`.
 
     >>> import io, tarfile
     >>> file = io.BytesIO()

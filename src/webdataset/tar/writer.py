@@ -1,6 +1,6 @@
 """Writes tar archives: plain ustar where that is enough, PAX where it is not.
 
-The same members give the same bytes: nothing here looks at the clock, the user or the machine.
+The same members are written as the same bytes: time, user and machine play no part.
 
 >>> blocks = []
 >>> writer = ArchiveWriter(blocks.append)
@@ -80,7 +80,7 @@ def padding(size: int) -> bytes:
 
 
 def name_bytes(name: str) -> bytes:
-    """A member's name as it stands in the archive; surrogates give back the bytes they were read from.
+    """A member's name as it stands in the archive; surrogates become the bytes they were read from.
 
     >>> name_bytes("é.txt"), name_bytes("\\udce9.txt")
     (b'\\xc3\\xa9.txt', b'\\xe9.txt')
@@ -258,7 +258,7 @@ class ArchiveWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Hand everything over that waits here; after a failure nothing more is written, as there would be a hole."""
+        """Write everything that waits here; after a failure nothing more is written, as there would be a hole."""
         if self._failed:
             raise StorageError("an earlier write failed, so this archive is incomplete", hint="begin a new one")
         parts, self._parts = self._parts, []
@@ -275,7 +275,7 @@ class ArchiveWriter:
         self._write(b"".join(parts))
 
     def _hand_over(self, write: WriteParts, parts: Sequence[Any]) -> None:
-        """Write all at once. What has no bytes at hand is refused before anything was written, and comes in pieces."""
+        """Write all at once; large members, which `write` refuses before it writes anything, in pieces."""
         try:
             write(parts)
         except TypeError:

@@ -73,11 +73,11 @@ class Overwriting:
             error.add_note("; ".join(notes))
 
     def _looked(self, start: int) -> EarlierShards | None:
-        """What is there already; None where that cannot be told."""
+        """What is there already; None where that cannot be known."""
         try:
             earlier = EarlierShards(self.pattern, start, exact=self.overwrite is True)
         except (OSError, WebDatasetError) as error:
-            text = f"it cannot be told whether shards of {redacted(self.pattern)} are there already: {error}"
+            text = f"it is not known whether shards of {redacted(self.pattern)} are there already: {error}"
             if self.overwrite == "warn":
                 logger.info("%s", text)
             else:
@@ -101,7 +101,7 @@ class Overwriting:
         try:
             left = self._left_over(earlier)
         except (OSError, WebDatasetError) as error:
-            logger.info("it cannot be told whether shards are left over: %s", error)
+            logger.info("it is not known whether shards are left over: %s", error)
             return
         if left:
             shards, are = counted(left)

@@ -32,7 +32,7 @@ _SHARD = re.compile(r"\{shard(?::([^{}]*))?\}")
 _BASES = {"b": 2, "o": 8, "x": 16, "X": 16}
 
 State = tuple[Any, ...]
-"""What tells a shard from another one that takes its name."""
+"""A shard's size, time and the like: another for any shard that takes its name."""
 
 
 def shard_name(pattern: str, shard: int) -> str:
@@ -51,7 +51,7 @@ def shard_name(pattern: str, shard: int) -> str:
 
 
 def shard_number(pattern: str, name: str) -> int | None:
-    """The number of the shard that has this name; None if the pattern gives no such name.
+    """The number of the shard that has this name; None if the pattern makes no such name.
 
     >>> shard_number("a-{shard:04x}.tar", "a-00ff.tar"), shard_number("a-%03d.tar", "a-7.tar")
     (255, None)

@@ -1,7 +1,7 @@
 """numpy's part of the list: dtypes, arrays and scalars, rebuilt from their checked parts.
 
 numpy's own `__setstate__` believes what it is told: a dtype whose fields lie outside of it, or that hides
-pointers, would read or call arbitrary memory. So dtypes are made anew through numpy's checked constructor and
+pointers, would read or call arbitrary memory. So dtypes are rebuilt through numpy's checked constructor and
 arrays are copied from bytes of the right length.
 """
 
@@ -29,7 +29,7 @@ TIME_UNITS = frozenset(b"Y M W D h m s ms us ns ps fs as generic".split())
 
 
 def find_numpy(full: str) -> tuple[Any, Builder | None] | None:
-    """What stands for one of numpy's names, and what builds from it."""
+    """The object for one of numpy's names on the stack, and its builder."""
     import numpy as np
 
     if full in BUILDERS:

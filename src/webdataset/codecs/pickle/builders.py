@@ -1,4 +1,4 @@
-"""What builds the objects of a pickle: functions that check their arguments, and what stands for them meanwhile."""
+"""Builders: functions that check their arguments and make the objects of a pickle; and stand-ins for both."""
 
 from __future__ import annotations
 

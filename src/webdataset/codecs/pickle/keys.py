@@ -35,7 +35,7 @@ class _Unknown:
 
 
 def _called(function: Any, arguments: Any) -> Any:
-    """Complex numbers, too, are made to collide; what else a call gives is unknown."""
+    """Complex numbers, too, are made to collide; the result of any other call is unknown."""
     is_complex = isinstance(function, str) and function.endswith(" complex") and isinstance(arguments, tuple)
     if is_complex and all(isinstance(number, (int, float)) for number in arguments):
         return complex(*arguments)

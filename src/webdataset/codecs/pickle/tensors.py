@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def find_torch(full: str) -> tuple[Any, Builder | None] | None:
-    """What stands for one of torch's names, and what builds from it."""
+    """The object for one of torch's names on the stack, and its builder."""
     if full in BUILDERS:
         return Name(full), BUILDERS[full]
     torch = torch_package()
