@@ -149,7 +149,7 @@ def group_by_keys(
     [['__key__', 'cls', 'txt'], ['__key__', 'cls']]
     """
     grouping = Grouping(keys, lcase, suffixes, checked_handler(handler), current_report())
-    return _grouped(data, grouping)
+    return _group(data, grouping)
 
 
 def tarfile_samples(
@@ -380,7 +380,7 @@ def _file_items(windows: Iterator[list[Member]], source: Sample, eof_value: Any)
         yield eof_value
 
 
-def _grouped(data: Iterable[Sample], grouping: Grouping) -> Iterator[Sample]:
+def _group(data: Iterable[Sample], grouping: Grouping) -> Iterator[Sample]:
     for _, shard in groupby(data, key=_Boundary()):
         first = next(shard)
         if "fname" not in first:

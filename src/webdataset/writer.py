@@ -249,7 +249,7 @@ class ShardWriter(Transaction):
             end, stop = begin, start
             while end < len(sizes) and self.count < self.maxcount and self.size < self.maxsize:
                 stop += sizes[end][0]
-                self._counted(sizes[end][1])
+                self._count(sizes[end][1])
                 end += 1
             stream.write_packed(packed[start:stop], sizes[begin:end])
             begin, start = end, stop
@@ -313,9 +313,9 @@ class ShardWriter(Transaction):
         raise TypeError("a writer cannot be sent to another process: open one in each, with shared=True")
 
     def _put(self, members: Members) -> None:
-        self._counted(self._with_room().write_members(members))
+        self._count(self._with_room().write_members(members))
 
-    def _counted(self, size: int) -> None:
+    def _count(self, size: int) -> None:
         self.size += size
         self.count += 1
         self.total += 1

@@ -89,7 +89,7 @@ class _Reader:
                     outer.parts.append(value)
                     if outer.missing is None or len(outer.parts) < outer.missing:
                         break
-                value = self._closed(within.pop())
+                value = self._finish(within.pop())
 
     def _head(self, within: list[_Open]) -> Any:
         """The next scalar, or _PENDING after the beginning of something with parts."""
@@ -111,7 +111,7 @@ class _Reader:
         _check(len(within) < MAX_DEPTH, f"more than {MAX_DEPTH} levels")
         opened = _Open(kind, 1, count or 0) if kind == TAG else _Open(kind, _parts(kind, count))
         if opened.missing == 0:
-            return self._closed(opened)
+            return self._finish(opened)
         within.append(opened)
         return _PENDING
 
@@ -134,13 +134,13 @@ class _Reader:
         _check(info < 25, "an initial byte of a reserved form")
         return _cbor2().undefined if number == 23 else _cbor2().CBORSimpleValue(number)
 
-    def _closed(self, done: _Open) -> Any:
+    def _finish(self, done: _Open) -> Any:
         if done.kind == ARRAY:
             return done.parts
         if done.kind == MAP:
             return self._map(done.parts)
         if done.kind == TAG:
-            return self._tagged(done.tag, done.parts[0])
+            return self._build_tagged(done.tag, done.parts[0])
         pieces: Any = b"" if done.kind == BYTES else ""
         _check(all(type(piece) is type(pieces) for piece in done.parts), "a text of mixed pieces")
         return pieces.join(done.parts)
@@ -151,7 +151,7 @@ class _Reader:
         self._keys.check(keys)
         return dict(zip(keys, parts[1::2], strict=True))
 
-    def _tagged(self, tag: int, value: Any) -> Any:
+    def _build_tagged(self, tag: int, value: Any) -> Any:
         if tag == 258:
             _check(type(value) is list, "a set of another thing than a list")
             items = [_as_key(item) for item in value]

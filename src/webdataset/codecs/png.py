@@ -48,7 +48,7 @@ def stored_pixels(data: bytes, kind: PngHeader, pil: Any) -> Array | None:
     twin = TWINS.get(kind)
     if twin is None:
         return None
-    pixels = _opened(_described_as(data, *twin), pil)
+    pixels = _values(_described_as(data, *twin), pil)
     return pixels.view(">u2").astype("u2") if kind.depth == 16 else pixels
 
 
@@ -78,14 +78,14 @@ def _two_bytes(data: bytes, pil: Any) -> Array:
     """The upper bytes as Pillow reads them, the lower ones by exchanging their places."""
     import numpy as np
 
-    pixels: Array = _opened(data, pil).astype(np.uint16) << 8
+    pixels: Array = _values(data, pil).astype(np.uint16) << 8
     with pil.open(io.BytesIO(data)) as image:
         image.tile = [(*tile[:3], tile[3].replace(";16B", ";16L")) for tile in image.tile]
         pixels |= np.asarray(image)
     return pixels
 
 
-def _opened(data: bytes, pil: Any) -> Array:
+def _values(data: bytes, pil: Any) -> Array:
     import numpy as np
 
     with pil.open(io.BytesIO(data)) as image:

@@ -149,7 +149,7 @@ def _divided_by_alpha(pixels: Array, white: int) -> Array:
 
 
 def _info(data: bytes) -> dict[str, Any]:
-    """What Pillow says of the file beside its pixels: profile, resolution; what is transparent is so by now."""
+    """Pillow's facts about the file: profile, resolution; not transparency, which is in the pixels by now."""
     with contextlib.suppress(OSError), opened(data) as image:
         return {name: value for name, value in image.info.items() if name != "transparency"}
     return {}  # a TIFF that Pillow alone cannot read

@@ -182,14 +182,14 @@ def _without_predictor(rows: Array, predictor: int, channels: int, dtype: Any) -
     import numpy as np
 
     if predictor == 3:  # the first bytes of all numbers of a row, then the second ones, as differences
-        planes = _summed(rows, channels, np.dtype("u1")).reshape(*rows.shape[:2], dtype.itemsize, -1)
+        planes = _sums(rows, channels, np.dtype("u1")).reshape(*rows.shape[:2], dtype.itemsize, -1)
         return np.ascontiguousarray(np.swapaxes(planes, 2, 3)).view(dtype.newbyteorder(">"))
     if predictor == 2:
-        return _summed(rows, channels, np.dtype(f"{dtype.byteorder}u{dtype.itemsize}")).view(dtype.newbyteorder("="))
+        return _sums(rows, channels, np.dtype(f"{dtype.byteorder}u{dtype.itemsize}")).view(dtype.newbyteorder("="))
     return np.ascontiguousarray(rows).view(dtype)
 
 
-def _summed(rows: Array, channels: int, dtype: Any) -> Array:
+def _sums(rows: Array, channels: int, dtype: Any) -> Array:
     import numpy as np
 
     native = dtype.newbyteorder("=")

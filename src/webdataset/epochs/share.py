@@ -186,7 +186,7 @@ class Share:
 
     @cached_property
     def _ranks(self) -> Array:
-        """The same the other way round: the rank that gets each slot."""
+        """The inverse of `_slots`: the rank that gets each slot."""
         import numpy as np
 
         return np.argsort(self._slots, axis=1, kind="stable")

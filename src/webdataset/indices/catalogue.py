@@ -147,7 +147,7 @@ class Catalogue:
             if index is not None:
                 self._held.move_to_end(shard)
                 return index
-        index = self._loaded(shard)
+        index = self._load(shard)
         with self._lock:
             if shard not in self._held:  # another thread may have been faster
                 self._held[shard] = index
@@ -245,7 +245,7 @@ class Catalogue:
 
     # -- indices -----------------------------------------------------------------------------------
 
-    def _loaded(self, shard: int) -> ShardIndex:
+    def _load(self, shard: int) -> ShardIndex:
         index = files.kept_index(
             self.urls[shard],
             ReadingRules(self.keys, self.storage_options, self.concatenated),

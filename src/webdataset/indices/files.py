@@ -70,13 +70,13 @@ def make_index(url: str, rules: ReadingRules | None = None, *, copy: str | None 
     check_can_be_indexed(copy or url)
     path = copy or local_path(rewritten_url(url))
     if path is not None:
-        return _scanned(url, _opened_file(url, path), rules, is_copy=copy is not None)
+        return _scan(url, _opened_file(url, path), rules, is_copy=copy is not None)
     with contextlib.suppress(NotWorthItError):
-        return _scanned(url, opened_parts(url, rules.options), rules)
-    return _scanned(url, _opened_stream(url, rules.options), rules)
+        return _scan(url, opened_parts(url, rules.options), rules)
+    return _scan(url, _opened_stream(url, rules.options), rules)
 
 
-def _scanned(url: str, shard: Opened, rules: ReadingRules, *, is_copy: bool = False) -> ShardIndex:
+def _scan(url: str, shard: Opened, rules: ReadingRules, *, is_copy: bool = False) -> ShardIndex:
     report = Report(strict=current_report().strict)
     try:
         with shard as (stream, state):
@@ -328,17 +328,17 @@ def check_can_be_indexed(url: str) -> None:
         hint = "index a copy: cache_dir=... keeps one, or name a file or an object"
         raise ShardError(f"{what} cannot be indexed, since its parts cannot be read", url=url, hint=hint)
     if (kind := compression_of_name(url)) is not None:
-        raise _compressed(kind, url)
+        raise _compressed_error(kind, url)
 
 
 def _with_hint(error: WebDatasetError) -> WebDatasetError:
     for kind in ("gzip", "bzip2", "xz", "zstandard", "lz4"):
         if f"looks like {kind} data" in error.message:
-            return _compressed(kind, error.url)
+            return _compressed_error(kind, error.url)
     return error
 
 
-def _compressed(kind: str, url: str | None) -> ShardError:
+def _compressed_error(kind: str, url: str | None) -> ShardError:
     hint = "store it uncompressed (images are compressed already; other fields can be, as json.gz)"
     return ShardError(f"a shard compressed with {kind} cannot be indexed", url=url, hint=hint)
 

@@ -46,7 +46,7 @@ class IndexProcesses:
             line = b""
         if not line:
             raise StorageError("the process that made its index has ended", url=url, hint="was it killed?")
-        result, warned = _received(line)
+        result, warned = _receive(line)
         for message, kind in warned:
             warnings.warn(message, kind, stacklevel=2)
         if isinstance(result, Exception):
@@ -81,7 +81,7 @@ def serve() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     source, target = sys.stdin.buffer, sys.stdout.buffer
     for line in source:
-        url, rules, where, force, strict = _received(line)
+        url, rules, where, force, strict = _receive(line)
         result: Any
         with warnings.catch_warnings(record=True) as caught, Report(strict=strict).in_force():
             warnings.simplefilter("always")
@@ -101,5 +101,5 @@ def _send(stream: IO[bytes], message: Any) -> None:
     stream.flush()
 
 
-def _received(line: bytes) -> Any:
+def _receive(line: bytes) -> Any:
     return pickle.loads(base64.b64decode(line))  # noqa: S301 - written by ourselves, through a pipe of our own

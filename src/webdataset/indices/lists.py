@@ -1,4 +1,4 @@
-"""What is known of many shards at once: their counts, sizes and versions in one file, for many are slow to open.
+"""Counts, sizes and versions of many shards in one file, since many indices are slow to open.
 
 There are two kinds of such lists: that of a dataset, in the cache folder, and that of a folder, beside its shards. Both
 only save time: a row counts if the shard still is what the row says, and what is missing is looked up shard by shard.
@@ -32,7 +32,7 @@ MANY = 1000
 
 
 def known_of_dataset(urls: Sequence[str], rules: ReadingRules) -> list[Facts] | None:
-    """What was kept of this very list of shards, row by row; None without it."""
+    """The facts that were kept of exactly this list of shards; None if there are none."""
     rows = _read(_dataset_path(urls, rules))
     return None if rows is None or len(rows) != len(urls) else [facts for _, facts in rows]
 
@@ -47,7 +47,7 @@ def keep_of_dataset(urls: Sequence[str], rules: ReadingRules, rows: Iterable[Fac
 
 
 def known_of_folders(urls: Sequence[str]) -> list[Facts | None] | None:
-    """What the folders of local shards know of them; None if there is no list in any."""
+    """The facts in the lists of the shards' folders; None if no folder has a list."""
     lists: dict[str, Mapping[str, Facts]] = {}
     rows: list[Facts | None] = []
     for url in urls:

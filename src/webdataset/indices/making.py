@@ -119,7 +119,7 @@ def _catalogue_in(urls: Any, rules: ReadingRules) -> Catalogue | None:
 
 
 class _Work:
-    """One list of shards: what is known of it, and what must be made."""
+    """The indices of one list of shards: looks up what is known, and makes what is missing."""
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class _Work:
         rows: list[Facts | None] = [None] * len(self.urls) if self.check else self._known()
         missing = [number for number, row in enumerate(rows) if row is None]
         report, done = current_report(), len(rows) - len(missing)
-        for number, result in self._made(missing, jobs):
+        for number, result in self._results(missing, jobs):
             done += 1
             if not isinstance(result, Exception):
                 rows[number] = result
@@ -166,7 +166,7 @@ class _Work:
         )
 
     def _known(self) -> list[Facts | None]:
-        """What the last time left, as far as it still holds."""
+        """The facts that were kept the last time, as far as they still hold."""
         rows: Sequence[Facts | None] | None = known_of_dataset(self.urls, self.rules)
         if rows is None and self.rules.is_usual:
             rows = known_of_folders(self.urls)
@@ -196,8 +196,8 @@ class _Work:
         now = f"{found.st_size}-{found.st_mtime_ns}"
         return now == version or fits_version(version, now)
 
-    def _made(self, numbers: list[int], jobs: int | None) -> Iterator[tuple[int, Facts | Exception]]:
-        """What is found or made of these shards, as it comes."""
+    def _results(self, numbers: list[int], jobs: int | None) -> Iterator[tuple[int, Facts | Exception]]:
+        """The facts or the error of each of these shards, as they come."""
         away = [number for number in numbers if local_path(self.urls[number]) is None]
         if away:
             yield from self._side_by_side(away, jobs or REMOTE_JOBS, self._facts)
@@ -205,7 +205,7 @@ class _Work:
         while here:
             # finding is quick, making may be worth other processes
             number = here.popleft()
-            if (found := self._found(number)) is not None:
+            if (found := self._find(number)) is not None:
                 yield number, found
                 continue
             before = time.monotonic()
@@ -218,7 +218,7 @@ class _Work:
                     yield from self._side_by_side([*here], workers, processes.facts)
                 return
 
-    def _found(self, number: int) -> Facts | None:
+    def _find(self, number: int) -> Facts | None:
         if self.force:
             return None
         url = self.urls[number]

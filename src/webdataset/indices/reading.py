@@ -85,7 +85,7 @@ class Samples:
         self._options = storage_options
         self._local_copy = local_copy
         self._whole = whole
-        self._open = OpenShards(self._opened)
+        self._open = OpenShards(self._open_shard)
         self._places: OrderedDict[int, Places] = OrderedDict()
         self._warned: set[int] = set()
         """Shards of which a warning said that members behind their end marker are left out."""
@@ -192,12 +192,12 @@ class Samples:
         if as_they_are:
             samples: list[Sample | None] = list(grouping.samples([members], opened.places))
         else:
-            samples = self._chosen(grouping, members, starts[first + 1 : last + 2], opened.places)
+            samples = self._selected(grouping, members, starts[first + 1 : last + 2], opened.places)
         opened.check_count(len(samples), count, start)
         return samples
 
     def _parts(self, opened: _Opened, index: Places, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """What to read from one place to another: all but large members that are left out."""
+        """The ranges to read between two offsets: all but large members that are not selected."""
         big = index.samples.big_members(start, stop) if self._select is not None else None
         for data, data_end in big or ():
             if data_end - data > WORTH_ASKING:
@@ -253,7 +253,7 @@ class Samples:
         return read_piece(stream, start, size, small=small, url=url, **options)
 
     def _memory(self, size: int) -> bytearray | None:
-        """What a thread receives parts in, as long as they are of the usual size."""
+        """The buffer into which a thread receives parts, unless they are unusually large."""
         if size > MAX_MEMORY:
             return None
         memory: bytearray | None = getattr(self._own, "memory", None)
@@ -269,7 +269,7 @@ class Samples:
             stream.rewind()
         return members
 
-    def _chosen(self, grouping: Grouping, members: list[Member], ends: Any, places: Sample) -> list[Sample | None]:
+    def _selected(self, grouping: Grouping, members: list[Member], ends: Any, places: Sample) -> list[Sample | None]:
         """The samples of the members that are selected, by their new names; None for one of which none is."""
         samples: list[Sample | None] = []
         place = 0
@@ -284,7 +284,7 @@ class Samples:
             samples.append(next(grouping.samples([mine], places), None))
         return samples
 
-    def _opened(self, shard: int) -> _Opened:
+    def _open_shard(self, shard: int) -> _Opened:
         url = self._catalogue.urls[shard]
         read_from = url if self._local_copy is None else self._local_copy(url)
         with self._report.in_force():

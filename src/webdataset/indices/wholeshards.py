@@ -156,7 +156,7 @@ class ShardParts:
         self._copy: RangeReader | None = None
         self._is_whole = whole.is_whole(url)
         self._version: str | None = None
-        """What the server called the version that is read, as far as it was asked."""
+        """The version that is read, as the server names it, if it was asked."""
         self._report = current_report()
 
     @property
@@ -166,7 +166,7 @@ class ShardParts:
 
     @property
     def version(self) -> str | None:
-        """What the server called the version that is read."""
+        """The version that is read, as the server names it."""
         version = self._ask(lambda reader: reader.version)
         if self._copy is None:
             self._version = version

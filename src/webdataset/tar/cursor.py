@@ -1,4 +1,4 @@
-"""A place in a stream that is read in windows."""
+"""A cursor over a stream that is read in windows."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ MAX_LAYOUTS = 4
 
 
 class IndexedSamples:
-    """What is needed of an index to take the samples out of pieces of its shard."""
+    """Cuts the samples of an indexed shard out of pieces of it."""
 
     def __init__(self, index: ShardIndex, max_member_bytes: int = sys.maxsize) -> None:
         self.starts = index.starts
@@ -67,15 +67,15 @@ class IndexedSamples:
 
         numbers = np.arange(first, last + 1)
         begins = self.starts[numbers].astype(np.int64) - int(self.starts[first])
-        return self._taken(_Piece(piece, begins), numbers, places)
+        return self._read_samples(_Piece(piece, begins), numbers, places)
 
     def in_pieces(self, pieces: list[bytes], numbers: list[int], places: dict[str, Any]) -> list[Any] | None:
-        """The same of samples that lie apart, each of which is a piece."""
+        """`in_piece` for samples that lie apart, each of which is a piece."""
         import numpy as np
 
-        return self._taken(_Pieces(pieces), np.array(numbers), places)
+        return self._read_samples(_Pieces(pieces), np.array(numbers), places)
 
-    def _taken(self, source: _Piece | _Pieces, numbers: Any, places: dict[str, Any]) -> list[Any] | None:
+    def _read_samples(self, source: _Piece | _Pieces, numbers: Any, places: dict[str, Any]) -> list[Any] | None:
         import numpy as np
 
         if self._kinds is None:
@@ -145,10 +145,10 @@ class IndexedSamples:
         whole = self.starts[numbers + 1].astype(np.int64) - self.starts[numbers].astype(np.int64)
         if not (ends[:, -1] == whole).all():
             return None  # something that is no sample stands between the samples
-        taken = source.taken(layout, here, ends - padded, sizes)
-        if taken is None:
+        cut_out = source.cut_out(layout, here, ends - padded, sizes)
+        if cut_out is None:
             return None
-        names, contents = taken
+        names, contents = cut_out
         keys = _keys(names, layout.ending)
         return None if keys is None else _samples(layout.fields, keys, contents, places)
 
@@ -160,8 +160,8 @@ class _Piece:
         self._piece = piece
         self._begins = begins
 
-    def taken(self, layout: _Layout, here: Any, data: Any, sizes: Any) -> tuple[str, list[bytes]] | None:
-        """The names of the first members, and all contents; `data` are the places of these from each one's begin."""
+    def cut_out(self, layout: _Layout, here: Any, data: Any, sizes: Any) -> tuple[str, list[bytes]] | None:
+        """The names of the first members, and all contents; `data` has their offsets from each sample's beginning."""
         import numpy as np
 
         piece = self._piece
@@ -181,8 +181,8 @@ class _Pieces:
     def __init__(self, pieces: list[bytes]) -> None:
         self._pieces = pieces
 
-    def taken(self, layout: _Layout, here: Any, data: Any, sizes: Any) -> tuple[str, list[bytes]] | None:
-        """The same as of samples that lie together."""
+    def cut_out(self, layout: _Layout, here: Any, data: Any, sizes: Any) -> tuple[str, list[bytes]] | None:
+        """As `_Piece.cut_out`."""
         import numpy as np
 
         pieces = [self._pieces[number] for number in here.tolist()]

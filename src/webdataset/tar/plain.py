@@ -94,7 +94,7 @@ class PlainMembers:
         return cut
 
     def rows(self, cursor: Cursor) -> list[Row]:
-        """What `places` returns, as rows: cheaper, and counted from the window's beginning."""
+        """As `places`, but cheaper: as rows, with offsets from the window's beginning."""
         buffer, place = cursor.buffer, cursor.place
         sums, sizes, tails, fields, checksum = self._sums, self._sizes, self._tails, _FIELDS, adler32
         found: list[Row] = []
@@ -133,7 +133,7 @@ class PlainMembers:
 
 
 class _Cache(dict[bytes, T]):
-    """What a function makes of the contents of a field, remembered for many of them."""
+    """A function of the contents of a field, cached."""
 
     def __init__(self, function: Callable[[bytes], T]) -> None:
         super().__init__()

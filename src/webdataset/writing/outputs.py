@@ -48,7 +48,7 @@ class Output:
         self.number = -1
         self.compressor: Compressor | None = None
         self.index = WrittenIndex(index) if index else None
-        self.stream, self.owned = self._opened(fileobj, durable)
+        self.stream, self.owned = self._open(fileobj, durable)
         try:
             self.archive = self._archive(headers, compress, level)
         except BaseException:
@@ -132,7 +132,7 @@ class Output:
         if self.url is not None and not isinstance(error, StorageError):
             raise translated(error, self.url) from error
 
-    def _opened(self, fileobj: Any, durable: bool) -> tuple[Any, bool]:
+    def _open(self, fileobj: Any, durable: bool) -> tuple[Any, bool]:
         if isinstance(fileobj, (str, os.PathLike)):
             self.url = rewritten_url(as_url(fileobj))
             path = local_target(self.url)

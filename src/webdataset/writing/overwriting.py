@@ -1,4 +1,4 @@
-"""What becomes of an earlier set of shards when a new one is written over it."""
+"""Removes, or warns of, the shards of an earlier set that a new one leaves over."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Overwriting:
         self.pattern, self.overwrite, self.sole = pattern, overwrite, sole
         self.complete: list[int] = []
         self._looks = looks
-        self.earlier = self._looked(start) if looks else None
+        self.earlier = self._look(start) if looks else None
 
     def replacing(self, number: int) -> None:
         """The shard with this number is about to appear."""
@@ -72,8 +72,8 @@ class Overwriting:
         if notes:
             error.add_note("; ".join(notes))
 
-    def _looked(self, start: int) -> EarlierShards | None:
-        """What is there already; None where that cannot be known."""
+    def _look(self, start: int) -> EarlierShards | None:
+        """The shards that are there already; None where that cannot be known."""
         try:
             earlier = EarlierShards(self.pattern, start, exact=self.overwrite is True)
         except (OSError, WebDatasetError) as error:

@@ -50,14 +50,14 @@ class Machine:
     def run(self) -> Any:
         """Execute up to the STOP instruction and return the value."""
         try:
-            value = self._executed()
+            value = self._execute()
             check_depth(self.containers)
         except BaseException:
             dismantle(self.containers)
             raise
         return value
 
-    def _executed(self) -> Any:
+    def _execute(self) -> Any:
         data, instructions = self.data, INSTRUCTIONS
         try:
             while (code := data[self.position]) != STOP:
