@@ -195,22 +195,22 @@ def test_the_index_of_a_usual_shard_serves_both(make_shard: Any, monkeypatch: py
 
 def test_an_index_that_does_not_say_where_it_stopped_is_made_again(joined: str, quiet: None) -> None:
     older = kept_index(joined, ReadingRules(concatenated=True))
-    del older._head["archives"]
-    data = _with_head(older)
+    del older._header["archives"]
+    data = _with_header(older)
     place = index_place(joined, "cache")
     Path(place).write_bytes(data)
     assert ShardIndex.from_bytes(data).samples == 5
     assert kept_index(joined).samples == 3
 
 
-def _with_head(index: ShardIndex) -> bytes:
+def _with_header(index: ShardIndex) -> bytes:
     """An index with another header, as an older version wrote it."""
     import zlib
 
     from webdataset.tar.index import _FRONT, MAGIC
 
-    start = len(index.to_bytes()) - index._head["length"]
-    text = json.dumps(index._head).encode()
+    start = len(index.to_bytes()) - index._header["length"]
+    text = json.dumps(index._header).encode()
     text += b" " * (-(_FRONT.size + len(text)) % 8)
     return _FRONT.pack(MAGIC, len(text), zlib.crc32(text)) + text + index.to_bytes()[start:]
 
