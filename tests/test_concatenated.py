@@ -19,6 +19,7 @@ from webdataset import tariterators
 from webdataset.errors import ShardError, ShardWarning
 from webdataset.indices import files, making
 from webdataset.indices.files import find_index, index_place, kept_index
+from webdataset.indices.rules import ReadingRules
 from webdataset.tar.index import ShardIndex
 from wids.commands import main as wids_main
 
@@ -171,7 +172,7 @@ def test_an_exact_dataset_of_several_archives_has_all_samples(joined: str) -> No
 def test_indices_of_the_two_ways_are_not_mixed(joined: str, quiet: None, order: list[bool]) -> None:
     for concatenated in order:
         assert len(wds.WebDataset(joined, exact=True, concatenated=concatenated)) == (5 if concatenated else 3)
-        index = find_index(joined, concatenated=concatenated)
+        index = find_index(joined, ReadingRules(concatenated=concatenated))
         assert index is not None
         assert index.samples == (5 if concatenated else 3)
 
@@ -189,27 +190,27 @@ def test_the_index_of_a_usual_shard_serves_both(make_shard: Any, monkeypatch: py
     shard = make_shard("a.tar")
     kept_index(shard)
     monkeypatch.setattr(files, "make_index", None)
-    assert kept_index(shard, concatenated=True).samples == 10
+    assert kept_index(shard, ReadingRules(concatenated=True)).samples == 10
 
 
 def test_an_index_that_does_not_say_where_it_stopped_is_made_again(joined: str, quiet: None) -> None:
-    older = kept_index(joined, concatenated=True)
-    del older._head["archives"]
-    data = _with_head(older)
+    older = kept_index(joined, ReadingRules(concatenated=True))
+    del older._header["archives"]
+    data = _with_header(older)
     place = index_place(joined, "cache")
     Path(place).write_bytes(data)
     assert ShardIndex.from_bytes(data).samples == 5
     assert kept_index(joined).samples == 3
 
 
-def _with_head(index: ShardIndex) -> bytes:
+def _with_header(index: ShardIndex) -> bytes:
     """An index with another header, as an older version wrote it."""
     import zlib
 
     from webdataset.tar.index import _FRONT, MAGIC
 
-    start = len(index.to_bytes()) - index._head["length"]
-    text = json.dumps(index._head).encode()
+    start = len(index.to_bytes()) - index._header["length"]
+    text = json.dumps(index._header).encode()
     text += b" " * (-(_FRONT.size + len(text)) % 8)
     return _FRONT.pack(MAGIC, len(text), zlib.crc32(text)) + text + index.to_bytes()[start:]
 

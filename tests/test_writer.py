@@ -1,8 +1,6 @@
 """Samples written: what is in the shards."""
 
-import gzip
 import io
-import json
 import logging
 import os
 import pickle
@@ -16,10 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from webdataset import writer
-from webdataset.errors import EncodingError, SampleError, ShardError, ShardWarning, StorageError
-from webdataset.tar.writer import Headers, packed
-from webdataset.tariterators import group_by_keys, tar_file_expander
-from webdataset.writer import ShardWriter, TarWriter, make_encoder, shard_name
+from webdataset.errors import EncodingError, StorageError
+from webdataset.tar.writer import MemberHeaders, packed
+from webdataset.writer import ShardWriter, TarWriter, shard_name
 
 
 def members_of(archive: bytes | Path) -> dict[str, bytes]:
@@ -38,11 +35,6 @@ def written(*samples: dict, **options) -> dict[str, bytes]:
 
 def sample(i: int) -> dict:
     return {"__key__": f"{i:06d}", "txt": f"text {i}", "cls": i}
-
-
-def write_all(sink: TarWriter | ShardWriter, samples: list[dict]) -> None:
-    for sample in samples:
-        sink.write(sample)
 
 
 def names_in(folder: Path) -> list[str]:
@@ -107,40 +99,8 @@ def test_a_small_member_costs_two_blocks():
     assert len(stream.getvalue()) == 100 * 1024 + 1024
 
 
-def test_meta_fields_are_left_out():
-    assert written({"__key__": "a", "__url__": "u", "_x": b"y", "__index__": 3, "txt": "x"}) == {"a.txt": b"x"}
-
-
-def test_meta_fields_are_kept_on_request():
-    kept = written({"__key__": "a", "__url__": "u", "_x": b"y", "txt": "x"}, keep_meta=True)
-    assert kept == {"a.__url__": b"u", "a._x": b"y", "a.txt": b"x"}
-
-
-def test_meta_fields_that_are_kept_must_be_text_or_bytes():
-    with pytest.raises(EncodingError, match="field __index__"):
-        written({"__key__": "a", "__index__": 3}, keep_meta=True)
-
-
-def test_fields_that_differ_in_case_alone_are_an_error_as_readers_refuse_them():
-    with pytest.raises(EncodingError, match=r"'TXT' and 'txt' are the same one to readers \[key a, field txt\]"):
-        written({"__key__": "a", "TXT": "1", "txt": "2"})
-    assert written({"__key__": "a", "TXT": "1", "cls": 2, "_txt": "3"}) == {"a.TXT": b"1", "a.cls": b"2"}
-
-
 def test_a_sample_may_be_empty():
     assert written({"__key__": "a"}) == {}
-
-
-def test_a_sample_may_be_any_mapping():
-    from collections import ChainMap
-
-    assert written(ChainMap({"__key__": "a"}, {"txt": "x"})) == {"a.txt": b"x"}
-
-
-def test_the_sample_itself_is_not_changed():
-    given_sample = {"__key__": "a", "cls": 3}
-    written(given_sample)
-    assert given_sample == {"__key__": "a", "cls": 3}
 
 
 def test_a_buffer_may_be_used_again_after_write():
@@ -151,24 +111,6 @@ def test_a_buffer_may_be_used_again_after_write():
         sink.write({"__key__": "b", "bin": memoryview(buffer)})
         buffer[:] = b"xxx"
     assert members_of(stream.getvalue()) == {"a.bin": b"one", "b.bin": b"two"}
-
-
-def test_values_are_encoded_by_their_extension():
-    got = written({"__key__": "a", "json": {"x": 1}, "cls": 7, "txt": "é", "b.cls": 2, "any": "text", "raw": b"\0"})
-    assert got == {
-        "a.json": b'{"x": 1}',
-        "a.cls": b"7",
-        "a.txt": "é".encode(),
-        "a.b.cls": b"2",
-        "a.any": b"text",
-        "a.raw": b"\0",
-    }
-
-
-def test_a_gz_field_is_compressed():
-    got = written({"__key__": "a", "json.gz": {"x": 1}, "txt.gz": b"raw"})
-    assert json.loads(gzip.decompress(got["a.json.gz"])) == {"x": 1}
-    assert gzip.decompress(got["a.txt.gz"]) == b"raw"
 
 
 keys = st.text(st.characters(blacklist_characters="/\0.", blacklist_categories=["Cs"]), min_size=1, max_size=120)
@@ -193,54 +135,6 @@ def test_gnu_tar_reads_what_is_written(tmp_path):
 # -- TarWriter: encoders -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("encoder", [False, None])
-def test_without_an_encoder_only_bytes_are_accepted(encoder):
-    assert written({"__key__": "a", "txt": b"x", "y": bytearray(b"z")}, encoder=encoder) == {"a.txt": b"x", "a.y": b"z"}
-    with pytest.raises(ValueError, match="txt doesn't map to a bytes"):
-        written({"__key__": "a", "txt": "x"}, encoder=encoder)
-
-
-def test_without_an_encoder_gz_fields_stay_as_they_are():
-    packed = gzip.compress(b"x")
-    assert written({"__key__": "a", "txt.gz": packed}, encoder=False) == {"a.txt.gz": packed}
-
-
-def test_an_encoder_may_be_a_function_of_the_sample():
-    got = written({"__key__": "a", "n": 1}, encoder=lambda s: {"__key__": s["__key__"] + "2", "n": b"one"})
-    assert got == {"a2.n": b"one"}
-
-
-def test_an_encoder_may_be_a_dict():
-    assert written({"__key__": "a", "n": 1, "txt": b"x"}, encoder={"n": lambda n: b"one"}) == {
-        "a.n": b"one",
-        "a.txt": b"x",
-    }
-    with pytest.raises(EncodingError, match=r"cls.*key a, field cls"):
-        written({"__key__": "a", "cls": 1}, encoder={"n": bytes})
-
-
-@pytest.mark.parametrize("encoder", ["rgb", 5])
-def test_any_other_encoder_is_refused(encoder):
-    with pytest.raises(ValueError, match="encoder must be"):
-        TarWriter(io.BytesIO(), encoder=encoder)
-
-
-def test_an_encoder_added_to_the_table_is_used_at_once(monkeypatch):
-    with TarWriter(io.BytesIO()) as sink:
-        monkeypatch.setitem(writer.default_handlers, "zzz", lambda value: b"z" * value)
-        assert sink.write({"__key__": "a", "zzz": 3}) == 3
-
-
-def test_make_encoder_gives_a_function_of_the_sample():
-    assert make_encoder(True)({"__key__": "a", "cls": 3, "__url__": "u"}) == {
-        "__key__": "a",
-        "cls": b"3",
-        "__url__": "u",
-    }
-    assert make_encoder(False)({"__key__": "a", "cls": 3}) == {"__key__": "a", "cls": 3}
-    assert writer.encode_based_on_extension1(3, "x.cls", writer.default_handlers) == b"3"
-
-
 def test_the_old_names_of_the_encoders_are_there():
     import numpy as np
 
@@ -256,237 +150,7 @@ def test_the_old_names_of_the_encoders_are_there():
     assert writer.imageencoder(array / 5, "png")[:4] == b"\x89PNG"
 
 
-# -- TarWriter: what is refused ----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("bad", "message"),
-    [
-        ({"txt": "x"}, "no __key__"),
-        ({"__key__": 3, "txt": "x"}, "__key__ must be a str, got int"),
-        ({"__key__": b"a", "txt": "x"}, "__key__ must be a str, got bytes"),
-        ({"__key__": "", "txt": "x"}, "must not be empty"),
-        ({"__key__": "dir/", "txt": "x"}, "end in a slash"),
-        ({"__key__": "a\0b", "txt": "x"}, "zero byte"),
-        ({"__key__": "a", "": "x"}, "must not be empty"),
-        ({"__key__": "a", "x/y": "x"}, "slash"),
-        ({"__key__": "a", 3: "x"}, "name of a field must be a str"),
-        ({"__key__": "a", "unknown": 3}, r"no encoder.*field unknown"),
-        ({"__key__": "a", "txt": None}, "field txt"),
-        ({"__key__": "a", "json": {1, 2}}, "field json"),
-        ([("__key__", "a")], "a sample is a dict, got list"),
-    ],
-)
-def test_a_bad_sample_is_refused_and_writes_nothing(bad, message):
-    stream = io.BytesIO()
-    with TarWriter(stream) as sink:
-        with pytest.raises(EncodingError, match=message):
-            sink.write(bad)
-        sink.write({"__key__": "good", "txt": "x"})
-    assert members_of(stream.getvalue()) == {"good.txt": b"x"}
-
-
-def test_a_field_that_cannot_be_encoded_takes_the_whole_sample_with_it():
-    stream = io.BytesIO()
-    with TarWriter(stream) as sink, pytest.raises(EncodingError, match="key a, field zzz"):
-        sink.write({"__key__": "a", "cls": 1, "zzz": object()})
-    assert members_of(stream.getvalue()) == {}
-
-
-def test_a_key_with_a_dot_gives_one_warning():
-    with TarWriter(io.BytesIO()) as sink:
-        with pytest.warns(ShardWarning, match=r"'dir\.x/img' for the key"):
-            sink.write({"__key__": "dir.x/img.001", "txt": "x"})
-        sink.write({"__key__": "dir.x/other.002", "txt": "x"})
-
-
-def test_a_key_with_a_dot_is_an_error_in_strict_mode(monkeypatch):
-    monkeypatch.setenv("WDS_STRICT", "1")
-    with pytest.raises(ShardError, match="has a dot"):
-        TarWriter(io.BytesIO()).write({"__key__": "img.001", "txt": "x"})
-
-
-def test_a_dot_in_a_folder_is_nothing_to_warn_about():
-    assert written({"__key__": "v1.0/a", "txt": "x"}) == {"v1.0/a.txt": b"x"}
-
-
-@pytest.mark.parametrize("fields", [{"txt": "2"}, {"json": {}}], ids=["the same field", "another field"])
-def test_one_key_twice_in_a_row_is_an_error_that_names_it(fields):
-    stream = io.BytesIO()
-    with TarWriter(stream) as sink:
-        sink.write({"__key__": "d/a", "txt": "1"})
-        with pytest.raises(SampleError, match=r"two samples in a row have the same key.*key d/a\]; give every sample"):
-            sink.write({"__key__": "d/a", **fields})
-        sink.write({"__key__": "d/b", "txt": "3"})
-        sink.write({"__key__": "d/a", "txt": "4"})
-    stream.seek(0)
-    samples = list(group_by_keys(tar_file_expander([{"url": "a.tar", "stream": stream}])))
-    assert [sample["txt"] for sample in samples] == [b"1", b"3", b"4"]
-
-
-@pytest.mark.filterwarnings("ignore:the key has a dot")
-def test_keys_that_are_one_to_readers_must_not_follow_each_other():
-    with TarWriter(io.BytesIO()) as sink:
-        sink.write({"__key__": "v1.0/img.001", "txt": "x"})
-        with pytest.raises(SampleError, match=r"key v1\.0/img\]; .* a key ends at the first dot of its last part"):
-            sink.write({"__key__": "v1.0/img.002", "txt": "x"})
-        sink.write({"__key__": "v1.5/img", "txt": "x"})
-
-
-def test_keys_that_only_look_alike_may_follow_each_other():
-    keys = ["a", "A", "./a", "a/b", "a.d/b", "b", "ab", "a"]
-    with TarWriter(io.BytesIO()) as sink:
-        for key in keys:
-            sink.write({"__key__": key, "txt": "x"})
-
-
-def test_a_sample_without_fields_is_none_to_readers():
-    with TarWriter(io.BytesIO()) as sink:
-        sink.write({"__key__": "a", "txt": "1"})
-        sink.write({"__key__": "b"})
-        with pytest.raises(SampleError, match="the same key"):
-            sink.write({"__key__": "a", "txt": "2"})
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_one_key_twice_in_a_row_is_an_error_in_a_shard_but_not_across_two(tmp_path, workers):
-    with ShardWriter(str(tmp_path / "a-%d.tar"), maxcount=1, verbose=0, workers=workers) as sink:
-        for _ in range(3):
-            sink.write({"__key__": "a", "txt": "x"})
-    assert len(names_in(tmp_path)) == 3
-    with (
-        pytest.raises(SampleError, match="key a"),
-        ShardWriter(str(tmp_path / "b-%d.tar"), maxcount=2, verbose=0, workers=workers) as sink,
-    ):
-        write_all(sink, [{"__key__": "a", "txt": "x"}] * 2)
-
-
-@pytest.mark.parametrize(
-    "key", ["a", "é", "d" * 90 + "/" + "e" * 90, "x" * 200], ids=["plain", "pax", "prefix", "long"]
-)
-def test_packed_samples_are_checked_too(key):
-    def one(name):
-        data = packed([(f"{name}.txt".encode(), b"hello")], Headers())
-        return data, (len(data), 5)
-
-    (first, size), (other, other_size) = one(key), one("other")
-    with TarWriter(io.BytesIO()) as sink:
-        sink.write({"__key__": "z", "txt": "x"})
-        with pytest.raises(SampleError, match="the same key"):
-            sink.write_packed(first + first, [size, size])
-        sink.write_packed(first + other, [size, other_size])
-        with pytest.raises(SampleError, match="the same key"):
-            sink.write({"__key__": "other", "txt": "x"})
-        sink.write_packed(b"" + first, [(0, 0), size])
-        with pytest.raises(SampleError, match="the same key"):
-            sink.write_packed(first, [size])
-
-
 # -- TarWriter: where it writes ----------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("kind", [str, Path, lambda path: f"file:{path}", lambda path: f"pipe:cat > '{path}'"])
-def test_a_path_or_url_is_opened(tmp_path, kind):
-    with TarWriter(kind(tmp_path / "a.tar")) as sink:
-        sink.write(sample(1))
-    assert members_of(tmp_path / "a.tar") == {"000001.cls": b"1", "000001.txt": b"text 1"}
-    assert names_in(tmp_path) == ["a.tar"]
-
-
-def test_a_stream_is_left_open():
-    stream = io.BytesIO(b"")
-    TarWriter(stream).close()
-    assert (stream.closed, stream.getvalue()) == (False, bytes(1024))
-
-
-def test_a_stream_that_takes_little_at_a_time_gets_everything():
-    class Slow(io.RawIOBase):
-        def __init__(self):
-            self.data = b""
-
-        def write(self, data):
-            self.data += bytes(data[:1000])
-            return len(data[:1000])
-
-    stream = Slow()
-    with TarWriter(stream) as sink:
-        sink.write({"__key__": "a", "bin": b"x" * 5000})
-    assert members_of(stream.data) == {"a.bin": b"x" * 5000}
-
-
-def test_the_standard_output_can_be_written_to(tmp_path):
-    code = "from webdataset.writer import *\nwith TarWriter('-') as sink: sink.write({'__key__': 'a', 'txt': 'x'})"
-    done = subprocess.run([os.sys.executable, "-c", code], capture_output=True, check=True)
-    assert members_of(done.stdout) == {"a.txt": b"x"}
-
-
-def test_a_device_is_written_in_place():
-    with TarWriter("/dev/null") as sink:
-        sink.write(sample(1))
-    assert not Path("/dev/null").is_file()
-
-
-def test_a_named_pipe_is_written_in_place(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    got = []
-    reader = threading.Thread(target=lambda: got.append((tmp_path / "pipe").read_bytes()))
-    reader.start()
-    with TarWriter(tmp_path / "pipe") as sink:
-        sink.write(sample(1))
-    reader.join(60)
-    assert list(members_of(got[0])) == ["000001.cls", "000001.txt"]
-    assert names_in(tmp_path) == ["pipe"]
-
-
-@pytest.mark.parametrize("fileobj", [3, None, io.StringIO()])
-def test_what_cannot_be_written_to_is_refused(fileobj):
-    with pytest.raises(TypeError, match="binary stream"):
-        TarWriter(fileobj)
-
-
-@pytest.mark.parametrize(
-    ("name", "magic"),
-    [
-        ("a.tar", b"000001"),
-        ("a.tgz", b"\x1f\x8b\x08"),
-        ("a.tar.gz", b"\x1f\x8b\x08"),
-        ("a.tar.bz2", b"BZh"),
-        ("a.tar.xz", b"\xfd7zXZ"),
-        ("a.tar.zst", b"\x28\xb5\x2f\xfd"),
-        ("a.tar.lz4", b"\x04\x22\x4d\x18"),
-    ],
-)
-def test_the_suffix_says_how_to_compress(tmp_path, name, magic):
-    from webdataset.codecs.compression import decompressed
-
-    with TarWriter(tmp_path / name) as sink:
-        sink.write(sample(1))
-    with (tmp_path / name).open("rb") as file:
-        assert file.read(len(magic)) == magic
-        file.seek(0)
-        assert members_of(decompressed(file).read()) == {"000001.cls": b"1", "000001.txt": b"text 1"}
-
-
-@pytest.mark.parametrize(
-    ("compress", "magic"), [(True, b"\x1f\x8b"), ("gz", b"\x1f\x8b"), ("zst", b"\x28\xb5"), (False, b"00")]
-)
-def test_the_compression_can_be_chosen(compress, magic):
-    stream = io.BytesIO()
-    with TarWriter(stream, compress=compress) as sink:
-        sink.write(sample(1))
-    assert stream.getvalue()[:2] == magic
-
-
-def test_an_unknown_compression_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="compress must be"):
-        TarWriter(tmp_path / "a.tar", compress="zip")
-    assert names_in(tmp_path) == []
-
-
-def test_a_command_that_compresses_itself_gets_plain_data(tmp_path):
-    with TarWriter(f"pipe:cat > {tmp_path}/a.tar.zst") as sink:
-        sink.write(sample(1))
-    assert list(members_of(tmp_path / "a.tar.zst")) == ["000001.cls", "000001.txt"]
 
 
 def test_threads_may_share_a_writer(tmp_path):
@@ -501,28 +165,6 @@ def test_threads_may_share_a_writer(tmp_path):
     names = list(members_of(tmp_path / "a.tar"))
     assert [name[:6] for name in names[::2]] == [name[:6] for name in names[1::2]]
     assert len(names) == 800
-
-
-def test_an_index_says_where_each_field_is(tmp_path):
-    with TarWriter(tmp_path / "a.tar", index=True) as sink:
-        sink.write({"__key__": "k0", "txt": "hello", "seg.png": b"\0" * 700})
-        sink.write({"__key__": "é", "cls": 7})
-    first, *lines = (tmp_path / "a.idx").read_text().splitlines()
-    assert (first, lines) == ("v1.2 2", ["seg.png 512 700 k0.seg.png txt 2048 5 k0.txt", "cls 4096 1 é.cls"])
-    data = (tmp_path / "a.tar").read_bytes()
-    assert (data[2048:2053], data[4096:4097]) == (b"hello", b"7")
-
-
-def test_an_index_needs_a_local_plain_shard(tmp_path):
-    for target in (tmp_path / "a.tar.gz", io.BytesIO(), "pipe:cat >/dev/null"):
-        with pytest.raises(ValueError, match="index=True needs"):
-            TarWriter(target, index=True)
-    assert names_in(tmp_path) == []
-
-
-def test_an_index_refuses_a_name_it_cannot_hold(tmp_path):
-    with TarWriter(tmp_path / "a.tar", index=True) as sink, pytest.raises(EncodingError, match="spaces"):
-        sink.write({"__key__": "a b", "txt": "x"})
 
 
 # -- ShardWriter -------------------------------------------------------------------------------------
@@ -794,25 +436,15 @@ def test_every_sample_is_in_exactly_one_shard(values, maxcount, maxsize):
 
 @pytest.mark.parametrize(("maxcount", "maxsize"), [(2, 1e9), (100, 700), (100, 1e9)])
 def test_samples_that_are_packed_already_are_split_like_others(tmp_path: Path, maxcount: int, maxsize: float) -> None:
-    from webdataset.tar.writer import Headers, packed
 
     samples = [{"__key__": f"{n}", "bin": bytes(n * 100)} for n in range(7)]
     with ShardWriter(f"{tmp_path}/a-%d.tar", maxcount, maxsize, verbose=0) as sink:
         for sample in samples:
             sink.write(sample)
-    blobs = [packed([(f"{n}.bin".encode(), bytes(n * 100))], Headers()) for n in range(7)]
+    blobs = [packed([(f"{n}.bin".encode(), bytes(n * 100))], MemberHeaders()) for n in range(7)]
     with ShardWriter(f"{tmp_path}/b-%d.tar", maxcount, maxsize, verbose=0) as sink:
         sink.write(samples[0])
         sink.write_packed(b"".join(blobs[1:6]), [(len(blobs[n]), n * 100) for n in range(1, 6)])
         sink.write(samples[6])
     ones, others = sorted(tmp_path.glob("a-*")), sorted(tmp_path.glob("b-*"))
     assert [path.read_bytes() for path in ones] == [path.read_bytes() for path in others]
-
-
-def test_packed_samples_have_no_index_and_a_closed_writer_takes_none(tmp_path: Path) -> None:
-    with TarWriter(f"{tmp_path}/a.tar", index=True) as sink, pytest.raises(ValueError, match="in no index"):
-        sink.write_packed(b"", [])
-    for closed in (TarWriter(f"{tmp_path}/b.tar"), ShardWriter(f"{tmp_path}/c-%d.tar", verbose=0)):
-        closed.close()
-        with pytest.raises(StorageError, match="this writer is closed"):
-            closed.write_packed(b"", [])

@@ -325,7 +325,7 @@ def _takes_key(function: Callable[..., Any]) -> bool:
 
     try:
         parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # some built-in functions do not tell
+    except (TypeError, ValueError):  # some built-in functions have no signature
         return False
     needed = [p for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     return len(needed) == 2
@@ -350,10 +350,10 @@ def _text(value: Any) -> Any:
 def _failure(sample: Sample, name: str, exn: Exception) -> DecodingError:
     """The error for a field: what was wrong, and where."""
     kind = UnsafeFieldError if isinstance(exn, UnsafePickleError) else DecodingError
-    said = exn.message if isinstance(exn, WebDatasetError) else f"{type(exn).__name__}: {exn}"
+    reason = exn.message if isinstance(exn, WebDatasetError) else f"{type(exn).__name__}: {exn}"
     url = _text(sample.get("__url__"))
     error = kind(
-        f"the field cannot be decoded: {_line(said) or type(exn).__name__}",
+        f"the field cannot be decoded: {_line(reason) or type(exn).__name__}",
         key=_text(sample.get("__key__")),
         k=name,
         sample=sample,

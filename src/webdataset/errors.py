@@ -154,7 +154,7 @@ class UnsafePickleError(SecurityError, pickle.UnpicklingError):
 
 
 class EmptyDatasetError(WebDatasetError, ValueError):
-    """A dataset, or a worker's part of it, gave no sample at all."""
+    """A dataset, or a worker's part of it, has no sample at all."""
 
 
 class StateError(WebDatasetError, ValueError):

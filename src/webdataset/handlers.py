@@ -90,7 +90,7 @@ class CountingHandler:
         return True
 
     def succeeded(self) -> None:
-        """An item came through: the row of errors is over."""
+        """Note that an item came through, so that no errors are in a row."""
         self.consecutive = 0
 
 
@@ -138,12 +138,12 @@ def close(source: Any) -> None:
 
 
 def ask(handler: Handler, exn: Exception, report: Report, counted_as: str) -> bool:
-    """The handler's word on an error, counted; strict mode has no skips."""
+    """Ask the handler about an error, and count it; strict mode raises instead of skipping."""
     return report.ask(handler, exn, counted_as)
 
 
 def placed(exn: Exception, item: Any) -> Exception:
-    """The same error, told which sample it happened in."""
+    """The same error, with the sample it happened in."""
     if not isinstance(item, dict):
         return exn
     key, url = item.get("__key__"), item.get("__url__")

@@ -18,7 +18,7 @@ from .errors import WebDatasetError
 
 
 class MultiLoader:
-    """Reads a dataset in several processes, each its own shards, and gives items as they come.
+    """Reads a dataset in several processes, each its own shards, and yields items as they come.
 
     The workers know their number from the environment variables WORKER and NUM_WORKERS, as `split_by_worker` does.
     A worker that fails or is killed is an error here.
@@ -47,13 +47,13 @@ class MultiLoader:
     def __iter__(self) -> Iterator[Any]:
         if not self.nokill:
             self.kill()
-        processes = dict(self._started())
+        processes = dict(self._start())
         self._processes = list(processes.values())
         try:
             while processes:
                 for ready in wait(list(processes)):
                     assert isinstance(ready, Connection)
-                    yield from self._received(ready, processes)
+                    yield from self._receive(ready, processes)
         finally:
             for process in self._processes:
                 process.terminate()
@@ -69,7 +69,7 @@ class MultiLoader:
             process.join()
         self._processes = []
 
-    def _started(self) -> Iterator[tuple[Connection, Any]]:
+    def _start(self) -> Iterator[tuple[Connection, Any]]:
         context: Any = multiprocessing.get_context(self.start_method)
         for worker in range(self.workers):
             receiver, sender = context.Pipe(duplex=False)
@@ -78,7 +78,7 @@ class MultiLoader:
             sender.close()
             yield receiver, process
 
-    def _received(self, receiver: Connection, processes: dict[Connection, Any]) -> Iterator[Any]:
+    def _receive(self, receiver: Connection, processes: dict[Connection, Any]) -> Iterator[Any]:
         try:
             kind, value = receiver.recv()
         except EOFError:

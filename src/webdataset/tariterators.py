@@ -44,7 +44,7 @@ MAX_FIELDS_REMEMBERED = 4096
 
 _SKIP_META = re.compile(r"__[^/]*__($|/)")
 _NO_KEY: Any = object()
-"""What no name gives: names may give an empty key, or none."""
+"""A key that no name has: names may have an empty one, or none."""
 
 
 class Reading(NamedTuple):
@@ -127,8 +127,8 @@ def tar_file_expander(
 ) -> Iterator[Sample]:
     """The members of every opened shard, as `{"fname", "data", "__url__"}`.
 
-    Each also has `__offset__`, by which group_by_keys tells where a shard ends. `eof_value` is given
-    after each shard only if you ask for one.
+    Each also has `__offset__`, by which group_by_keys knows where a shard ends. `eof_value` is yielded
+    after each shard if it is not None.
     """
     items = partial(_file_items, eof_value=eof_value)
     reading = Reading(select_files, rename_files, concatenated=concatenated)
@@ -149,7 +149,7 @@ def group_by_keys(
     [['__key__', 'cls', 'txt'], ['__key__', 'cls']]
     """
     grouping = Grouping(keys, lcase, suffixes, checked_handler(handler), current_report())
-    return _grouped(data, grouping)
+    return _group(data, grouping)
 
 
 def tarfile_samples(
@@ -165,7 +165,7 @@ def tarfile_samples(
     large: LargeMembers | None = None,
     concatenated: bool = False,
 ) -> Iterator[Sample]:
-    """Open shards and give their samples: dicts of `__key__`, `__url__` and one bytes value per field.
+    """Open shards and yield their samples: dicts of `__key__`, `__url__` and one bytes value per field.
 
     A member that is too large for memory is an error; with `large`, a LargeMember is its field's value.
     `concatenated=True` reads archives that were put together with `cat` as one shard.
@@ -312,10 +312,10 @@ class Grouping:
 
     def _came_back(self, seen: dict[str, int], key: str, fields: int, places: Sample, offset: int | None) -> None:
         """Warn, once a shard, when a key comes back with other fields: its members are not adjacent."""
-        told = ""  # no key is empty, so this entry remembers that the warning was given
-        if told in seen or not fields & ~seen.get(key, fields):
+        warned = ""  # no key is empty, so this entry remembers the warning
+        if warned in seen or not fields & ~seen.get(key, fields):
             return
-        seen[told] = 0
+        seen[warned] = 0
         self.report.warn(
             "members of one sample are not adjacent, so it comes as several samples; sort the shard by name",
             url=places.get("__url__"),
@@ -380,7 +380,7 @@ def _file_items(windows: Iterator[list[Member]], source: Sample, eof_value: Any)
         yield eof_value
 
 
-def _grouped(data: Iterable[Sample], grouping: Grouping) -> Iterator[Sample]:
+def _group(data: Iterable[Sample], grouping: Grouping) -> Iterator[Sample]:
     for _, shard in groupby(data, key=_Boundary()):
         first = next(shard)
         if "fname" not in first:
@@ -395,7 +395,7 @@ def _grouped(data: Iterable[Sample], grouping: Grouping) -> Iterator[Sample]:
 
 
 class _CutShort(Exception):  # noqa: N818 - control flow, not an error
-    """The shard failed; its reader has told the handler."""
+    """The shard failed; the handler was asked where it was read."""
 
 
 class _Boundary:

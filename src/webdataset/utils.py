@@ -70,7 +70,7 @@ def repeatedly(
     nsamples: int | None = None,
     batchsize: Callable[..., int] = guess_batchsize,
 ) -> Iterator[Any]:
-    """Read a source again and again, up to so many passes, batches or samples.
+    """Read a source again and again, up to a number of passes, batches or samples.
 
     >>> list(repeatedly([1, 2], nbatches=3))
     [1, 2, 1]

@@ -9,7 +9,7 @@
 ['train-000000.tar', 'train-000001.tar']
 
 A local shard appears under its name when it is complete, and only then: until that moment it is called
-`.NAME.RANDOM.tmp`, and an exception inside `with` removes it. The same samples give the same bytes.
+`.NAME.RANDOM.tmp`, and an exception inside `with` removes it. The same samples are written as the same bytes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from .errors import StorageError
 from .gopen import gopen, rewritten_url
 from .storage.options import StorageOptions
 from .storage.publish import checked_target
-from .tar.writer import Headers, Members
+from .tar.writer import MemberHeaders, Members
 from .writing.encoding import (
     Encoder,
     Sample,
@@ -92,7 +92,7 @@ class TarWriter(Transaction):
 
     `encoder` is True (by extension), False or None (bytes only), a function of the sample, or a dict from
     extension to function. `compress` is None (by the name's suffix), False, or one of gz, bz2, xz, zst, lz4.
-    `mtime` is the members' time in seconds; without one it is 0, so that the same samples give the same bytes.
+    `mtime` is the members' time in seconds; without one it is 0: the same samples are written as the same bytes.
     `level` is the compression level; `durable` forces the data to the disk before the name appears. `index` writes
     where each sample and field is beside the shard: "wdx" our own index, `NAME.tar.wdx`, "dali" DALI's `NAME.idx`,
     "energon" Energon's `NAME.tar.idx`, or several of them; True is "wdx" and "dali". `storage_options` say how the
@@ -122,7 +122,7 @@ class TarWriter(Transaction):
         self.keep_meta, self.compress, self.format = keep_meta, compress, format
         self._members = SampleEncoder(encoder, keep_meta)
         self.encoder = self._members.encoder
-        headers = Headers(mode=mode, mtime=mtime or 0, user=user, group=group)
+        headers = MemberHeaders(mode=mode, mtime=mtime or 0, user=user, group=group)
         how: dict[str, Any] = {"durable": durable, "index": index, "storage_options": storage_options}
         self._output = Output(fileobj, headers, compress=compress, level=level, **how)
         self.stream = self._output.stream
@@ -171,7 +171,7 @@ class ShardWriter(Transaction):
     """Writes samples into a sequence of shards, each with at most `maxcount` samples and about `maxsize` bytes.
 
     `pattern` holds the shard's number as `%06d` or `{shard:06d}`. All options of TarWriter are accepted. `post(fname)`
-    is called for each complete shard; `opener(fname)` may give the stream to write to. What is being
+    is called for each complete shard; `opener(fname)` may return the stream to write to. What is being
     written is logged (logger `webdataset.writer`, level INFO) unless `verbose=0`.
 
     `workers=N` encodes in N threads; the shards are the same, in the same order. Do not change a value after you
@@ -179,7 +179,7 @@ class ShardWriter(Transaction):
 
     `shared=True` lets any number of processes write into one pattern: a shard gets the first free number at the
     moment it is complete, so there are neither gaps nor clashes, even if a process is killed. `fname` is then known
-    afterwards (`post` is told), and finished shards must stay where they are until all processes are done.
+    afterwards (`post` gets it), and finished shards must stay where they are until all processes are done.
 
     Shards of the same names are replaced, one by one. `overwrite` says what to do about shards of an earlier, longer
     set, which would be left over: "warn" warns in the end, True removes them then, False raises an ExistingShardsError
@@ -249,7 +249,7 @@ class ShardWriter(Transaction):
             end, stop = begin, start
             while end < len(sizes) and self.count < self.maxcount and self.size < self.maxsize:
                 stop += sizes[end][0]
-                self._counted(sizes[end][1])
+                self._count(sizes[end][1])
                 end += 1
             stream.write_packed(packed[start:stop], sizes[begin:end])
             begin, start = end, stop
@@ -313,9 +313,9 @@ class ShardWriter(Transaction):
         raise TypeError("a writer cannot be sent to another process: open one in each, with shared=True")
 
     def _put(self, members: Members) -> None:
-        self._counted(self._with_room().write_members(members))
+        self._count(self._with_room().write_members(members))
 
-    def _counted(self, size: int) -> None:
+    def _count(self, size: int) -> None:
         self.size += size
         self.count += 1
         self.total += 1

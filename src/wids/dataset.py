@@ -41,11 +41,11 @@ class ShardListDataset:
 
     `shards` is a list of `{"url", "nsamples"}`, or the path or url of a JSON file that has one. Remote shards are read
     by ranges; with `cache_dir` (or `WIDS_CACHE`) they are kept whole in that folder, `cache_size` bytes at most, under
-    the name that `localname(url)` gives. `transformations` is "PIL" or another image spec, which decodes fields by
+    the name that `localname(url)` returns. `transformations` is "PIL" or another image spec, which decodes fields by
     their extension, or one or several functions of the sample; fields that nothing decodes are `io.BytesIO`. `base` is
     what relative urls are relative to. `storage_options` say how servers and stores are reached, as for a WebDataset.
     With `concatenated` a shard may be several archives, put together with `cat`.
-    `lru_size`, `keep` and `options` are taken for old programs' sake.
+    `lru_size`, `keep` and `options` are accepted for old programs.
     """
 
     def __init__(

@@ -57,7 +57,7 @@ class ChunkedSampler:
     """A range of samples, in chunks of `chunksize`: chunks in a new order in each epoch, each of them shuffled.
 
     `num_samples` is how many, or `(start, stop)`; numbers beyond the dataset's end begin again at its beginning.
-    `dslength_per_replica` is how many to give in all, which repeats or cuts the range.
+    `dslength_per_replica` is how many to yield in all, which repeats or cuts the range.
 
     >>> list(ChunkedSampler(range(6), chunksize=2, shuffle=False, num_samples=(4, 8)))
     [4, 5, 0, 1]

@@ -1,4 +1,4 @@
-"""Lists of shards: what a program gives, or a file in the format `wids-shard-index-v1`."""
+"""Lists of shards, given by a program or in a file in the format `wids-shard-index-v1`."""
 
 from __future__ import annotations
 

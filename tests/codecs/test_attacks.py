@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import builtins
-import copyreg
 import functools
 import gzip
 import io
 import operator
 import os
 import pickle
-import resource
 import struct
 import subprocess
-import sys
 import types
 import zipfile
 from collections import Counter, OrderedDict, defaultdict
@@ -51,11 +48,6 @@ def canary(tmp_path, monkeypatch):
 
 def code(path: Any) -> str:
     return f"open({str(path)!r}, 'w').close()"
-
-
-def raw_call(module: str, name: str, *args: str) -> bytes:
-    """A call in protocol 0, of things that this process could not pickle itself."""
-    return f"c{module}\n{name}\n(".encode() + b"".join(f"S{arg!r}\n".encode() for arg in args) + b"tR."
 
 
 CALLS: dict[str, Callable[[Any], Any]] = {
@@ -131,123 +123,6 @@ def test_a_call_in_any_pickled_field_is_refused(canary, field):
     assert "allow_pickle=True" in str(caught.value)
 
 
-NAMED = [
-    ("os", "system"),
-    ("posix", "system"),
-    ("nt", "system"),
-    ("__builtin__", "eval"),
-    ("builtins", "exec"),
-    ("builtins", "breakpoint"),
-    ("numpy.testing._private.utils", "runstring"),
-    ("numpy", "os.system"),
-    ("numpy", "load"),
-    ("numpy", "lib.npyio.DataSource"),
-    ("numpy.f2py", "compile"),
-    ("numpy.core.multiarray", "fromfile"),
-    ("torch", "load"),
-    ("torch", "os.system"),
-    ("torch", "hub.load"),
-    ("torch.hub", "load"),
-    ("torch.jit.unsupported_tensor_ops", "execWrapper"),
-    ("torch.utils._config_module", "load_config"),
-    ("torch._utils", "_rebuild_wrapper_subclass"),
-    ("collections", "_sys.modules"),
-    ("collections", "namedtuple"),
-    ("collections", "OrderedDict.__reduce__"),
-    ("datetime", "sys.exit"),
-    ("uuid", "os.system"),
-    ("uuid", "_get_command_stdout"),
-    ("copyreg", "_reduce_ex"),
-    ("copyreg", "add_extension"),
-    ("pydoc", "pipepager"),
-    ("runpy", "run_path"),
-    ("timeit", "timeit"),
-    ("cProfile", "run"),
-    ("code", "interact"),
-    ("ctypes", "CDLL"),
-    ("webbrowser", "open"),
-    ("importlib", "import_module"),
-    ("shutil", "rmtree"),
-    ("socket", "socket"),
-    ("webdataset.codecs.pickles", "loads_trusted"),
-    ("webdataset.codecs.pickles", "register_safe_global"),
-    ("webdataset.gopen", "gopen"),
-    ("builtins", "object.__subclasses__"),
-    ("types", "FunctionType"),
-    ("types", "CodeType"),
-    ("marshal", "loads"),
-    ("asyncio.unix_events", "_UnixSubprocessTransport._start"),
-]
-
-
-@pytest.mark.parametrize(("module", "name"), NAMED)
-def test_a_name_outside_the_list_is_refused_before_anything_is_imported(canary, module, name):
-    imported = set(sys.modules)
-    stacked = b"\x80\x04\x8c" + bytes([len(module)]) + module.encode()
-    stacked += b"\x8c" + bytes([len(name)]) + name.encode() + b"\x93."
-    for data in (raw_call(module, name, f"touch {canary}"), f"(i{module}\n{name}\n.".encode(), stacked):
-        with pytest.raises(UnsafePickleError, match="asks for"):
-            pickles.loads(data)
-    assert [name for name in set(sys.modules) - imported if not name.startswith("webdataset.")] == []
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"cbuiltins\nlist\n)R.",
-        b"cbuiltins\nint\n(S'7'\ntR.",
-        b"cbuiltins\nobject\n)R.",
-        b"cbuiltins\nobject\n)\x81.",
-        b"cnumpy\nndarray\n(I5\ntR.",
-        b"cnumpy\nfloat32\n(I5\ntR.",
-        b"(I1\nI2\no.",
-        b"I1\n)R.",
-        b"]}R.",
-    ],
-)
-def test_only_what_is_on_the_list_can_be_called(data):
-    with pytest.raises(UnsafePickleError, match="calls"):
-        pickles.loads(data)
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"ccollections\nCounter\n}S'update'\nNsb.",
-        b"ccollections\nOrderedDict\nN}S'__init__'\nNs\x86b.",
-        b"ccollections\nOrderedDict\n)R}S'__class__'\nNsb.",
-        b"ccollections\nOrderedDict\n)RN}S'__class__'\nNs\x86b.",
-        b"cuuid\nUUID\n}S'__init__'\nNsb.",
-        b"cnumpy._core.multiarray\n_reconstruct\n}S'x'\nNsb.",
-        b"}}S'x'\nNsb.",
-        b"]}S'x'\nNsb.",
-        b"cbuiltins\nset\n]\x85R}S'x'\nNsb.",
-        b"I1\nNb.",
-    ],
-)
-def test_no_object_or_class_gets_attributes(data):
-    with pytest.raises(UnsafePickleError, match="sets the state"):
-        pickles.loads(data)
-    assert Counter("aa").update is not None
-
-
-def test_the_extension_registry_is_not_a_way_around(canary):
-    copyreg.add_extension("posix", "system", 0xEE)
-    try:
-        copyreg._extension_cache[0xEE] = os.system
-        for opcode in (b"\x82\xee", b"\x83\xee\x00", b"\x84\xee\x00\x00\x00"):
-            with pytest.raises(UnsafePickleError, match="extension"):
-                pickles.loads(b"\x80\x02" + opcode + f"(S'touch {canary}'\ntR.".encode())
-    finally:
-        copyreg.remove_extension("posix", "system", 0xEE)
-
-
-@pytest.mark.parametrize("data", [b"Pfile\n.", b"S'x'\nQ.", b"\x80\x05\x97.", b"\x80\x05\x97\x98."])
-def test_persistent_ids_and_foreign_buffers_are_refused(data):
-    with pytest.raises(UnsafePickleError):
-        pickles.loads(data)
-
-
 # -- numpy, whose own unpickling believes everything ----------------------------------------------
 
 
@@ -309,30 +184,6 @@ def test_an_array_cannot_be_used_before_it_is_complete():
     for data in (start + b".", start + b"p1\n0g1\n.", start + b"2.", start + b"\x85."):
         with pytest.raises(pickle.UnpicklingError):
             pickles.loads(data)
-
-
-def tensor_of(*args: Any) -> Any:
-    storage = torch.zeros(4).storage()
-    return Call(torch._utils._rebuild_tensor_v2, storage, *args)
-
-
-@pytest.mark.filterwarnings("ignore:TypedStorage")
-@pytest.mark.parametrize(
-    "args",
-    [
-        (0, (1000,), (1,), False, OrderedDict()),
-        (1 << 40, (1,), (1,), False, OrderedDict()),
-        (-1, (1,), (1,), False, OrderedDict()),
-        (0, (-1,), (1,), False, OrderedDict()),
-        (0, (2,), (-1,), False, OrderedDict()),
-        (0, (2,), (1 << 62,), False, OrderedDict()),
-        (0, (2,), (1, 1), False, OrderedDict()),
-        (0, (2,), (1,), False, OrderedDict(a=1)),
-    ],
-)
-def test_tensors_that_reach_outside_their_bytes_are_refused(args):
-    with pytest.raises((UnsafePickleError, RuntimeError)):
-        pickles.loads(pickle.dumps(tensor_of(*args)))
 
 
 # -- the other containers of pickles --------------------------------------------------------------
@@ -402,62 +253,6 @@ def test_secure_mode_refuses_pickles_and_torch_files(monkeypatch):
 
 
 # -- memory and time ------------------------------------------------------------------------------
-
-
-def nested_tuple(depth: int, *, copies: bytes) -> bytes:
-    return b"\x80\x02)" + copies * depth
-
-
-BOMBS = {
-    "bytes8 claim": b"\x80\x04\x8e\xff\xff\xff\xff\xff\xff\xff\x7f.",
-    "bytearray8 claim": b"\x80\x05\x96\xff\xff\xff\xff\xff\xff\xff\x7f.",
-    "unicode8 claim": b"\x80\x04\x8d\xff\xff\xff\xff\xff\xff\xff\x7f.",
-    "bytes4 claim": b"\x80\x03B\xff\xff\xff\x7f.",
-    "long4 claim": b"\x80\x02\x8b\xff\xff\xff\x7f.",
-    "huge decimal": b"L" + b"9" * 1_000_000 + b"L\n.",
-    "bytearray of a number": b"cbuiltins\nbytearray\n(I1000000000000\ntR.",
-    "bytes of a number": b"cbuiltins\nbytes\n(I1000000000000\ntR.",
-    "set of a range": b"cbuiltins\nset\n(cbuiltins\nrange\n(I1000000000000\ntRtR.",
-    "deque of a range": b"ccollections\ndeque\n(cbuiltins\nrange\n(I1000000000000\ntRtR.",
-    "exponential key": b"}" + nested_tuple(80, copies=b"2\x86") + b"Ns.",
-    "exponential key in a set": b"\x80\x04\x8f(" + nested_tuple(80, copies=b"2\x86") + b"\x90.",
-    "exponential key in a frozenset": b"\x80\x04(" + nested_tuple(80, copies=b"2\x86") + b"\x91.",
-    "exponential key by set()": b"cbuiltins\nset\n]" + nested_tuple(80, copies=b"2\x86") + b"a\x85R.",
-    "deep key": b"}" + nested_tuple(1_000_000, copies=b"\x85") + b"Ns.",
-    "many copies of a set": b"]q\0(" + b"N" * 10_000 + b"e0(cbuiltins\nset\nq\1" + b"h\1h\0\x85R0" * 100_000 + b"t.",
-    "many copies of an array": (
-        b"C" + b"\xff" + bytes(255) + b"q\0" + b"B" + struct.pack("<I", 100_000) + bytes(100_000) + b"q\0"
-        b"cnumpy\ndtype\n(S'u1'\ntR(I3\nS'|'\nNNNI-1\nI-1\nI0\ntbq\1cnumpy._core.numeric\n_frombuffer\nq\2("
-        + b"h\2(h\0h\1(I100000\ntS'C'\ntR" * 10_000
-        + b"t."
-    ),
-}
-
-
-@pytest.mark.timeout(20)
-@pytest.mark.parametrize("name", BOMBS)
-def test_a_small_pickle_cannot_take_much_memory_or_time(name):
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    with pytest.raises((pickle.UnpicklingError, ValueError)) as caught:
-        pickles.loads(BOMBS[name])
-    assert len(str(caught.value)) < 500
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200 << 10
-
-
-def test_references_may_be_shared_without_end():
-    value = pickles.loads(b"]" + b"q\0" + b"]h\0ah\0aq\0" * 100 + b".")
-    assert len(value) == 2
-
-
-def test_containers_may_be_nested_as_deep_as_programs_nest_them():
-    assert len(pickles.loads(b"]" + b"\x85" * 999 + b".")) == 1
-
-
-def test_a_message_never_shows_the_endless_value():
-    shared = nested_tuple(80, copies=b"2\x86")
-    with pytest.raises(UnsafePickleError) as caught:
-        pickles.loads(shared + b")R.")
-    assert len(str(caught.value)) < 500
 
 
 ARRAY_BOMBS = {

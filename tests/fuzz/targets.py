@@ -29,7 +29,7 @@ from webdataset.autodecode import Decoder, morehandlers
 from webdataset.codecs import tenbin
 from webdataset.errors import WebDatasetError
 from webdataset.tar.index import ShardIndex
-from webdataset.tar.places import Place
+from webdataset.tar.plain import MemberPlace
 from webdataset.tools.make.creating import from_plan, from_recipe
 from webdataset.tools.transform.mixtures import mixture_sources
 
@@ -107,8 +107,8 @@ def read_archive(data: bytes) -> int:
 
 
 def indices() -> list[bytes]:
-    one = [("a", ["txt", "cls"], [Place("a.txt", 0, 512, 5, 1024), Place("a.cls", 1024, 1536, 1, 2048)])]
-    two = [*one, ("b", ["txt"], [Place("b.txt", 2048, 2560, 9, 3072)])]
+    one = [("a", ["txt", "cls"], [MemberPlace("a.txt", 0, 512, 5, 1024), MemberPlace("a.cls", 1024, 1536, 1, 2048)])]
+    two = [*one, ("b", ["txt"], [MemberPlace("b.txt", 2048, 2560, 9, 3072)])]
     return [ShardIndex.from_entries(samples, size=10240, version="1-2").to_bytes() for samples in (one, two)]
 
 

@@ -1,4 +1,4 @@
-"""Exact datasets on servers that give no parts of their files: shards are fetched whole, and kept."""
+"""Exact datasets on servers without range requests: shards are fetched whole, and kept."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def test_a_server_without_range_requests_gives_every_sample_and_each_shard_once(
     assert len(kept()) == 3
     [said] = [record.getMessage() for record in caplog.records if record.name == "webdataset.cache"]
     assert re.fullmatch(
-        r"http://127\.0\.0\.1:\d+ gives no parts of its files \(no range requests\): "
+        r"http://127\.0\.0\.1:\d+ does not support range requests: "
         r"shards are fetched whole and kept in \S+/shards, which needs room for all of them",
         said,
     )

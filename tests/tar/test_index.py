@@ -22,7 +22,7 @@ from webdataset.errors import ShardError, ShardWarning
 from webdataset.handlers import reraise_exception
 from webdataset.tar import read_members
 from webdataset.tar.index import IndexBuilder, ShardIndex
-from webdataset.tar.places import Place
+from webdataset.tar.plain import MemberPlace
 from webdataset.tar.scan import PlaceScan
 from webdataset.tariterators import Grouping, base_plus_ext
 
@@ -44,7 +44,7 @@ def samples_of(archive: bytes) -> list[dict]:
     return list(grouping.samples(read_members(io.BytesIO(archive)), {}))
 
 
-def found(scan: PlaceScan) -> list[Place]:
+def found(scan: PlaceScan) -> list[MemberPlace]:
     return [place for window in scan.windows() for _, _, place in window]
 
 
@@ -54,9 +54,9 @@ def found(scan: PlaceScan) -> list[Place]:
 def test_a_scan_finds_the_places_of_members(kit):
     archive = kit.member(b"a.txt", b"x" * 600) + kit.member(b"b.txt", b"y" * 100_000) + kit.member(b"c.txt") + kit.END
     expected = [
-        Place("a.txt", 0, 512, 600, 1536),
-        Place("b.txt", 1536, 2048, 100_000, 102_400),
-        Place("c.txt", 102_400, 102_912, 0, 102_912),
+        MemberPlace("a.txt", 0, 512, 600, 1536),
+        MemberPlace("b.txt", 1536, 2048, 100_000, 102_400),
+        MemberPlace("c.txt", 102_400, 102_912, 0, 102_912),
     ]
     assert found(PlaceScan(io.BytesIO(archive))) == expected
     assert found(PlaceScan(kit.stream(archive, [700]))) == expected
@@ -179,7 +179,7 @@ def test_names_that_are_no_utf8_survive(kit):
 
 def test_an_index_is_the_same_from_its_bytes(kit):
     index = IndexBuilder()
-    index.add("k", ["txt"], [Place("k.txt", 0, 512, 5, 1024)])
+    index.add("k", ["txt"], [MemberPlace("k.txt", 0, 512, 5, 1024)])
     made = index.index(size=2048, version='"etag"', rule="my rule")
     again = ShardIndex.from_bytes(made.to_bytes())
     assert (again.samples, again.size, again.version, again.rule) == (1, 2048, '"etag"', "my rule")
@@ -198,7 +198,7 @@ def test_an_index_takes_few_bytes_a_sample(kit, prefix, fields, most):
             size = rng.randrange(20_000, 200_000) if field == "jpg" else rng.randrange(1, 999)
             end = place + 512 + size + -size % 512
             names.append(field)
-            places.append(Place(f"{key}.{field}", place, place + 512, size, end))
+            places.append(MemberPlace(f"{key}.{field}", place, place + 512, size, end))
             place = end
         builder.add(key, names, places)
     assert len(builder.index(size=place + 1024).to_bytes()) / 10_000 < most
@@ -206,7 +206,7 @@ def test_an_index_takes_few_bytes_a_sample(kit, prefix, fields, most):
 
 def test_shards_of_terabytes_fit(kit):
     builder, far = IndexBuilder(), 5 << 40
-    builder.add("a", ["bin"], [Place("a.bin", far, far + 512, far, 2 * far + 512)])
+    builder.add("a", ["bin"], [MemberPlace("a.bin", far, far + 512, far, 2 * far + 512)])
     index = builder.index(size=3 * far)
     assert index.starts.tolist() == [far, 2 * far + 512]
     assert tuple(index.members(0)[0]) == ("bin", "a.bin", far + 512, far)

@@ -16,13 +16,13 @@ import pytest
 from tests_support import numbered, tar_bytes
 from webdataset.errors import ShardError
 from webdataset.tar.index import MAGIC, ShardIndex
-from webdataset.tar.places import Place
+from webdataset.tar.plain import MemberPlace
 
 FRONT = struct.Struct("<8sII")
 
 
 def honest() -> ShardIndex:
-    places = [Place("a.txt", 0, 512, 5, 1024)], [Place("b.txt", 1024, 1536, 5, 2048)]
+    places = [MemberPlace("a.txt", 0, 512, 5, 1024)], [MemberPlace("b.txt", 1024, 1536, 5, 2048)]
     return ShardIndex.from_entries([("a", ["txt"], places[0]), ("b", ["txt"], places[1])], size=10240)
 
 
@@ -60,7 +60,9 @@ def test_a_header_with_an_impossible_claim_is_refused(name: str) -> None:
 
 
 def members_of(size: int, *, field: str = "txt", data_offset: int = 512) -> ShardIndex:
-    return ShardIndex.from_entries([("a", [field], [Place(f"a.{field}", 0, data_offset, size, 1024)])], size=10240)
+    return ShardIndex.from_entries(
+        [("a", [field], [MemberPlace(f"a.{field}", 0, data_offset, size, 1024)])], size=10240
+    )
 
 
 @pytest.mark.parametrize("size", [513, 4 << 30, (1 << 64) - 1, (1 << 63) + 5])
@@ -99,7 +101,7 @@ def test_a_small_index_beside_a_shard_takes_no_memory(tmp_path: Path) -> None:
     """The shard is 10 KB; its index says that a member has 4 GB, and is as old as the shard."""
     shard = tmp_path / "a.tar"
     shard.write_bytes(tar_bytes(numbered(4)))
-    index = ShardIndex.from_entries([("a", ["txt"], [Place("a.txt", 0, 512, 4 << 30, 5 << 30)])], size=5 << 30)
+    index = ShardIndex.from_entries([("a", ["txt"], [MemberPlace("a.txt", 0, 512, 4 << 30, 5 << 30)])], size=5 << 30)
     (tmp_path / "a.tar.wdx").write_bytes(index.to_bytes())
     assert len(index.to_bytes()) < 500
     child = subprocess.run([sys.executable, "-c", READ, str(shard)], capture_output=True, text=True, check=False)

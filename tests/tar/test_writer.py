@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from webdataset.errors import EncodingError
-from webdataset.tar.writer import END, ArchiveWriter, Headers, member_bytes, name_bytes, padding
+from webdataset.tar.writer import END, ArchiveWriter, MemberHeaders, member_bytes, name_bytes, padding
 
 NAMES = [
     "a.txt",
@@ -34,7 +34,7 @@ NAMES = [
 
 def archive_of(members: list[tuple[str, bytes]], **options) -> bytes:
     blocks: list[bytes] = []
-    writer = ArchiveWriter(blocks.append, headers=Headers(**options))
+    writer = ArchiveWriter(blocks.append, headers=MemberHeaders(**options))
     for name, data in members:
         writer.add(name_bytes(name), data)
     writer.finish()
@@ -160,7 +160,7 @@ def test_a_name_that_no_reader_would_give_back_is_refused(name):
 
 def test_a_zero_byte_in_the_owner_is_refused():
     with pytest.raises(ValueError, match="uname"):
-        Headers(user="a\0b")
+        MemberHeaders(user="a\0b")
 
 
 def test_the_offset_of_the_data_is_told():

@@ -32,7 +32,7 @@ from webdataset.handlers import Handler, close, ignore_and_continue, ignore_and_
 from webdataset.pipeline import DataPipeline
 from webdataset.shardlists import SimpleShardList, expand_urls
 from webdataset.tar.reader import read_members
-from webdataset.tar.writer import END, Headers, packed
+from webdataset.tar.writer import END, MemberHeaders, packed
 from webdataset.tariterators import base_plus_ext
 from webdataset.tools.make.spacing import kept_apart
 from webdataset.tools.make.splitting import set_writer
@@ -260,7 +260,7 @@ class Packer:
 
     def __init__(self) -> None:
         self._members = SampleEncoder(False, keep_meta=True)
-        self._headers = Headers()
+        self._headers = MemberHeaders()
 
     def __call__(self, samples: list[Sample]) -> list[Sample | PackedSamples]:
         """Return the packed samples, or the samples themselves if the output would reject or change one of them."""

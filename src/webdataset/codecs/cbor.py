@@ -1,7 +1,7 @@
 """CBOR (RFC 8949), read as plain data.
 
 Other decoders build whatever a tag names: regular expressions, e-mail messages, cyclic structures. This one builds
-numbers, texts, bytes, lists, dicts, sets, dates, decimals and UUIDs, in bounded time and memory, and gives an
+numbers, texts, bytes, lists, dicts, sets, dates, decimals and UUIDs, in bounded time and memory, and returns an
 unknown tag as the `CBORTag` of the package cbor2.
 
 >>> decode_cbor(bytes.fromhex("a26161820102616263747879"))
@@ -52,7 +52,7 @@ def decode_cbor(data: bytes) -> Any:
 
 
 def read_cbor(take: Callable[[int], bytes]) -> Any:
-    """The next value of a stream, of which `take(n)` gives the next n bytes or raises an error."""
+    """The next value of a stream, of which `take(n)` returns the next n bytes or raises an error."""
     return _Reader(take).value()
 
 
@@ -89,7 +89,7 @@ class _Reader:
                     outer.parts.append(value)
                     if outer.missing is None or len(outer.parts) < outer.missing:
                         break
-                value = self._closed(within.pop())
+                value = self._finish(within.pop())
 
     def _head(self, within: list[_Open]) -> Any:
         """The next scalar, or _PENDING after the beginning of something with parts."""
@@ -111,15 +111,15 @@ class _Reader:
         _check(len(within) < MAX_DEPTH, f"more than {MAX_DEPTH} levels")
         opened = _Open(kind, 1, count or 0) if kind == TAG else _Open(kind, _parts(kind, count))
         if opened.missing == 0:
-            return self._closed(opened)
+            return self._finish(opened)
         within.append(opened)
         return _PENDING
 
     def _argument(self, info: int) -> int | None:
-        """The number in a head; None for an indefinite length."""
+        """The argument of an initial byte; None for an indefinite length."""
         if info < 24:
             return info
-        _check(info < 28 or info == INDEFINITE, "a head of a reserved form")
+        _check(info < 28 or info == INDEFINITE, "an initial byte of a reserved form")
         return None if info == INDEFINITE else int.from_bytes(self._take(1 << (info - 24)), "big")
 
     def _simple(self, info: int) -> Any:
@@ -131,16 +131,16 @@ class _Reader:
         number = self._take(1)[0] if info == 24 else info
         if number in SIMPLE_VALUES:
             return SIMPLE_VALUES[number]
-        _check(info < 25, "a head of a reserved form")
+        _check(info < 25, "an initial byte of a reserved form")
         return _cbor2().undefined if number == 23 else _cbor2().CBORSimpleValue(number)
 
-    def _closed(self, done: _Open) -> Any:
+    def _finish(self, done: _Open) -> Any:
         if done.kind == ARRAY:
             return done.parts
         if done.kind == MAP:
             return self._map(done.parts)
         if done.kind == TAG:
-            return self._tagged(done.tag, done.parts[0])
+            return self._build_tagged(done.tag, done.parts[0])
         pieces: Any = b"" if done.kind == BYTES else ""
         _check(all(type(piece) is type(pieces) for piece in done.parts), "a text of mixed pieces")
         return pieces.join(done.parts)
@@ -151,7 +151,7 @@ class _Reader:
         self._keys.check(keys)
         return dict(zip(keys, parts[1::2], strict=True))
 
-    def _tagged(self, tag: int, value: Any) -> Any:
+    def _build_tagged(self, tag: int, value: Any) -> Any:
         if tag == 258:
             _check(type(value) is list, "a set of another thing than a list")
             items = [_as_key(item) for item in value]

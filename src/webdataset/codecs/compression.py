@@ -29,22 +29,22 @@ RATIO_FLOOR = 64 << 20  # small data may be mostly zeros; above this size a bomb
 _BZIP2_BLOCKS = (b"1AY&SY", b"\x17rE8P\x90")  # a first block, or none at all
 
 
-class Readable(Protocol):
-    """What is read from."""
+class ReadableStream(Protocol):
+    """A binary stream to read."""
 
     def read(self, n: int = ..., /) -> bytes: ...
 
 
 class Writable(Protocol):
-    """What is written to."""
+    """A binary stream to write."""
 
     def write(self, data: bytes, /) -> object: ...
 
 
-def decompressed(stream: Readable, *, url: str | None = None, max_ratio: int | None = None) -> Any:
+def decompressed(stream: ReadableStream, *, url: str | None = None, max_ratio: int | None = None) -> Any:
     """A stream with the plain content of `stream`; without compression it costs nothing to read through.
 
-    The result has `read(n)`, which gives at most n bytes and b"" at the end, and `close()`. Damage, a cut and
+    The result has `read(n)`, which returns at most n bytes and b"" at the end, and `close()`. Damage, a cut and
     bytes that do not belong to the compressed data are a ShardError with the offset in the compressed stream.
     """
     head, consumed = _peek(stream)
@@ -55,7 +55,7 @@ def decompressed(stream: Readable, *, url: str | None = None, max_ratio: int | N
 
 
 def is_expanded(stream: Any) -> bool:
-    """Whether `decompressed` gave the content of something compressed."""
+    """Whether this is the content of a compressed stream, as `decompressed` returns it."""
     return isinstance(stream, _Expanded)
 
 
@@ -126,7 +126,7 @@ def gunzip_bounded(data: bytes, *, max_bytes: int | None = None, max_ratio: int 
 
 
 class Compressor:
-    """What `compressor` returns."""
+    """A stream that compresses what is written to it."""
 
     def __init__(self, fileobj: Writable, method: Any) -> None:
         self._fileobj = fileobj
@@ -134,7 +134,7 @@ class Compressor:
         self.closed = False
 
     def write(self, data: bytes) -> int:
-        """Compress these bytes; what comes out goes on at once."""
+        """Compress these bytes and write what comes out."""
         if self.closed:
             raise ValueError("write to a closed compressor")
         if out := self._method.compress(data):

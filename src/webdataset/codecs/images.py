@@ -95,7 +95,7 @@ def _jpeg_pixels(data: bytes, mode: str) -> Array | None:
     """A JPEG's pixels by simplejpeg, where they are known to be those of Pillow; else None.
 
     Both use libjpeg-turbo with the same settings for YCbCr, RGB and gray files. Everything else, and every
-    file that simplejpeg complains about, goes to Pillow: it then gives the pixels or the error.
+    file that simplejpeg complains about, goes to Pillow, which returns the pixels or raises the error.
     """
     simplejpeg = simplejpeg_package()
     if simplejpeg is None or mode == "rgba" or data[:3] != b"\xff\xd8\xff":

@@ -26,10 +26,10 @@ def decode_video(data: bytes) -> tuple[Any, Any, dict[str, Any]]:
     """The frames (T x H x W x 3, uint8), the sound (channels x samples, float32) and the rates of a video."""
     torch = torch_package()
     av = package("av", extra="video", purpose="for video fields")
-    with _opened(av, data) as container:
+    with _open_container(av, data) as container:
         info = _rates(container)
         video = _torchcodec_frames(data)
-        frames, sounds = _decoded(torch, av, container, with_video=video is None)
+        frames, sounds = _decode(torch, av, container, with_video=video is None)
     if video is None:
         video = torch.stack(frames) if frames else torch.empty((0, 1, 1, 3), dtype=torch.uint8)
     audio = torch.cat(sounds, 1) if sounds else torch.empty((1, 0), dtype=torch.float32)
@@ -50,7 +50,7 @@ def decode_audio(data: bytes) -> tuple[Any, int]:
     return torch.from_numpy(samples), rate
 
 
-def _opened(av: Any, data: bytes) -> Any:
+def _open_container(av: Any, data: bytes) -> Any:
     """A container to read from; a title or comment that is not UTF-8 is no reason to fail."""
     # PyAV 19 reads such text without being asked, and has no argument for it any more
     is_old = int(av.__version__.partition(".")[0]) < 19
@@ -80,7 +80,7 @@ def _rates(container: Any) -> dict[str, Any]:
 
 
 def _torchcodec_frames(data: bytes) -> Any:
-    """The frames by torchcodec, which is several times faster, where it is installed and gives the same; else None.
+    """The frames by torchcodec, which is several times faster, where it is installed and decodes them alike; else None.
 
     It cannot be told to open no other files, so it gets only formats that do not name any.
     """
@@ -106,7 +106,7 @@ def _torchcodec_decoder() -> Any:
     return VideoDecoder
 
 
-def _decoded(torch: Any, av: Any, container: Any, *, with_video: bool) -> tuple[list[Any], list[Any]]:
+def _decode(torch: Any, av: Any, container: Any, *, with_video: bool) -> tuple[list[Any], list[Any]]:
     frames: list[Any] = []
     sounds: list[Any] = []
     if not container.streams.video and not container.streams.audio:

@@ -22,33 +22,33 @@ COLOURS = {1: GRAY, 2: GRAY_ALPHA, 3: RGB, 4: RGBA}  # by the number of channels
 TWINS = {(16, GRAY_ALPHA): (8, RGBA), (2, GRAY): (2, PALETTE), (4, GRAY): (4, PALETTE)}
 
 
-class Header(NamedTuple):
+class PngHeader(NamedTuple):
     """What a PNG says of its pixels."""
 
     depth: int
     colour: int
 
 
-def header(data: bytes) -> Header | None:
+def header(data: bytes) -> PngHeader | None:
     """What a file says of its pixels, if it is a PNG."""
     if data[:8] != SIGNATURE or data[12:16] != b"IHDR" or len(data) < 33:
         return None
-    return Header(data[24], data[25])
+    return PngHeader(data[24], data[25])
 
 
-def has_key(data: bytes, kind: Header) -> bool:
+def has_key(data: bytes, kind: PngHeader) -> bool:
     """Whether one value or colour of a file without alpha stands for "transparent"."""
     return kind.colour in (GRAY, RGB) and b"tRNS" in data[: data.find(b"IDAT")]
 
 
-def stored_pixels(data: bytes, kind: Header, pil: Any) -> Array | None:
+def stored_pixels(data: bytes, kind: PngHeader, pil: Any) -> Array | None:
     """The stored values where Pillow itself would change them, else None."""
     if kind.depth == 16 and kind.colour in (RGB, RGBA):
         return _two_bytes(data, pil)
     twin = TWINS.get(kind)
     if twin is None:
         return None
-    pixels = _opened(_described_as(data, *twin), pil)
+    pixels = _values(_described_as(data, *twin), pil)
     return pixels.view(">u2").astype("u2") if kind.depth == 16 else pixels
 
 
@@ -57,7 +57,7 @@ def encode_deep(pixels: Array) -> bytes:
 
     >>> import numpy as np
     >>> header(encode_deep(np.zeros((2, 3, 3), np.uint16)))
-    Header(depth=16, colour=2)
+    PngHeader(depth=16, colour=2)
     """
     import numpy as np
 
@@ -78,14 +78,14 @@ def _two_bytes(data: bytes, pil: Any) -> Array:
     """The upper bytes as Pillow reads them, the lower ones by exchanging their places."""
     import numpy as np
 
-    pixels: Array = _opened(data, pil).astype(np.uint16) << 8
+    pixels: Array = _values(data, pil).astype(np.uint16) << 8
     with pil.open(io.BytesIO(data)) as image:
         image.tile = [(*tile[:3], tile[3].replace(";16B", ";16L")) for tile in image.tile]
         pixels |= np.asarray(image)
     return pixels
 
 
-def _opened(data: bytes, pil: Any) -> Array:
+def _values(data: bytes, pil: Any) -> Array:
     import numpy as np
 
     with pil.open(io.BytesIO(data)) as image:

@@ -15,7 +15,7 @@ _HEADER = re.compile(rb"P([2356])" + (_GAP + rb"([0-9]{1,9})") * 3 + rb"\s")
 _COMMENT = re.compile(rb"#[^\r\n]*")
 
 
-class Header(NamedTuple):
+class PnmHeader(NamedTuple):
     """What a PGM or PPM says of its pixels."""
 
     shape: tuple[int, ...]
@@ -24,11 +24,11 @@ class Header(NamedTuple):
     end: int
 
 
-def header(data: bytes) -> Header | None:
+def header(data: bytes) -> PnmHeader | None:
     """What a file says of its pixels, if it is a PGM or PPM.
 
     >>> header(b"P5 3 2 65535 ...")
-    Header(shape=(2, 3), maximum=65535, plain=False, end=13)
+    PnmHeader(shape=(2, 3), maximum=65535, plain=False, end=13)
     """
     found = _HEADER.match(data)
     if found is None:
@@ -37,10 +37,10 @@ def header(data: bytes) -> Header | None:
     if not (width and height and 0 < maximum < 65536):
         return None
     shape = (height, width, 3) if kind in (3, 6) else (height, width)
-    return Header(shape, maximum, kind < 4, found.end())
+    return PnmHeader(shape, maximum, kind < 4, found.end())
 
 
-def stored_pixels(data: bytes, kind: Header) -> Array:
+def stored_pixels(data: bytes, kind: PnmHeader) -> Array:
     """The numbers in the file."""
     import numpy as np
 

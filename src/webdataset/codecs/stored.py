@@ -26,7 +26,7 @@ _AS_STORED = ("1", "P", "PA", "I", "F")  # modes whose values Pillow never scale
 DEEP_MODES = tuple(_HELD)
 PICTURES = ("L", "LA", "RGB", "RGBA", "CMYK")
 LUMA = (0.299, 0.587, 0.114)  # ITU-R 601-2, as Pillow weighs colours
-CURE = 'decode it with "pixels", which gives the stored values'
+CURE = 'decode it with "pixels", which returns the stored values'
 
 
 class Stored(NamedTuple):
@@ -67,7 +67,7 @@ def stored_image(data: bytes) -> Stored:
 
 
 def misread_by_pillow(data: bytes) -> bool:
-    """Whether the beginning of the file says that Pillow converts it wrongly; of other files Pillow's mode tells."""
+    """Whether the beginning of the file says that Pillow converts it wrongly; of other files Pillow's mode says it."""
     if data[:8] == png.SIGNATURE:
         kind = png.header(data)
         return kind is not None and (kind.depth == 16 or (kind.depth < 8 and png.has_key(data, kind)))
@@ -149,7 +149,7 @@ def _divided_by_alpha(pixels: Array, white: int) -> Array:
 
 
 def _info(data: bytes) -> dict[str, Any]:
-    """What Pillow says of the file beside its pixels: profile, resolution; what is transparent is so by now."""
+    """Pillow's facts about the file: profile, resolution; not transparency, which is in the pixels by now."""
     with contextlib.suppress(OSError), opened(data) as image:
         return {name: value for name, value in image.info.items() if name != "transparency"}
     return {}  # a TIFF that Pillow alone cannot read
@@ -227,7 +227,7 @@ def _depth_of_tiff(data: bytes) -> int:
     return 8 if kind is None else kind.bits
 
 
-# formats of which Pillow may give other values than the file has: the bits per channel in the file
+# formats of which Pillow may return other values than the file has: the bits per channel in the file
 _DEPTHS: dict[str, Callable[[bytes], int]] = {
     "TIFF": _depth_of_tiff,
     "JPEG2000": _depth_of_jpeg2000,

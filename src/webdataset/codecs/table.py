@@ -56,7 +56,7 @@ more_decoders: dict[str, Callable[[bytes], Any]] = {
     extension: codec.decode for extension, codec in by_extension.items() if codec.decode and codec.asked_only
 }
 
-# the same decoders for programs that said allow_pickle=True
+# their counterparts with allow_pickle=True
 trusting: dict[Callable[[bytes], Any], Callable[[bytes], Any]] = {
     pickles.loads: pickles.loads_trusted,
     torchfiles.decode_pth: torchfiles.decode_pth_trusted,
@@ -100,7 +100,7 @@ def _encoded(field: str, value: Any, table: dict[str, Callable[[Any], Any]]) -> 
     if isinstance(data, str):
         return data.encode("utf-8")
     if not isinstance(data, (bytes, bytearray, memoryview)):
-        raise EncodingError(f"the encoder for .{extension} gave {kind_of(data)}, not bytes")
+        raise EncodingError(f"the encoder for .{extension} returned {kind_of(data)}, not bytes")
     return bytes(data)
 
 

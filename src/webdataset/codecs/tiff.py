@@ -42,7 +42,7 @@ class Widths(NamedTuple):
 WIDTHS = {42: Widths("I", 4, "H"), 43: Widths("Q", 8, "Q")}  # TIFF and BigTIFF
 
 
-class Header(NamedTuple):
+class TiffHeader(NamedTuple):
     """What a TIFF says of its pixels."""
 
     order: str
@@ -95,7 +95,7 @@ class Header(NamedTuple):
         return base + alpha + "X" * (beyond - len(alpha))
 
 
-def header(data: bytes) -> Header | None:
+def header(data: bytes) -> TiffHeader | None:
     """What a file says of the pixels of its first image, if it is a TIFF; big ones included."""
     order = {b"II": "<", b"MM": ">"}.get(data[:2])
     if order is None:
@@ -103,12 +103,12 @@ def header(data: bytes) -> Header | None:
     try:
         (version,) = struct.unpack_from(order + "H", data, 2)
         widths = WIDTHS.get(version)
-        return None if widths is None else Header(order, _tags(data, order, widths))
+        return None if widths is None else TiffHeader(order, _tags(data, order, widths))
     except struct.error:  # ends early: Pillow has the words for it
         return None
 
 
-def stored_pixels(data: bytes, kind: Header, pil: Any) -> Array:
+def stored_pixels(data: bytes, kind: TiffHeader, pil: Any) -> Array:
     """The stored values of a file that is plain, H x W or H x W x C."""
     import numpy as np
 
@@ -127,7 +127,7 @@ def stored_pixels(data: bytes, kind: Header, pil: Any) -> Array:
     return np.ascontiguousarray(pixels[:, :, 0] if channels == 1 else pixels)
 
 
-def _check_size(kind: Header, dtype: Any, pil: Any) -> None:
+def _check_size(kind: TiffHeader, dtype: Any, pil: Any) -> None:
     width, height, channels = kind.value(WIDTH), kind.value(HEIGHT), kind.value(CHANNELS)
     limit = pil.MAX_IMAGE_PIXELS
     if limit and height * width * channels * dtype.itemsize > 2 * limit * BYTES_PER_PIXEL:
@@ -136,7 +136,7 @@ def _check_size(kind: Header, dtype: Any, pil: Any) -> None:
         )
 
 
-def _plane(data: bytes, kind: Header, parts: list[tuple[int, int]], dtype: Any, channels: int) -> Array:
+def _plane(data: bytes, kind: TiffHeader, parts: list[tuple[int, int]], dtype: Any, channels: int) -> Array:
     """The numbers of some channels that are stored together, H x W x channels."""
     height, width = kind.value(HEIGHT), kind.value(WIDTH)
     tile = kind.value(TILE_WIDTH, width)
@@ -182,14 +182,14 @@ def _without_predictor(rows: Array, predictor: int, channels: int, dtype: Any) -
     import numpy as np
 
     if predictor == 3:  # the first bytes of all numbers of a row, then the second ones, as differences
-        planes = _summed(rows, channels, np.dtype("u1")).reshape(*rows.shape[:2], dtype.itemsize, -1)
+        planes = _sums(rows, channels, np.dtype("u1")).reshape(*rows.shape[:2], dtype.itemsize, -1)
         return np.ascontiguousarray(np.swapaxes(planes, 2, 3)).view(dtype.newbyteorder(">"))
     if predictor == 2:
-        return _summed(rows, channels, np.dtype(f"{dtype.byteorder}u{dtype.itemsize}")).view(dtype.newbyteorder("="))
+        return _sums(rows, channels, np.dtype(f"{dtype.byteorder}u{dtype.itemsize}")).view(dtype.newbyteorder("="))
     return np.ascontiguousarray(rows).view(dtype)
 
 
-def _summed(rows: Array, channels: int, dtype: Any) -> Array:
+def _sums(rows: Array, channels: int, dtype: Any) -> Array:
     import numpy as np
 
     native = dtype.newbyteorder("=")

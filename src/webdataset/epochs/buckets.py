@@ -37,7 +37,7 @@ class Bucketing(NamedTuple):
     """The name under which lengths are kept that were measured, rather than known from the index."""
 
     def checked(self) -> Bucketing:
-        """This, or a ValueError."""
+        """The same, checked; ValueError says what is wrong."""
         if self.batchsize < 1 or self.among < 1 or self.scale <= 0:
             raise ValueError("batchsize=, among= and scale= must be at least 1, 1, and above 0")
         if self.max_tokens is not None and self.max_tokens < 1:
@@ -144,7 +144,7 @@ class BucketShare(Share):
         again = np.resize(batch, short) + self.total
         return np.concatenate((whole, np.column_stack((rest.reshape(short, size - 1), again)).ravel()))
 
-    # -- what a share tells ----------------------------------------------------------------------
+    # -- what a share knows ----------------------------------------------------------------------
 
     @cached_property
     def steps(self) -> int:

@@ -14,7 +14,7 @@ from .numbers import Array, permutation, stream, uniform
 from .order import Order
 
 
-class Part(NamedTuple):
+class MixturePart(NamedTuple):
     """One dataset of a mixture."""
 
     total: int
@@ -34,7 +34,7 @@ class Mixing(NamedTuple):
     longest: bool = False
     """Whether to go on until all have ended, rather than one."""
     samples: int | None = None
-    """An epoch of so many samples, for which every dataset is repeated as often as it takes."""
+    """An epoch of this many samples, for which every dataset is repeated as often as it takes."""
     seed: Any = 0
 
 
@@ -52,13 +52,13 @@ class Mixed:
     >>> import numpy as np
     >>> def dataset(count):
     ...     shard = np.array([count]), np.array([4096])
-    ...     return Part(count, 64, lambda epoch, lengths: Order(*shard, epoch=epoch, lane_lengths=lengths))
+    ...     return MixturePart(count, 64, lambda epoch, lengths: Order(*shard, epoch=epoch, lane_lengths=lengths))
     >>> mixed = Mixed([dataset(3), dataset(2)], Mixing(longest=True), epoch=0)
     >>> mixed.total, sorted(mixed.drawn(lane).tolist() for lane in range(5))
     (5, [[0], [0], [0], [1], [1]])
     """
 
-    def __init__(self, parts: Sequence[Part], mixing: Mixing, *, epoch: int) -> None:
+    def __init__(self, parts: Sequence[MixturePart], mixing: Mixing, *, epoch: int) -> None:
         if not parts:
             raise ValueError("a mixture needs at least one dataset")
         self.mixing = mixing
@@ -74,7 +74,7 @@ class Mixed:
         self.places = self.passes[0][0].order.places
 
     @classmethod
-    def only(cls, part: Part, *, epoch: int) -> Mixed:
+    def only(cls, part: MixturePart, *, epoch: int) -> Mixed:
         """One dataset by itself."""
         return cls([part], Mixing(longest=True), epoch=epoch)
 
@@ -127,7 +127,7 @@ class Mixed:
                     turn = turn - one.lengths[lane]
         return parts, shards, numbers
 
-    def _passes(self, parts: Sequence[Part], counts: list[int]) -> list[list[Pass]]:
+    def _passes(self, parts: Sequence[MixturePart], counts: list[int]) -> list[list[Pass]]:
         """The passes over each dataset. Every lane takes as many samples of a pass, but for those that are left over:
         these are drawn as if they were a lane of their own, and dealt to the lanes in turn."""
         lanes = self.lanes
@@ -146,7 +146,7 @@ class Mixed:
             for number, part in enumerate(parts)
         ]
 
-    def _counts(self, parts: Sequence[Part]) -> list[int]:
+    def _counts(self, parts: Sequence[MixturePart]) -> list[int]:
         """How many samples of each dataset there are in an epoch."""
         totals = [part.total * part.repeats for part in parts]
         if self.mixing.samples is not None:
@@ -164,7 +164,7 @@ class Mixed:
         return self._quota(count)
 
     def _quota(self, count: int) -> list[int]:
-        """So many samples, dealt out by weight, the largest fractions rounded up."""
+        """The samples of each dataset out of `count`, by weight, the largest fractions rounded up."""
         exact = [share * count for share in self._shares]
         whole = [floor(part) for part in exact]
         by_fraction = sorted(range(len(exact)), key=lambda number: (whole[number] - exact[number], number))
@@ -210,7 +210,7 @@ class Mixed:
 
 
 def _in_passes(count: int, total: int) -> list[int]:
-    """So many samples in passes over a dataset with so many, at least one pass."""
+    """How `count` samples are split into passes over a dataset with `total`, at least one pass."""
     whole, rest = divmod(count, total) if total else (0, 0)
     return [total] * whole + ([rest] if rest or not whole else [])
 

@@ -33,7 +33,7 @@ def random_bits(stream: int, counters: Array) -> Array:
     """
     import numpy as np
 
-    # numpy lets arrays overflow without a word
+    # numpy does not warn when arrays overflow
     x = counters.astype(np.uint64) * np.uint64(_GOLDEN) + np.uint64(stream)
     for _ in range(2):
         x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -28,7 +28,7 @@ _FIRST_WINDOWS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
 """Where a lane's first windows end, in windows: small, so that the first batch need not wait for whole ones."""
 
 
-class Settings(NamedTuple):
+class OrderSettings(NamedTuple):
     """What the order depends on besides the shards."""
 
     seed: Any = 0
@@ -36,8 +36,8 @@ class Settings(NamedTuple):
     block_bytes: int = BLOCK_BYTES
     lanes: int = LANES
 
-    def checked(self) -> Settings:
-        """These settings, or a ValueError."""
+    def checked(self) -> OrderSettings:
+        """The same, checked; ValueError says what is wrong."""
         if self.lanes < 1:
             raise ValueError(f"lanes must be at least 1, got {self.lanes}")
         if self.block_bytes < 1:
@@ -124,12 +124,12 @@ class Order:
         sizes: Array,
         *,
         epoch: Any,
-        settings: Settings | None = None,
+        settings: OrderSettings | None = None,
         lane_lengths: list[int] | None = None,
     ) -> None:
         import numpy as np
 
-        settings = Settings().checked() if settings is None else settings.checked()
+        settings = OrderSettings().checked() if settings is None else settings.checked()
         self.settings = settings
         self.epoch = epoch
         self.shuffled = settings.shuffle_bytes > 0

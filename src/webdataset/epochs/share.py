@@ -28,10 +28,10 @@ class Cut(NamedTuple):
     remainder: str = "pad"
     """What to do when the samples do not suffice for all ranks: see REMAINDERS."""
     is_batch: bool = True
-    """Whether a step is a batch, rather than some samples that are given one by one."""
+    """Whether a step is a batch, rather than some samples that are yielded one by one."""
 
     def checked(self) -> Cut:
-        """This, or a ValueError."""
+        """The same, checked; ValueError says what is wrong."""
         if self.size < 1:
             raise ValueError(f"a batch has at least one sample, got {self.size}")
         if self.remainder not in REMAINDERS:
@@ -72,7 +72,7 @@ class Share:
 
     @cached_property
     def count(self) -> int:
-        """How many samples this rank gives, repeated ones and all."""
+        """How many samples this rank yields, repeated ones included."""
         left = self.total - self.start
         size = self.cut.size if self.cut.whole else 1
         if self.cut.remainder == "drop":
@@ -150,13 +150,13 @@ class Share:
         return group + self._slots[group % len(self.places), self.rank]
 
     def owner(self, positions: Array) -> tuple[Array, Array]:
-        """For positions from `start` on: the rank that gets each, and as its which sample."""
+        """For positions from `start` on: the rank that gets each, and the sample's number on that rank."""
         turn, slot = (positions - self.start) // self.world, (positions - self.start) % self.world
         group = self.start + turn * self.world
         return self._ranks[group % len(self.places), slot], turn
 
     def steps_of(self, positions: Array) -> Array:
-        """For each position the step in which this rank gives its sample; -1 for those of other ranks, or of none."""
+        """For each position the step in which this rank yields its sample; -1 for those of other ranks, or of none."""
         import numpy as np
 
         rank, turns = self.owner(positions)
@@ -186,7 +186,7 @@ class Share:
 
     @cached_property
     def _ranks(self) -> Array:
-        """The same the other way round: the rank that gets each slot."""
+        """The inverse of `_slots`: the rank that gets each slot."""
         import numpy as np
 
         return np.argsort(self._slots, axis=1, kind="stable")

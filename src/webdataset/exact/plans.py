@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from webdataset.base.units import number_of_bytes
 from webdataset.epochs.mixed import Mixed
 from webdataset.epochs.numbers import Array, permutation, stream
-from webdataset.epochs.order import BLOCK_BYTES, LANES, SHUFFLE_BYTES, Settings
+from webdataset.epochs.order import BLOCK_BYTES, LANES, SHUFFLE_BYTES, OrderSettings
 from webdataset.epochs.share import Cut, Share
 from webdataset.indices.making import catalogue_of
 
@@ -196,7 +196,7 @@ def plan(
 
     `urls` may be a catalogue, or the name of one. The options are those of `WebDataset(urls, exact=True)`.
     """
-    settings = Settings(seed, number_of_bytes(shuffle_bytes), number_of_bytes(block_bytes), lanes)
+    settings = OrderSettings(seed, number_of_bytes(shuffle_bytes), number_of_bytes(block_bytes), lanes)
     catalogue = catalogue_of(urls, concatenated=concatenated)
     shards = ExactShards(catalogue, settings=settings, remainder=remainder, rank=0, world_size=ranks)
     cut = Cut(batch, not partial, remainder).checked()

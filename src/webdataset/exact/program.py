@@ -18,8 +18,8 @@ from webdataset.base.stages import PipelineStage, start
 from webdataset.base.units import number_of_bytes
 from webdataset.base.workers import pytorch_worker_info
 from webdataset.epochs.buckets import BucketShare
-from webdataset.epochs.mixed import Mixed, Mixing, Part
-from webdataset.epochs.order import Order, Settings
+from webdataset.epochs.mixed import Mixed, Mixing, MixturePart
+from webdataset.epochs.order import Order, OrderSettings
 from webdataset.epochs.share import Cut, Share
 from webdataset.errors import EmptyDatasetError
 from webdataset.handlers import Handler, checked_handler, close, reraise_exception
@@ -49,7 +49,7 @@ class ExactShards(PipelineStage):
         self,
         catalogue: Any,
         *,
-        settings: Settings,
+        settings: OrderSettings,
         remainder: str = "pad",
         rank: int | None = None,
         world_size: int | None = None,
@@ -85,10 +85,10 @@ class ExactShards(PipelineStage):
         """Which rank this is, of how many: as given, or as the process says."""
         return self._given or pytorch_worker_info()[:2]
 
-    def part(self, repeats: int = 1) -> Part:
+    def part(self, repeats: int = 1) -> MixturePart:
         """These shards as part of an epoch."""
         lanes = self.settings.lanes if self.settings.shuffle_bytes else 1
-        return Part(self.catalogue.total, lanes, self._order, repeats)
+        return MixturePart(self.catalogue.total, lanes, self._order, repeats)
 
     def samples(self, report: Report) -> Samples:
         """What reads the samples by their numbers."""
@@ -131,7 +131,7 @@ def exact_shards(
 ) -> ExactShards:
     """The source for these urls, with the index of each shard; `order` is seed, shuffle_bytes, block_bytes, lanes."""
     seed, shuffle_bytes, block_bytes, lanes = order
-    settings = Settings(seed, number_of_bytes(shuffle_bytes), number_of_bytes(block_bytes), lanes).checked()
+    settings = OrderSettings(seed, number_of_bytes(shuffle_bytes), number_of_bytes(block_bytes), lanes).checked()
     whole = WholeShards(storage_options)
     reading: dict[str, Any] = {"storage_options": storage_options, "concatenated": concatenated}
     catalogue = catalogue_of(urls, keys=keys, local_copy=local_copy or whole.copy_if_whole, **reading)

@@ -16,8 +16,6 @@ from webdataset.handlers import Handler, handled, reraise_exception
 from .closing import closing, plain
 from .mistakes import OptionError
 
-Decode = Callable[[Any], Any]
-
 
 @pipelinefilter(per_sample=True)
 def map(data: Iterable[Any], f: Callable[[Any], Any], handler: Handler = reraise_exception) -> Iterator[Any]:

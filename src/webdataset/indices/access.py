@@ -39,7 +39,7 @@ END = bytes(1024)
 
 
 class SampleReader:
-    """Reads samples of a catalogue in any order; each is the very dict that iterating over its shard gives.
+    """Reads samples of a catalogue in any order; each is the same dict as from iterating over its shard.
 
     `fields` names the fields that are wanted: others are not read where that saves bytes. `open_range(url)` opens a
     shard, and may open a local copy of it. Threads may share a reader; a process that gets a copy opens its own files.
@@ -55,7 +55,7 @@ class SampleReader:
         self.catalogue = catalogue
         self.fields = None if fields is None else frozenset(fields)
         self._open_range = open_range or WholeShards(catalogue.storage_options).open
-        self._shards = OpenShards(self._opened)
+        self._shards = OpenShards(self._open_shard)
 
     def __len__(self) -> int:
         return self.catalogue.total
@@ -112,7 +112,7 @@ class SampleReader:
             raise IndexError(f"sample {i} of a dataset with {total}")
         return int(i) % total
 
-    def _opened(self, shard: int) -> Any:
+    def _open_shard(self, shard: int) -> Any:
         url = self.catalogue.urls[shard]
         reader = self._open_range(url)
         try:
@@ -134,13 +134,13 @@ class SampleReader:
 
     def _sample(self, index: ShardIndex, wanted: _Wanted, pieces: _Pieces, places: Sample) -> Sample:
         if wanted.members is None:
-            return self._parsed(pieces.bytes(*wanted.ranges[0]), places)
+            return self._parse(pieces.bytes(*wanted.ranges[0]), places)
         sample = {"__key__": index.key(wanted.number), **places}
         for member in wanted.members:
             sample[member.field] = pieces.bytes(member.data_offset, member.data_offset + member.size)
         return sample
 
-    def _parsed(self, data: bytes, places: Sample) -> Sample:
+    def _parse(self, data: bytes, places: Sample) -> Sample:
         """The sample in a piece of tar."""
         report = Report(strict=False)
         grouping = Grouping(self.catalogue.keys, True, None, reraise_exception, report)

@@ -24,6 +24,7 @@ from webdataset.tar.index import ShardIndex, key_hash
 from webdataset.tariterators import SplitName, base_plus_ext
 
 from . import files
+from .rules import ReadingRules
 
 if TYPE_CHECKING:
     import numpy
@@ -33,9 +34,9 @@ if TYPE_CHECKING:
 KIND = "wids-shard-index-v1"
 INDICES_HELD = 8
 SAMPLES_HELD = 1 << 20
-"""Indices of shards that are held in memory: so many, or more as long as they have no more samples than this."""
+"""Indices that are held in memory: at least INDICES_HELD, and more as long as they have no more samples than this."""
 ASSUMED_SAMPLE_BYTES = 100_000
-"""Of a sample in a list that tells no sizes at all: only the plan of an epoch goes by it."""
+"""The size of a sample in a list without any sizes; only the plan of an epoch depends on it."""
 MAX_HASHES_HELD = 64 << 20
 
 
@@ -77,7 +78,7 @@ class Catalogue:
         self.keys = keys
         self.where = where
         self.local_copy = local_copy
-        """Gives the path of a local copy of a remote shard, from which its index is made; None where there is none."""
+        """Returns the path of a local copy of a remote shard, from which its index is made, or None."""
         self.storage_options = StorageOptions.of(storage_options)
         """How the shards and their indices are reached; not kept by `save`."""
         self.concatenated = concatenated
@@ -124,7 +125,7 @@ class Catalogue:
 
     @cached_property
     def planned_sizes(self) -> Array:
-        """The size of each shard in bytes; where a list does not tell it, as many per sample as in the other shards."""
+        """The size of each shard in bytes; where a list does not say it, as many per sample as in the other shards."""
         import numpy as np
 
         known = self.sizes >= 0
@@ -140,13 +141,13 @@ class Catalogue:
         return shard, int(i - (self.ends[shard] - self.counts[shard]))
 
     def index(self, shard: int) -> ShardIndex:
-        """The index of a shard, by its number; found where it is kept, or made anew if it is gone."""
+        """The index of a shard, by its number; found where it is kept, or made again if it is gone."""
         with self._lock:
             index = self._held.get(shard)
             if index is not None:
                 self._held.move_to_end(shard)
                 return index
-        index = self._loaded(shard)
+        index = self._load(shard)
         with self._lock:
             if shard not in self._held:  # another thread may have been faster
                 self._held[shard] = index
@@ -244,15 +245,13 @@ class Catalogue:
 
     # -- indices -----------------------------------------------------------------------------------
 
-    def _loaded(self, shard: int) -> ShardIndex:
+    def _load(self, shard: int) -> ShardIndex:
         index = files.kept_index(
             self.urls[shard],
+            ReadingRules(self.keys, self.storage_options, self.concatenated),
             where=self.where,
-            keys=self.keys,
             version=self.versions[shard],
             local_copy=self.local_copy,
-            options=self.storage_options,
-            concatenated=self.concatenated,
         )
         count = int(self.counts[shard])
         if index.samples != count:
@@ -260,7 +259,7 @@ class Catalogue:
                 f"the shard has {index.samples} samples, the catalogue says {count}",
                 url=self.urls[shard],
                 shard=shard,
-                hint="the shard was replaced; make the catalogue or the dataset anew",
+                hint="the shard was replaced; make the catalogue or the dataset again",
             )
         return index
 

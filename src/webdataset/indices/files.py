@@ -34,9 +34,11 @@ from webdataset.storage.urls import is_local, local_path, scheme_of
 from webdataset.tar.foreign import dali_path, parse_dali
 from webdataset.tar.header import BLOCK, padding
 from webdataset.tar.index import IndexBuilder, ShardIndex
-from webdataset.tar.places import Place
+from webdataset.tar.plain import MemberPlace
 from webdataset.tar.scan import PlaceScan
 from webdataset.tariterators import Grouping, SplitName, base_plus_ext
+
+from .rules import ReadingRules
 
 ENDING = ".wdx"
 BESIDE, CACHE = "beside", "cache"
@@ -53,17 +55,8 @@ class StaleIndexError(ShardError):
     """An index was made of another version of the shard."""
 
 
-def make_index(
-    url: str,
-    *,
-    keys: SplitName = base_plus_ext,
-    copy: str | None = None,
-    options: StorageOptions | None = None,
-    concatenated: bool = False,
-) -> ShardIndex:
-    """The index of a shard as it is now, from its headers; remote shards are read once, or their local copy is.
-
-    `concatenated` reads on behind an end marker, where another archive may follow.
+def make_index(url: str, rules: ReadingRules | None = None, *, copy: str | None = None) -> ShardIndex:
+    """Index a shard as it is now, by its headers; a remote shard is read once, or its local copy is.
 
     >>> import tempfile
     >>> from webdataset.writer import TarWriter
@@ -73,111 +66,105 @@ def make_index(
     ...     make_index(f"{folder}/a.tar").members(0)[1]
     IndexedMember(field='txt', name='x.txt', data_offset=1536, size=5)
     """
+    rules = rules or ReadingRules()
     check_can_be_indexed(copy or url)
     path = copy or local_path(rewritten_url(url))
-    ways = [_opened_file(url, path)] if path is not None else [opened_parts(url, options), _opened_stream(url, options)]
-    for way in ways:
-        with contextlib.suppress(NotSparseError):
-            return _scanned(url, way, keys, versioned=copy is None, concatenated=concatenated)
-    raise AssertionError("a stream can always be read")
+    if path is not None:
+        return _scan(url, _opened_file(url, path), rules, is_copy=copy is not None)
+    with contextlib.suppress(NotSparseError):
+        return _scan(url, opened_parts(url, rules.options), rules)
+    return _scan(url, _opened_stream(url, rules.options), rules)
 
 
-def _scanned(url: str, way: Opened, keys: SplitName, *, versioned: bool, concatenated: bool) -> ShardIndex:
+def _scan(url: str, shard: Opened, rules: ReadingRules, *, is_copy: bool = False) -> ShardIndex:
     report = Report(strict=current_report().strict)
-    grouping = Grouping(keys, True, None, reraise_exception, report)
     try:
-        with way as (stream, state):
-            scan = PlaceScan(stream, url=url, report=report, concatenated=concatenated)
-            builder = built(scan.windows(), grouping, url)
+        with shard as (stream, state):
+            scan = PlaceScan(stream, url=url, report=report, concatenated=rules.concatenated)
+            builder = built(scan.windows(), url, report, rules.keys)
             size, version = state()
     except ShardError as error:
-        raise _with_cure(error.at(url=url)) from None
-    # the time of a copy says when it was used last
-    told = version if versioned else None
-    facts: dict[str, Any] = {
-        "self_contained": scan.self_contained,
-        "archives": scan.archives,
-        "left_out": scan.left_out,
-    }
-    return builder.index(size=size, version=told, rule=rule_name(keys), **facts)
+        raise _with_hint(error.at(url=url)) from None
+    return builder.index(
+        size=size,
+        version=None if is_copy else version,  # the time of a copy says when it was used last
+        rule=rules.key_rule,
+        self_contained=scan.self_contained,
+        archives=scan.archives,
+        left_out=scan.left_out,
+    )
 
 
 def index_from_dali(url: str, path: str | None = None) -> ShardIndex:
-    """The index of a shard from the one that DALI's tools made of it, without reading the shard.
+    """Convert the index that DALI's tools made of a shard, without reading the shard.
 
-    That one must be younger than the shard, since it does not say of which version it was made; by default it is
-    `a.idx` beside `a.tar`.
+    It must be younger than the shard, since it does not say of which version it was made; by default it is `a.idx`
+    beside `a.tar`.
     """
     place = path or dali_path(url)
     with gopen(place) as stream:
         samples = parse_dali(stream.read(), url=place)
-    file = local_path(url)
+    file = local_path(rewritten_url(url))
     if file is not None and local_path(place) is not None and os.stat(place).st_mtime_ns < os.stat(file).st_mtime_ns:
-        raise StaleIndexError("the shard is younger than its index", url=place, hint=f"make it anew: wl index {url}")
+        raise StaleIndexError("the shard is younger than its index", url=place, hint=f"make it again: wl index {url}")
     members = [member for sample in samples for member in sample]
-    size, version = _stated(url)
+    size, version = remote_state(url) if file is None else _file_state(file)
     end, places = 0, []
     for member in sorted(members, key=lambda member: member.data_offset):
         stop = member.data_offset + member.size + padding(member.size)
         if member.data_offset < end + BLOCK or (size is not None and stop > size):
             raise ShardError("this index does not fit the shard", url=place, member=member.name)
-        places.append((member.name, end, Place(member.name, end, member.data_offset, member.size, stop)))
+        places.append((member.name, end, MemberPlace(member.name, end, member.data_offset, member.size, stop)))
         end = stop
-    grouping = Grouping(base_plus_ext, True, None, reraise_exception, Report(strict=False))
-    return built([places], grouping, url).index(size=end if size is None else size, version=version)
+    return built([places], url, Report(strict=False)).index(size=end if size is None else size, version=version)
 
 
 def kept_index(
     url: str,
+    rules: ReadingRules | None = None,
     *,
     where: str | None = None,
     force: bool = False,
-    keys: SplitName = base_plus_ext,
     version: str | None = None,
     local_copy: Callable[[str], str | None] | None = None,
-    options: StorageOptions | None = None,
-    concatenated: bool = False,
 ) -> ShardIndex:
-    """The index of a shard: the one that is kept if it fits the shard, else a new one, which is kept then.
+    """Find the index of a shard, or make and keep it if there is none that fits.
 
     `where` is "beside", "cache" or a folder: it is there afterwards. None keeps a new one in the cache folder, and
-    leaves one where it is found. `local_copy(url)` gives the path of a copy of a remote shard, which is read in its
+    leaves one where it is found. `local_copy(url)` returns the path of a copy of a remote shard, which is read in its
     stead, or None. Processes that want one index at the same time wait for the first of them to make it.
     """
     if local_path(url) is not None:
         local_copy = None
     if local_copy is None or compression_of_name(url) is not None:  # a copy is no better
         check_can_be_indexed(url)
-    wanted = _Wanted(url, where, keys, options, concatenated)
-    if not force and (found := _found(wanted, version)) is not None:
-        return _kept_there(wanted, found)
+    rules = rules or ReadingRules()
+    places = _IndexPlaces(url, where, rules)
+    if not force and (index := places.find_and_keep(version)) is not None:
+        return index
     with one_at_a_time(url):
         # another process may have made it while this one waited
-        if not force and (found := _found(wanted, version)) is not None:
-            return _kept_there(wanted, found)
-        copy = local_copy and local_copy(url)
-        index = make_index(url, keys=keys, copy=copy, options=options, concatenated=concatenated)
-        _keep(index, wanted.place_of(index), options)
+        if not force and (index := places.find_and_keep(version)) is not None:
+            return index
+        index = make_index(url, rules, copy=local_copy and local_copy(url))
+        _keep(index, places.place_for(index), rules.options)
     return index
 
 
 def find_index(
     url: str,
+    rules: ReadingRules | None = None,
     *,
     where: str | None = None,
-    keys: SplitName = base_plus_ext,
     version: str | None = None,
     only: bool = False,
-    options: StorageOptions | None = None,
-    concatenated: bool = False,
 ) -> ShardIndex | None:
-    """The kept index of a shard, None if there is none that fits; a damaged one is as good as none.
+    """Find the kept index of a shard; None if there is none that fits. A damaged one is as good as none.
 
     It is looked for at `where`, and, unless `only` there, beside the shard and in the cache folder. A local shard's
     size and time are compared; of a remote shard the version, if one is given.
     """
-    found = _found(_Wanted(url, where, keys, options, concatenated), version, only=only)
-    return None if found is None else found[0]
+    return _IndexPlaces(url, where, rules or ReadingRules()).find(version, only=only)[0]
 
 
 def load_index(place: str, options: StorageOptions | None = None) -> ShardIndex:
@@ -221,7 +208,7 @@ def fits_version(indexed: str | None, version: str | None) -> bool:
 def check_fits(index: ShardIndex, url: str, size: int | None, version: str | None) -> None:
     """Raise unless the index is that of the shard as a server or file system describes it now."""
     if (size is not None and size != index.size) or not fits(index, version):
-        hint = f"make it anew: wds.index({url!r}, force=True) or wl index --force {url}"
+        hint = f"make it again: wds.index({url!r}, force=True) or wl index --force {url}"
         raise StaleIndexError("the shard is not the one that was indexed: it has changed since", url=url, hint=hint)
 
 
@@ -234,10 +221,7 @@ def file_version(path: str) -> str:
     return f"{found.st_size}-{found.st_mtime_ns}"
 
 
-def _stated(url: str) -> tuple[int | None, str | None]:
-    path = local_path(rewritten_url(url))
-    if path is None:
-        return remote_state(url)
+def _file_state(path: str) -> tuple[int, str]:
     version = file_version(path)
     return _size_and_time(version)[0], version
 
@@ -250,48 +234,33 @@ def remote_state(url: str, options: StorageOptions | None = None) -> tuple[int |
     except StorageError as error:
         if error.hint != WHOLE_ONLY:
             raise
-        return None, None
+        return None, ""
 
 
-def index_place(
-    url: str,
-    where: str,
-    keys: SplitName = base_plus_ext,
-    options: StorageOptions | None = None,
-    *,
-    several: bool = False,
-) -> str:
+def index_place(url: str, where: str, rules: ReadingRules | None = None, *, several: bool = False) -> str:
     """Where the index of a shard is kept: beside it, or under a name of its own in the cache or another folder.
 
     `several` is for an index of several archives in one shard: a reader who stops at the first end marker has another.
     """
-    rule = rule_name(keys)
+    rules = rules or ReadingRules()
+    rule = rules.key_rule
     if where == BESIDE and rule is None:
         return url + ENDING
     folder = settings.indices_dir if where in (BESIDE, CACHE) else where
-    identity = StorageOptions.of(options).identity(rewritten_url(url))
+    identity = rules.options.identity(rewritten_url(url))
     name = full_url(url) + (f"#{rule}" if rule else "") + ("#concatenated" if several else "")
     return os.path.join(folder, unique_cache_name(name, identity) + ENDING)
-
-
-def rule_name(keys: SplitName) -> str | None:
-    """What tells one rule for splitting names from others; None for the usual one."""
-    if keys is base_plus_ext:
-        return None
-    import hashlib
-
-    code = getattr(keys, "__code__", None)
-    text = repr((code.co_code, code.co_consts, code.co_names)) if code is not None else repr(keys)
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=6).hexdigest()
-    return f"{getattr(keys, '__module__', '')}.{getattr(keys, '__qualname__', type(keys).__name__)}-{digest}"
 
 
 # -- making --------------------------------------------------------------------------------------------
 
 
-def built(windows: Iterable[list[tuple[str, int, Place]]], grouping: Grouping, url: str) -> IndexBuilder:
-    """Samples exactly as reading makes them: the same grouping, with places instead of data."""
+def built(
+    windows: Iterable[list[tuple[str, int, MemberPlace]]], url: str, report: Report, keys: SplitName = base_plus_ext
+) -> IndexBuilder:
+    """Group places of members as reading groups their data, and add the samples to an index."""
     builder = IndexBuilder()
+    grouping = Grouping(keys, True, None, reraise_exception, report)
     add = builder.add
     for sample in grouping.samples(cast(Any, windows), {"__url__": url}):
         names, values = [*sample], [*sample.values()]
@@ -301,7 +270,7 @@ def built(windows: Iterable[list[tuple[str, int, Place]]], grouping: Grouping, u
 
 @contextlib.contextmanager
 def _opened_file(url: str, path: str) -> Iterator[tuple[Any, State]]:
-    """A file's stream, and what tells its size and version."""
+    """A file's stream, and a function for its size and version."""
     with open_local(path, buffering=0) as file:
 
         def state() -> tuple[int, str | None]:
@@ -359,17 +328,17 @@ def check_can_be_indexed(url: str) -> None:
         hint = "index a copy: cache_dir=... keeps one, or name a file or an object"
         raise ShardError(f"{what} cannot be indexed, since its parts cannot be read", url=url, hint=hint)
     if (kind := compression_of_name(url)) is not None:
-        raise _compressed(kind, url)
+        raise _compressed_error(kind, url)
 
 
-def _with_cure(error: WebDatasetError) -> WebDatasetError:
+def _with_hint(error: WebDatasetError) -> WebDatasetError:
     for kind in ("gzip", "bzip2", "xz", "zstandard", "lz4"):
         if f"looks like {kind} data" in error.message:
-            return _compressed(kind, error.url)
+            return _compressed_error(kind, error.url)
     return error
 
 
-def _compressed(kind: str, url: str | None) -> ShardError:
+def _compressed_error(kind: str, url: str | None) -> ShardError:
     hint = "store it uncompressed (images are compressed already; other fields can be, as json.gz)"
     return ShardError(f"a shard compressed with {kind} cannot be indexed", url=url, hint=hint)
 
@@ -377,58 +346,54 @@ def _compressed(kind: str, url: str | None) -> ShardError:
 # -- keeping -------------------------------------------------------------------------------------------
 
 
-class _Wanted(NamedTuple):
-    """An index that is looked for: of which shard, where, and how the shard is read."""
+class _IndexPlaces(NamedTuple):
+    """Where the index of one shard may be; `where` is the place that was asked for, if any."""
 
     url: str
     where: str | None
-    keys: SplitName
-    options: StorageOptions | None
-    concatenated: bool
+    rules: ReadingRules
 
-    def places(self, *, only: bool) -> Iterator[str]:
-        """Where it may be, the likeliest place first; `only` where it was asked for."""
+    def find(self, version: str | None, *, only: bool = False) -> tuple[ShardIndex | None, str]:
+        """The index that fits this version, and its place; None without one."""
+        path = local_path(rewritten_url(self.url))
+        if path is not None:
+            version = file_version(path)
+        rule = self.rules.key_rule
+        for place in self._candidates(only=only):
+            try:
+                index = load_index(place, self.rules.options)
+            except UnavailableError:
+                raise  # the shard itself is no better off
+            except (ShardError, OSError, SecurityError):
+                continue
+            if index.rule == rule and index.is_of(concatenated=self.rules.concatenated) and fits(index, version):
+                return index, place
+        return None, ""
+
+    def find_and_keep(self, version: str | None) -> ShardIndex | None:
+        """The index that fits, now also where it was asked for; one that came from a server is kept in the cache."""
+        index, place = self.find(version)
+        if index is not None and (self.where is not None or local_path(place) is None):
+            target = self.place_for(index)
+            if target != place:
+                _keep(index, target, self.rules.options)
+        return index
+
+    def place_for(self, index: ShardIndex) -> str:
+        """Where to keep this index of the shard."""
+        return index_place(self.url, self.where or CACHE, self.rules, several=index.archives != 1)
+
+    def _candidates(self, *, only: bool) -> Iterator[str]:
+        """The likeliest place first; `only` the one that was asked for."""
         # Beside a remote shard a server must be asked; and a signed url is signed for the shard alone.
         url, local = self.url, is_local(self.url)
         places = [BESIDE, CACHE] if local else [CACHE] if "?" in url or scheme_of(url) == "pipe" else [CACHE, BESIDE]
         if self.where is not None:
             places = [self.where, *(place for place in places if place != self.where)]
         for place in places[: 1 if only else None]:
-            yield index_place(url, place, self.keys, self.options)
-            if self.concatenated:
-                yield index_place(url, place, self.keys, self.options, several=True)
-
-    def place_of(self, index: ShardIndex) -> str:
-        """Where this index of the shard is kept."""
-        return index_place(self.url, self.where or CACHE, self.keys, self.options, several=index.archives != 1)
-
-
-def _found(wanted: _Wanted, version: str | None, *, only: bool = False) -> tuple[ShardIndex, str] | None:
-    """The index that fits, and its place."""
-    path = local_path(rewritten_url(wanted.url))
-    if path is not None:
-        version = file_version(path)
-    rule = rule_name(wanted.keys)
-    for place in wanted.places(only=only):
-        try:
-            index = load_index(place, wanted.options)
-        except UnavailableError:
-            raise  # the shard itself is no better off
-        except (ShardError, OSError, SecurityError):
-            continue
-        if index.rule == rule and index.is_of(concatenated=wanted.concatenated) and fits(index, version):
-            return index, place
-    return None
-
-
-def _kept_there(wanted: _Wanted, found: tuple[ShardIndex, str]) -> ShardIndex:
-    """The index that was found, now also where it was asked for; what came from a server is kept in the cache."""
-    index, place = found
-    if wanted.where is not None or local_path(place) is None:
-        target = wanted.place_of(index)
-        if target != place:
-            _keep(index, target, wanted.options)
-    return index
+            yield index_place(url, place, self.rules)
+            if self.rules.concatenated:
+                yield index_place(url, place, self.rules, several=True)
 
 
 def _keep(index: ShardIndex, place: str, options: StorageOptions | None) -> None:

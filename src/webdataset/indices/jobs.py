@@ -18,9 +18,9 @@ from typing import IO, Any
 
 from webdataset.base.reports import Report, current_report
 from webdataset.errors import StorageError
-from webdataset.storage.options import StorageOptions
 
 from .files import kept_index
+from .rules import ReadingRules
 
 CODE = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from webdataset.indices.jobs import serve; serve()"
 
@@ -28,27 +28,26 @@ CODE = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from webdataset
 class IndexProcesses:
     """Processes that make indices, one for each thread that asks."""
 
-    def __init__(self, options: StorageOptions, *, concatenated: bool = False) -> None:
-        self._options = options
+    def __init__(self, rules: ReadingRules) -> None:
+        self._rules = rules
         self._strict = current_report().strict
-        self._concatenated = concatenated
         self._own = threading.local()
         self._all: list[subprocess.Popen[bytes]] = []
 
     def facts(self, url: str, *, where: str | None, force: bool) -> tuple[int, int, str | None]:
-        """What `index_facts` tells, found out by this thread's process."""
+        """What `index_facts` returns, computed by this thread's process."""
         process = self._process()
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            _send(process.stdin, (url, where, force, self._strict, self._options, self._concatenated))
+            _send(process.stdin, (url, self._rules, where, force, self._strict))
             line = process.stdout.readline()
         except OSError:
             line = b""
         if not line:
             raise StorageError("the process that made its index has ended", url=url, hint="was it killed?")
-        result, told = _received(line)
-        for message, kind in told:
+        result, warned = _receive(line)
+        for message, kind in warned:
             warnings.warn(message, kind, stacklevel=2)
         if isinstance(result, Exception):
             raise result
@@ -56,7 +55,7 @@ class IndexProcesses:
         return facts
 
     def close(self) -> None:
-        """End all processes, whatever they do."""
+        """Kill all processes."""
         for process in self._all:
             process.kill()
             process.communicate()
@@ -71,9 +70,9 @@ class IndexProcesses:
         return process
 
 
-def index_facts(url: str, *, where: str | None, force: bool, **options: Any) -> tuple[int, int, str | None]:
-    """Samples, size and version of a shard, whose index is kept afterwards."""
-    index = kept_index(url, where=where, force=force, **options)
+def index_facts(url: str, rules: ReadingRules, **options: Any) -> tuple[int, int, str | None]:
+    """Samples, size and version of a shard, whose index is kept afterwards; the options are those of `kept_index`."""
+    index = kept_index(url, rules, **options)
     return index.samples, index.size, index.version
 
 
@@ -82,18 +81,17 @@ def serve() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     source, target = sys.stdin.buffer, sys.stdout.buffer
     for line in source:
-        url, where, force, strict, options, concatenated = _received(line)
+        url, rules, where, force, strict = _receive(line)
         result: Any
         with warnings.catch_warnings(record=True) as caught, Report(strict=strict).in_force():
             warnings.simplefilter("always")
             try:
-                reading: dict[str, Any] = {"options": options, "concatenated": concatenated}
-                result = index_facts(url, where=where, force=force, **reading)
+                result = index_facts(url, rules, where=where, force=force)
             except Exception as error:
                 result = error
-        told = [(str(warning.message), warning.category) for warning in caught]
+        warned = [(str(warning.message), warning.category) for warning in caught]
         try:
-            _send(target, (result, told))
+            _send(target, (result, warned))
         except (TypeError, pickle.PicklingError):
             _send(target, (StorageError(f"{type(result).__name__}: {result}", url=url), []))
 
@@ -103,5 +101,5 @@ def _send(stream: IO[bytes], message: Any) -> None:
     stream.flush()
 
 
-def _received(line: bytes) -> Any:
+def _receive(line: bytes) -> Any:
     return pickle.loads(base64.b64decode(line))  # noqa: S301 - written by ourselves, through a pipe of our own

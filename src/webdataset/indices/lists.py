@@ -1,4 +1,4 @@
-"""What is known of many shards at once: their counts, sizes and versions in one file, for many are slow to open.
+"""Counts, sizes and versions of many shards in one file, since many indices are slow to open.
 
 There are two kinds of such lists: that of a dataset, in the cache folder, and that of a folder, beside its shards. Both
 only save time: a row counts if the shard still is what the row says, and what is missing is looked up shard by shard.
@@ -16,11 +16,10 @@ from webdataset.base.settings import settings
 from webdataset.errors import WebDatasetError
 from webdataset.storage.cache.names import without_signature
 from webdataset.storage.local import open_local
-from webdataset.storage.options import StorageOptions
 from webdataset.storage.urls import local_path
-from webdataset.tariterators import SplitName
 
-from .files import rule_name, write_whole
+from .files import write_whole
+from .rules import ReadingRules
 
 Facts = tuple[int, int, str | None]
 """Samples, bytes and version of a shard."""
@@ -32,19 +31,15 @@ MANY = 1000
 """Indexed shards of a folder from which on it gets a list."""
 
 
-def known_of_dataset(
-    urls: Sequence[str], keys: SplitName, options: StorageOptions, concatenated: bool = False
-) -> list[Facts] | None:
-    """What was kept of this very list of shards, row by row; None without it."""
-    rows = _read(_dataset_path(urls, keys, options, concatenated))
+def known_of_dataset(urls: Sequence[str], rules: ReadingRules) -> list[Facts] | None:
+    """The facts that were kept of exactly this list of shards; None if there are none."""
+    rows = _read(_dataset_path(urls, rules))
     return None if rows is None or len(rows) != len(urls) else [facts for _, facts in rows]
 
 
-def keep_of_dataset(
-    urls: Sequence[str], keys: SplitName, rows: Iterable[Facts], options: StorageOptions, concatenated: bool = False
-) -> None:
+def keep_of_dataset(urls: Sequence[str], rules: ReadingRules, rows: Iterable[Facts]) -> None:
     """Keep what is known of a list of shards in the cache folder."""
-    path = _dataset_path(urls, keys, options, concatenated)
+    path = _dataset_path(urls, rules)
     # without it the next time is slower, no more
     with contextlib.suppress(OSError, WebDatasetError):
         os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -52,7 +47,7 @@ def keep_of_dataset(
 
 
 def known_of_folders(urls: Sequence[str]) -> list[Facts | None] | None:
-    """What the folders of local shards know of them; None if there is no list in any."""
+    """The facts in the lists of the shards' folders; None if no folder has a list."""
     lists: dict[str, Mapping[str, Facts]] = {}
     rows: list[Facts | None] = []
     for url in urls:
@@ -123,14 +118,13 @@ def _write(path: str, names: list[str] | None, rows: Sequence[Facts]) -> None:
     write_whole(path, json.dumps(columns, separators=(",", ":")).encode())
 
 
-def _dataset_path(urls: Sequence[str], keys: SplitName, options: StorageOptions, concatenated: bool) -> str:
+def _dataset_path(urls: Sequence[str], rules: ReadingRules) -> str:
     import hashlib
 
-    identities = sorted({options.identity(url) for url in urls}) if options else []
-
+    identities = sorted({rules.options.identity(url) for url in urls}) if rules.options else []
     here = "" if all(url.startswith("/") for url in urls) else os.getcwd()
     plain = (url if "?" not in url and "@" not in url else without_signature(url) for url in urls)
-    reading = repr(rule_name(keys)) + ("+concatenated" if concatenated else "")
+    reading = repr(rules.key_rule) + ("+concatenated" if rules.concatenated else "")
     text = "\0".join([reading, here, *plain, *filter(None, identities)])
     digest = hashlib.blake2b(text.encode("utf-8", "surrogateescape"), digest_size=12).hexdigest()
     return os.path.join(settings.indices_dir, "lists", f"{digest}.json")

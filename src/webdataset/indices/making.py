@@ -1,4 +1,4 @@
-"""The indices of a whole dataset: `wds.index(urls)` makes what is missing or stale, and tells what there is."""
+"""The indices of a whole dataset: `wds.index(urls)` makes the missing and stale ones, and returns the catalogue."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any
 
@@ -17,7 +18,6 @@ from webdataset.base.stops import Stop
 from webdataset.handlers import Handler, ask, checked_handler, reraise_exception
 from webdataset.shardlists import expand_urls
 from webdataset.storage.local import allowed_path
-from webdataset.storage.options import StorageOptions
 from webdataset.storage.urls import as_url, local_path
 from webdataset.tariterators import SplitName, base_plus_ext
 
@@ -35,6 +35,7 @@ from .files import (
 )
 from .jobs import IndexProcesses, index_facts
 from .lists import Facts, keep_of_dataset, keep_of_folders, known_of_dataset, known_of_folders
+from .rules import ReadingRules
 
 __all__ = ["Catalogue", "Shard", "StaleIndexError", "catalogue_of", "check_fits", "find_index", "index", "make_index"]
 
@@ -73,12 +74,13 @@ def index(
     (Catalogue(1 shards, 1 samples), ['a.tar', 'a.tar.wdx'])
     """
     checked_handler(handler)
-    options = StorageOptions.of(storage_options)
-    given = _given(urls, keys, options, concatenated)
-    shards = list(given.urls) if given is not None else expand_urls(urls, storage_options=options)
-    reading: dict[str, Any] = {"options": options if given is None else given.storage_options}
-    work = _Work(shards, where=where, force=force, keys=keys, check=True, concatenated=concatenated, **reading)
-    return work.catalogue(jobs, progress, handler)
+    rules = ReadingRules.of(keys, storage_options, concatenated=concatenated)
+    given = _catalogue_in(urls, rules)
+    if given is None:
+        shards = expand_urls(urls, storage_options=rules.options)
+    else:
+        shards, rules = list(given.urls), replace(rules, options=given.storage_options)
+    return _Work(shards, rules, where=where, force=force, check=True).catalogue(jobs, progress, handler)
 
 
 def catalogue_of(
@@ -94,51 +96,47 @@ def catalogue_of(
     """The catalogue for reading these shards; indices that are missing are made and kept in the cache folder.
 
     `urls` may be a catalogue, or the name of one (`.json`), which is taken as it is. Local files are compared with
-    what is known of them; remote shards are compared when they are opened. `local_copy(url)` gives the path of a copy
-    of a remote shard, from which its index is made, or None.
+    what is known of them; remote shards are compared when they are opened. `local_copy(url)` returns the path of a
+    copy of a remote shard, from which its index is made, or None.
     """
-    options = StorageOptions.of(storage_options)
-    given = _given(urls, keys, options, concatenated)
+    rules = ReadingRules.of(keys, storage_options, concatenated=concatenated)
+    given = _catalogue_in(urls, rules)
     if given is not None:
         return given
-    reading: dict[str, Any] = {"keys": keys, "local_copy": local_copy, "concatenated": concatenated}
-    shards = expand_urls(urls, storage_options=options)
-    work = _Work(shards, where=None, force=False, check=False, options=options, **reading)
-    return work.catalogue(jobs, progress, reraise_exception)
+    shards = expand_urls(urls, storage_options=rules.options)
+    return _Work(shards, rules, local_copy=local_copy).catalogue(jobs, progress, reraise_exception)
 
 
-def _given(urls: Any, keys: SplitName, options: StorageOptions, concatenated: bool) -> Catalogue | None:
+def _catalogue_in(urls: Any, rules: ReadingRules) -> Catalogue | None:
+    """The catalogue that is meant, if it is one: itself, or the name of its file."""
     if isinstance(urls, Catalogue):
-        if concatenated and not urls.concatenated:
+        if rules.concatenated and not urls.concatenated:
             raise ValueError("the catalogue was made without concatenated=True; give it to wds.index(), too")
-        return urls.using(options)
+        return urls.using(rules.options)
     if isinstance(urls, (str, os.PathLike)) and as_url(urls).partition("?")[0].endswith(".json"):
-        return Catalogue.load(urls, keys=keys, storage_options=options, concatenated=concatenated)
+        return Catalogue.load(urls, keys=rules.keys, storage_options=rules.options, concatenated=rules.concatenated)
     return None
 
 
 class _Work:
-    """One list of shards: what is known of it, and what must be made."""
+    """The indices of one list of shards: looks up what is known, and makes what is missing."""
 
     def __init__(
         self,
         urls: Sequence[str],
+        rules: ReadingRules,
         *,
-        where: str | None,
-        force: bool,
-        keys: SplitName,
-        check: bool,
-        concatenated: bool,
+        where: str | None = None,
+        force: bool = False,
+        check: bool = False,
         local_copy: Callable[[str], str | None] | None = None,
-        options: StorageOptions | None = None,
     ) -> None:
         self.urls = list(urls)
-        self.options = StorageOptions.of(options)
+        self.rules = rules
         self.where = where
         self.force = force
-        self.keys = keys
         self.check = check
-        self.concatenated = concatenated
+        """Whether to look at every index, rather than at what is known of them all."""
         self.local_copy = local_copy
         self._allowed = not settings.secure
 
@@ -146,7 +144,7 @@ class _Work:
         rows: list[Facts | None] = [None] * len(self.urls) if self.check else self._known()
         missing = [number for number, row in enumerate(rows) if row is None]
         report, done = current_report(), len(rows) - len(missing)
-        for number, result in self._made(missing, jobs):
+        for number, result in self._results(missing, jobs):
             done += 1
             if not isinstance(result, Exception):
                 rows[number] = result
@@ -158,13 +156,19 @@ class _Work:
             self._remember(rows)
         shards = [(url, *row) for url, row in zip(self.urls, rows, strict=True) if row is not None]
         where = None if self.where in (BESIDE, CACHE) else self.where
-        how: dict[str, Any] = {"local_copy": self.local_copy, "storage_options": self.options}
-        return Catalogue(shards, keys=self.keys, where=where, concatenated=self.concatenated, **how)
+        return Catalogue(
+            shards,
+            keys=self.rules.keys,
+            where=where,
+            local_copy=self.local_copy,
+            storage_options=self.rules.options,
+            concatenated=self.rules.concatenated,
+        )
 
     def _known(self) -> list[Facts | None]:
-        """What the last time left, as far as it still holds."""
-        rows: Sequence[Facts | None] | None = known_of_dataset(self.urls, self.keys, self.options, self.concatenated)
-        if rows is None and self._as_usual:
+        """The facts that were kept the last time, as far as they still hold."""
+        rows: Sequence[Facts | None] | None = known_of_dataset(self.urls, self.rules)
+        if rows is None and self.rules.is_usual:
             rows = known_of_folders(self.urls)
         if rows is None:
             return [None] * len(self.urls)
@@ -173,17 +177,12 @@ class _Work:
             for url, row in zip(self.urls, rows, strict=True)
         ]
 
-    @property
-    def _as_usual(self) -> bool:
-        """Whether shards are read as everybody reads them who says nothing about it."""
-        return self.keys is base_plus_ext and not self.concatenated
-
     def _remember(self, rows: list[Facts | None]) -> None:
         """Leave what is known for the next time."""
         known = [row for row in rows if row is not None]
         if len(known) == len(rows):
-            keep_of_dataset(self.urls, self.keys, known, self.options, self.concatenated)
-        if self.check and self.where in (None, BESIDE) and self._as_usual:
+            keep_of_dataset(self.urls, self.rules, known)
+        if self.check and self.where in (None, BESIDE) and self.rules.is_usual:
             keep_of_folders((url, row) for url, row in zip(self.urls, rows, strict=True) if row is not None)
 
     def _still_holds(self, url: str, version: str | None) -> bool:
@@ -197,8 +196,8 @@ class _Work:
         now = f"{found.st_size}-{found.st_mtime_ns}"
         return now == version or fits_version(version, now)
 
-    def _made(self, numbers: list[int], jobs: int | None) -> Iterator[tuple[int, Facts | Exception]]:
-        """What is found or made of these shards, as it comes."""
+    def _results(self, numbers: list[int], jobs: int | None) -> Iterator[tuple[int, Facts | Exception]]:
+        """The facts or the error of each of these shards, as they come."""
         away = [number for number in numbers if local_path(self.urls[number]) is None]
         if away:
             yield from self._side_by_side(away, jobs or REMOTE_JOBS, self._facts)
@@ -206,7 +205,7 @@ class _Work:
         while here:
             # finding is quick, making may be worth other processes
             number = here.popleft()
-            if (found := self._found(number)) is not None:
+            if (found := self._find(number)) is not None:
                 yield number, found
                 continue
             before = time.monotonic()
@@ -214,18 +213,17 @@ class _Work:
             spent, made = spent + time.monotonic() - before, made + 1
             workers = min(len(here), jobs or settings.processors)
             worth = spent > TRIAL_SECONDS and spent / made * len(here) > WORTH_SECONDS
-            if worth and workers > 1 and self.keys is base_plus_ext:  # they cannot be given the user's function
-                with contextlib.closing(IndexProcesses(self.options, concatenated=self.concatenated)) as processes:
+            if worth and workers > 1 and self.rules.keys is base_plus_ext:  # they cannot be given the user's function
+                with contextlib.closing(IndexProcesses(self.rules)) as processes:
                     yield from self._side_by_side([*here], workers, processes.facts)
                 return
 
-    def _found(self, number: int) -> Facts | None:
+    def _find(self, number: int) -> Facts | None:
         if self.force:
             return None
         url = self.urls[number]
         try:
-            reading: dict[str, Any] = {"options": self.options, "concatenated": self.concatenated}
-            found = find_index(url, where=self._where(url), keys=self.keys, only=self.check, **reading)
+            found = find_index(url, self.rules, where=self._where(url), only=self.check)
         except Exception:
             return None  # making it meets the same error, with the handler
         return None if found is None else (found.samples, found.size, found.version)
@@ -264,10 +262,8 @@ class _Work:
         version = None
         if self.check and local_path(url) is None:
             check_can_be_indexed(url)
-            version = None if force else remote_state(url, self.options)[1]
-        options: dict[str, Any] = {"keys": self.keys, "version": version, "local_copy": self.local_copy}
-        options |= {"options": self.options, "concatenated": self.concatenated}
-        return index_facts(url, where=where, force=force, **options)
+            version = None if force else remote_state(url, self.rules.options)[1]
+        return index_facts(url, self.rules, where=where, force=force, version=version, local_copy=self.local_copy)
 
     def _row(self, number: int, facts: Callable[..., Facts]) -> Facts | Exception:
         url = self.urls[number]

@@ -29,15 +29,15 @@ from .openshards import OpenShards
 from .wholeshards import ShardParts, WholeShards
 
 NEAR_GAP = 16 << 10
-"""Bytes in between that are read along in a file of this machine, rather than asked for anew."""
+"""Samples with at most this many bytes between them are read together from a local file."""
 FAR_GAP = 128 << 10
-"""The same for a server, where asking takes longer."""
+"""The same for a server, where a request takes longer."""
 SMALL, MANY = 32 << 10, 48
-"""Up to this size of samples, and from so many of them on, it pays to look at many at once."""
+"""It pays to parse at once samples up to this mean size, if there are at least this many."""
 MANY_APART = 8
-"""From so many on it pays to look at samples together that lie apart."""
+"""It pays to parse at once samples that lie apart, if there are at least this many."""
 MAX_APART = 64 << 20
-"""Up to so many bytes of them."""
+"""The most bytes of samples that lie apart to read at once."""
 MAX_HELD = 64 << 20
 """Bytes of memory for what is known of the shards that are read."""
 MAX_MEMORY = 4 << 20
@@ -58,7 +58,7 @@ class Places(NamedTuple):
 class Samples:
     """The samples of a list of indexed shards.
 
-    `catalogue` has their `urls` and gives the `index(number)` of each. Several threads may read at once. With `whole`,
+    `catalogue` has their `urls` and the `index(number)` of each. Several threads may read at once. With `whole`,
     shards that cannot be read in parts are fetched whole.
     """
 
@@ -85,10 +85,10 @@ class Samples:
         self._options = storage_options
         self._local_copy = local_copy
         self._whole = whole
-        self._open = OpenShards(self._opened)
+        self._open = OpenShards(self._open_shard)
         self._places: OrderedDict[int, Places] = OrderedDict()
-        self._told: set[int] = set()
-        """Shards whose index leaves out members behind the end marker, which was said."""
+        self._warned: set[int] = set()
+        """Shards of which a warning said that members behind their end marker are left out."""
         self._held = 0
         self._lock = threading.Lock()
         self._own = threading.local()
@@ -141,7 +141,7 @@ class Samples:
             places = self._places.get(shard)
             if places is None:
                 index: ShardIndex = self._catalogue.index(shard)
-                self._tell_left_out(shard, index)
+                self._warn_left_out(shard, index)
                 samples = IndexedSamples(index, self._limits.max_member_bytes)
                 places = Places(samples, index.size, index.version, index.self_contained)
                 self._held += samples.nbytes
@@ -152,10 +152,10 @@ class Samples:
             self._places[shard] = places
             return places
 
-    def _tell_left_out(self, shard: int, index: ShardIndex) -> None:
-        if index.left_out is not None and shard not in self._told:
+    def _warn_left_out(self, shard: int, index: ShardIndex) -> None:
+        if index.left_out is not None and shard not in self._warned:
             self._report.warn(BEHIND_END, url=self._catalogue.urls[shard], offset=index.left_out)
-            self._told.add(shard)
+            self._warned.add(shard)
 
     def _is_selected(self, name: str) -> bool:
         assert self._select is not None
@@ -192,12 +192,12 @@ class Samples:
         if as_they_are:
             samples: list[Sample | None] = list(grouping.samples([members], opened.places))
         else:
-            samples = self._chosen(grouping, members, starts[first + 1 : last + 2], opened.places)
+            samples = self._selected(grouping, members, starts[first + 1 : last + 2], opened.places)
         opened.check_count(len(samples), count, start)
         return samples
 
     def _parts(self, opened: _Opened, index: Places, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """What to read from one place to another: all but large members that are left out."""
+        """The ranges to read between two offsets: all but large members that are not selected."""
         big = index.samples.big_members(start, stop) if self._select is not None else None
         for data, data_end in big or ():
             if data_end - data > WORTH_ASKING:
@@ -253,7 +253,7 @@ class Samples:
         return read_piece(stream, start, size, small=small, url=url, **options)
 
     def _memory(self, size: int) -> bytearray | None:
-        """What a thread receives parts in, as long as they are of the usual size."""
+        """The buffer into which a thread receives parts, unless they are unusually large."""
         if size > MAX_MEMORY:
             return None
         memory: bytearray | None = getattr(self._own, "memory", None)
@@ -269,7 +269,7 @@ class Samples:
             stream.rewind()
         return members
 
-    def _chosen(self, grouping: Grouping, members: list[Member], ends: Any, places: Sample) -> list[Sample | None]:
+    def _selected(self, grouping: Grouping, members: list[Member], ends: Any, places: Sample) -> list[Sample | None]:
         """The samples of the members that are selected, by their new names; None for one of which none is."""
         samples: list[Sample | None] = []
         place = 0
@@ -284,7 +284,7 @@ class Samples:
             samples.append(next(grouping.samples([mine], places), None))
         return samples
 
-    def _opened(self, shard: int) -> _Opened:
+    def _open_shard(self, shard: int) -> _Opened:
         url = self._catalogue.urls[shard]
         read_from = url if self._local_copy is None else self._local_copy(url)
         with self._report.in_force():
@@ -324,16 +324,16 @@ class _Opened:
     def check_count(self, found: int, indexed: int, start: int) -> None:
         """Make sure that there are as many samples at this place as the index says."""
         if found != indexed:
-            told = f"{indexed} samples are indexed here, but {found} were found"
-            hint = f"make the index anew: wds.index({self.url!r}, force=True)"
-            raise ShardError(told, url=self.url, offset=start, hint=hint)
+            message = f"{indexed} samples are indexed here, but {found} were found"
+            hint = f"make the index again: wds.index({self.url!r}, force=True)"
+            raise ShardError(message, url=self.url, offset=start, hint=hint)
 
     def check(self, index: Any) -> None:
         """Make sure, once, that this is the shard that was indexed; of a server only after a read from it."""
         if self._checked:
             return
         if not index.self_contained:
-            hint = "write it anew without them: wl concat OLD -o NEW"
+            hint = "rewrite it without them: wl concat OLD -o NEW"
             raise ShardError("global PAX headers say how to read this shard's samples", url=self.url, hint=hint)
         # a copy has a time of its own
         check_fits(index, self.url, self.reader.size, None if self.is_copy else self.reader.version)

@@ -41,16 +41,16 @@ T = TypeVar("T")
 
 
 class WholeShards:
-    """Opens shards to read parts of them, from a copy where the server gives none.
+    """Opens shards to read parts of them, from a copy where the server does not support range requests.
 
-    A process that gets one knows which servers these are.
+    Which servers these are is remembered, and goes along to other processes.
     """
 
     def __init__(self, options: Mapping[str, Any] | None = None) -> None:
         self.options = StorageOptions.of(options)
         """How servers are reached."""
-        self._parts: dict[str, bool] = {}
-        """Whether a server gives parts, as far as that was found out."""
+        self._supports_ranges: dict[str, bool] = {}
+        """Of each server that was asked."""
         self._make_locks()
 
     def open(self, url: str) -> RangeReader | ShardParts:
@@ -58,16 +58,16 @@ class WholeShards:
         return RangeReader(url) if local_path(url) is not None else ShardParts(url, self)
 
     def copy_if_whole(self, url: str) -> str | None:
-        """The path of a copy, if the shard cannot be read in parts; a server is asked for a byte of the first."""
+        """The path of a copy, if the shard cannot be read in parts: of each server one shard is asked for a byte."""
         check_can_be_indexed(url)
         with self._lock:
-            if not self.is_whole(url) and _server(url) not in self._parts and scheme_of(url) not in STORES:
-                self._find_out(url)
+            if not self.is_whole(url) and _server(url) not in self._supports_ranges and scheme_of(url) not in STORES:
+                self._probe(url)
         return self.copy(url) if self.is_whole(url) else None
 
     def is_whole(self, url: str) -> bool:
         """Whether a shard is known to be one that has to be fetched whole; one that was fetched is."""
-        return self._parts.get(_server(url)) is False or self._has_copy(url)
+        return self._supports_ranges.get(_server(url)) is False or self._has_copy(url)
 
     def remote(self, url: str) -> RangeReader:
         """The shard where it is."""
@@ -92,7 +92,7 @@ class WholeShards:
             ) from error
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"options": self.options, "_parts": self._parts}
+        return {"options": self.options, "_supports_ranges": self._supports_ranges}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
@@ -102,7 +102,7 @@ class WholeShards:
         self._lock = threading.RLock()
         self._fetching = threading.Lock()
 
-    def _find_out(self, url: str) -> None:
+    def _probe(self, url: str) -> None:
         try:
             with self.remote(url) as reader:
                 reader.read(0, 1)
@@ -110,7 +110,7 @@ class WholeShards:
             if error.hint == WHOLE_ONLY:
                 self._announce(url)
             return  # another error is that of the shard: reading it meets the same
-        self._parts[_server(url)] = True
+        self._supports_ranges[_server(url)] = True
 
     def _has_copy(self, url: str) -> bool:
         name = unique_cache_name(url, self.options.identity(rewritten_url(url)))
@@ -119,10 +119,11 @@ class WholeShards:
     def _announce(self, url: str) -> None:
         server = _server(url)
         with self._lock:
-            known, self._parts[server] = self._parts.get(server), False
-        if known is not False:
+            announced = self._supports_ranges.get(server) is False
+            self._supports_ranges[server] = False
+        if not announced:
             log.warning(
-                "%s gives no parts of its files (no range requests): shards are fetched whole and kept in %s, "
+                "%s does not support range requests: shards are fetched whole and kept in %s, "
                 "which needs room for all of them",
                 redacted(server),
                 settings.copies_dir,
@@ -137,12 +138,15 @@ class WholeShards:
             return  # it does not say
         disk = shutil.disk_usage(_existing(folder))
         if disk.free - size < FREE * disk.total:
-            told = f"the disk has {disk.free / 1e9:.1f} GB free, the shard takes {size / 1e9:.1f} GB"
-            raise CannotStoreError(None, told)
+            reason = f"the disk has {disk.free / 1e9:.1f} GB free, the shard takes {size / 1e9:.1f} GB"
+            raise CannotStoreError(None, reason)
 
 
 class ShardParts:
-    """A remote shard of which parts are read, from a copy as soon as it turns out that there are none; for threads."""
+    """A remote shard of which parts are read, by ranges or, once they turn out not to be supported, from a copy.
+
+    Threads may share one.
+    """
 
     def __init__(self, url: str, whole: WholeShards) -> None:
         self.url = url
@@ -152,29 +156,29 @@ class ShardParts:
         self._copy: RangeReader | None = None
         self._is_whole = whole.is_whole(url)
         self._version: str | None = None
-        """What the server called the version that is read, as far as it was asked."""
+        """The version that is read, as the server names it, if it was asked."""
         self._report = current_report()
 
     @property
     def size(self) -> int | None:
         """The number of bytes of the shard, if its server says so."""
-        return self._asked(lambda reader: reader.size)
+        return self._ask(lambda reader: reader.size)
 
     @property
     def version(self) -> str | None:
-        """What the server called the version that is read."""
-        version = self._asked(lambda reader: reader.version)
+        """The version that is read, as the server names it."""
+        version = self._ask(lambda reader: reader.version)
         if self._copy is None:
             self._version = version
         return self._version
 
     def read(self, start: int, stop: int) -> bytes:
         """The bytes from `start` to before `stop`, all of them or an error."""
-        return self._asked(lambda reader: reader.read(start, stop))
+        return self._ask(lambda reader: reader.read(start, stop))
 
     def stream(self, start: int, stop: int, memory: bytearray | None = None) -> PartStream:
         """The same bytes as a stream."""
-        return self._asked(lambda reader: reader.stream(start, stop, memory))
+        return self._ask(lambda reader: reader.stream(start, stop, memory))
 
     def close(self) -> None:
         """Close the connections and the file."""
@@ -182,36 +186,37 @@ class ShardParts:
             if reader is not None:
                 reader.close()
 
-    def _asked(self, question: Callable[[RangeReader], T]) -> T:
+    def _ask(self, question: Callable[[RangeReader], T]) -> T:
         if not self._is_whole:
             try:
-                return question(self._opened())
+                return question(self._remote_reader())
             except StorageError as error:
                 if error.hint != WHOLE_ONLY:
                     raise
         self._is_whole = True
-        return question(self._copied())
+        return question(self._copy_reader())
 
-    def _opened(self) -> RangeReader:
+    def _remote_reader(self) -> RangeReader:
         with self._lock:
             if self._remote is None:
                 with self._report.in_force():
                     self._remote = self._whole.remote(self.url)
             return self._remote
 
-    def _copied(self) -> RangeReader:
+    def _copy_reader(self) -> RangeReader:
         with self._lock:
-            for _ in range(TRIES if self._copy is None else 0):
-                path = self._whole.copy(self.url)
-                try:
-                    self._copy = RangeReader(path, cached=True)
-                except MissingShardError:  # another process made room just now
-                    continue
-                self._check_version(path)
-                break
             if self._copy is None:
-                raise StorageError("its copy is removed from the cache again and again", url=self.url)
+                self._copy = self._open_copy()
             return self._copy
+
+    def _open_copy(self) -> RangeReader:
+        for _ in range(TRIES):
+            path = self._whole.copy(self.url)
+            with contextlib.suppress(MissingShardError):  # another process made room just now
+                copy = RangeReader(path, cached=True)
+                self._check_version(path)
+                return copy
+        raise StorageError("its copy is removed from the cache again and again", url=self.url)
 
     def _check_version(self, path: str) -> None:
         """A copy that was made in the middle is of the version that was read before."""
@@ -223,7 +228,7 @@ class ShardParts:
 
 
 def _server(url: str) -> str:
-    """What answers for a url: a host; a bucket, where an option may make the difference; any other scheme as a whole.
+    """Which server answers for a url: a host; a bucket, with the options in the url; all of any other scheme.
 
     >>> _server("http://host:80/a.tar?x=1"), _server("ais://bucket/a.tar?etl_name=x"), _server("ssh://host/a.tar")
     ('http://host:80', 'ais://bucket?etl_name=x', 'ssh:')

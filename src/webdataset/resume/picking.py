@@ -15,6 +15,7 @@ from webdataset import tariterators
 from webdataset.base.reports import Report
 from webdataset.errors import WebDatasetError
 from webdataset.indices.files import find_index, make_index
+from webdataset.indices.rules import ReadingRules
 from webdataset.storage.urls import local_path
 from webdataset.tar.index import ShardIndex
 
@@ -41,12 +42,12 @@ def picked(shards: Sequence[Any], wanted: Sequence[int], count: int, reader: Any
 
 
 def _index(url: str, options: dict[str, Any], count: int, *, concatenated: bool) -> ShardIndex | None:
-    keys = options["keys"]
-    index = find_index(url, keys=keys, options=options["storage_options"], concatenated=concatenated)
+    rules = ReadingRules.of(options["keys"], options["storage_options"], concatenated=concatenated)
+    index = find_index(url, rules)
     path = local_path(url)
     if index is not None or path is None or os.path.getsize(path) < LARGE * count:
         return index
-    return make_index(url, keys=keys, concatenated=concatenated)
+    return make_index(url, rules)
 
 
 def _read(

@@ -26,7 +26,7 @@ from webdataset.errors import LimitError, ShardError
 from .cursor import Cursor
 from .header import BLOCK, Header, decoded, is_header, padding, parse_header, until_nul
 from .limits import Limits
-from .pax import Extended, Records, interpret, is_telling, parse_records, stated_pieces
+from .pax import Extended, Records, announced_pieces, changes_members, interpret, parse_records
 from .sniff import looks_like
 from .sparse import PIECE_BYTES, Piece, check_map, extended_map, leading_map, old_gnu_map
 
@@ -193,13 +193,13 @@ class Archive:
         most = self.limits.max_header_bytes
         if header.size <= most or header.type == GLOBAL:
             return most
-        pieces = stated_pieces(self.cursor.peek(LOOK))
+        pieces = announced_pieces(self.cursor.peek(LOOK))
         return most + min(pieces, self.limits.max_sparse_pieces) * PIECE_BYTES
 
     def _global(self, header: Header, offset: int) -> None:
         # Of two records with one keyword in a global header GNU tar takes the first; in others, the last.
         self.globals = self._records(header, offset)[::-1]
-        self.plain = not is_telling(self.globals)
+        self.plain = not changes_members(self.globals)
 
     def _header_data(self, header: Header, offset: int, limit: int) -> bytes:
         if header.size > limit:

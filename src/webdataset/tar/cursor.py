@@ -1,4 +1,4 @@
-"""A place in a stream that is read in windows."""
+"""A cursor over a stream that is read in windows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ PIECE = 1 << 20
 
 
 class Readable(Protocol):
-    """What can be read: `read` may give less than asked for, and gives nothing at the end."""
+    """What can be read: `read` may return less than asked for, and returns nothing at the end."""
 
     def read(self, size: int, /) -> bytes:
         """Up to `size` bytes."""
@@ -108,7 +108,7 @@ class Cursor:
         if type(data) is bytes:
             return data
         if data is None:
-            raise ShardError("the stream gave no data: it must be a blocking one")
+            raise ShardError("the stream returned no data: it must be a blocking one")
         return bytes(data)
 
     def _pass_padding(self, got: int) -> bool:
@@ -122,7 +122,7 @@ class Cursor:
         return pad > 0
 
     def _from_stream(self, rest: bytes, size: int) -> bytes:
-        """`rest` and what follows it in the stream, `size` bytes in all if there are so many."""
+        """`rest` and what follows it in the stream, `size` bytes in all if there are that many."""
         if size - len(rest) <= DIRECT:
             data = self.read(size - len(rest))
             if len(data) == size - len(rest):

@@ -6,7 +6,6 @@ import re
 from typing import NamedTuple
 
 BLOCK = 512
-ZEROS = bytes(BLOCK)
 POSIX_MAGIC = b"ustar\0"
 GNU_MAGIC = b"ustar  \0"
 BLANKS = b" \t\n\v\f\r"
@@ -66,18 +65,18 @@ def parse_header(block: bytes) -> Header:
 
 
 def check_checksum(block: bytes) -> None:
-    """Raise ValueError unless the sum of the bytes, unsigned or signed, is the one the header states."""
+    """Raise ValueError unless the sum of the bytes, unsigned or signed, is the one in the header."""
     try:
-        stated = octal(block[CHECKSUM])
+        claimed = octal(block[CHECKSUM])
     except ValueError:
         raise ValueError("the header's checksum is not a number") from None
     unsigned = sum(block) - sum(block[CHECKSUM]) + 8 * 32
-    if stated == unsigned:
+    if claimed == unsigned:
         return
     # Some old tars summed up signed chars.
     high = sum(byte > 127 for byte in block) - sum(byte > 127 for byte in block[CHECKSUM])
-    if stated != unsigned - 256 * high:
-        raise ValueError(f"the header's checksum is wrong: it says {stated}, the bytes give {unsigned}")
+    if claimed != unsigned - 256 * high:
+        raise ValueError(f"the header's checksum is wrong: it says {claimed}, the bytes give {unsigned}")
 
 
 def is_header(block: bytes) -> bool:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from webdataset.errors import ShardError
 
 from .header import BLOCK, decoded, padding
-from .places import Place
+from .plain import MemberPlace
 
 if TYPE_CHECKING:
     import numpy
@@ -43,7 +43,7 @@ _FRONT = struct.Struct("<8sII")
 Layout = list[tuple[str, str, int, int | None]]
 """How a sample is built, member by member: the field, the end of the name, the blocks before the data, and how many
 bytes are stored where these are not the content."""
-Grouped = tuple[str, Sequence[str], Sequence[Place]]
+Grouped = tuple[str, Sequence[str], Sequence[MemberPlace]]
 """A sample: its key, its fields, and the place of each."""
 
 
@@ -59,7 +59,7 @@ class IndexedMember(NamedTuple):
 class ShardIndex:
     """The samples of one shard: `starts[i]` to `starts[i + 1]` are the bytes of sample i, a piece of tar by itself.
 
-    >>> place = Place("a.txt", 0, 512, 5, 1024)
+    >>> place = MemberPlace("a.txt", 0, 512, 5, 1024)
     >>> index = ShardIndex.from_entries([("a", ["txt"], [place])], size=2048)
     >>> index.samples, index.starts.tolist(), index.key(0), index.find("a")
     (1, [0, 1024], 'a', 0)
@@ -67,21 +67,21 @@ class ShardIndex:
     [IndexedMember(field='txt', name='a.txt', data_offset=512, size=5)]
     """
 
-    def __init__(self, head: dict[str, Any], columns: _Columns) -> None:
-        self.samples = int(head["samples"])
-        self.size = int(head["size"])
+    def __init__(self, header: dict[str, Any], columns: _Columns) -> None:
+        self.samples = int(header["samples"])
+        self.size = int(header["size"])
         """Bytes of the shard."""
-        self.version: str | None = head["version"]
+        self.version: str | None = header["version"]
         """What the shard was when it was indexed: its ETag, or size and mtime of a file."""
-        self.self_contained: bool = head["self_contained"]
+        self.self_contained: bool = header["self_contained"]
         """Whether a sample can be read by itself: False where a global header changes names or sizes."""
-        self.rule: str | None = head.get("rule")
+        self.rule: str | None = header.get("rule")
         """The rule that splits names into keys and fields, None for the usual one."""
-        self.archives: int | None = head.get("archives")
+        self.archives: int | None = header.get("archives")
         """How many archives, one after the other, the samples are of; None in indices that do not say."""
-        self.left_out: int | None = head.get("left_out")
+        self.left_out: int | None = header.get("left_out")
         """Where a member's header stands behind the end marker, if there is one whose samples are not indexed."""
-        self._head = head
+        self._header = header
         self._columns = columns
         self._blocks: dict[int, list[str]] = {}
 
@@ -105,7 +105,7 @@ class ShardIndex:
 
     @classmethod
     def from_bytes(cls, data: Any, *, url: str | None = None) -> ShardIndex:
-        """The index that `to_bytes` gave; a ShardError if it is cut or damaged."""
+        """Read what `to_bytes` made; a ShardError if it is cut or damaged."""
         if len(data) < _FRONT.size or bytes(data[:8]) != MAGIC:
             raise _damaged("this is no index of a shard", url)
         _, length, checksum = _FRONT.unpack_from(data)
@@ -114,12 +114,12 @@ class ShardIndex:
             raise _damaged("the index is damaged: its header's checksum is wrong", url)
         start = _FRONT.size + length
         try:
-            head = json.loads(text)
-            if start + head["length"] != len(data):
-                raise _damaged(f"the index is cut: it has {len(data)} of {start + head['length']} bytes", url)
-            columns = _Columns(data, start, head["columns"], url)
-            columns.check_claims(head)
-            return cls(head, columns)
+            header = json.loads(text)
+            if start + header["length"] != len(data):
+                raise _damaged(f"the index is cut: it has {len(data)} of {start + header['length']} bytes", url)
+            columns = _Columns(data, start, header["columns"], url)
+            columns.check_claims(header)
+            return cls(header, columns)
         except (ValueError, TypeError, KeyError, AttributeError):
             raise _damaged("the index is damaged: its header makes no sense", url) from None
 
@@ -129,19 +129,19 @@ class ShardIndex:
 
     def agrees(self, other: ShardIndex) -> bool:
         """Whether the other index says the same of the shard, whichever version each was made of."""
-        columns = self._head["columns"]
+        columns = self._header["columns"]
         facts = ("samples", "size", "rule", "archives", "left_out")
         same = all(getattr(self, name) == getattr(other, name) for name in facts)
         return (
             same
-            and columns.keys() == other._head["columns"].keys()
+            and columns.keys() == other._header["columns"].keys()
             and all(self._columns.raw(name) == other._columns.raw(name) for name in columns)
         )
 
     def is_of(self, *, concatenated: bool) -> bool:
-        """Whether the samples are those that a reader gives, who reads on behind an end marker or does not.
+        """Whether a reader finds these samples, one that reads on behind an end marker or one that does not.
 
-        >>> place = Place("a.txt", 0, 512, 5, 1024)
+        >>> place = MemberPlace("a.txt", 0, 512, 5, 1024)
         >>> index = ShardIndex.from_entries([("a", ["txt"], [place])], size=2048)
         >>> index.is_of(concatenated=True), index.is_of(concatenated=False)
         (True, True)
@@ -222,8 +222,8 @@ class ShardIndex:
     def layouts(self) -> list[Layout]:
         """The ways in which samples are built."""
         try:
-            told = json.loads(self._columns.decompressed("layouts", limit=MAX_LAYOUTS))
-            layouts = [[(str(f), str(e), int(n), None if s is None else int(s)) for f, e, n, s in one] for one in told]
+            found = json.loads(self._columns.decompressed("layouts", limit=MAX_LAYOUTS))
+            layouts = [[(str(f), str(e), int(n), None if s is None else int(s)) for f, e, n, s in one] for one in found]
         except (ValueError, TypeError, RecursionError):
             raise self._columns.damaged("layouts") from None
         entries = [entry for layout in layouts for entry in layout]
@@ -241,7 +241,7 @@ class ShardIndex:
         """The number of each sample's layout."""
         import numpy as np
 
-        if "kinds" not in self._head["columns"]:
+        if "kinds" not in self._header["columns"]:
             return np.zeros(self.samples, np.uint8)
         kinds = self._columns.numbers("kinds", self.samples)
         if self.samples and int(kinds.max()) >= len(self.layouts):
@@ -334,9 +334,9 @@ class _Columns:
             self._checked.add(name)
         return column
 
-    def check_claims(self, head: dict[str, Any]) -> None:
+    def check_claims(self, header: dict[str, Any]) -> None:
         """Refuse numbers that the file and the shard cannot hold, before anything is made of them."""
-        samples, size = head["samples"], head["size"]
+        samples, size = header["samples"], header["size"]
         if type(samples) is not int or type(size) is not int or not 0 <= samples * BLOCK <= size:
             raise _damaged(f"the index is damaged: {samples} samples cannot be in {size} bytes", self._url)
         for place, length, *_ in self._table.values():
@@ -362,7 +362,7 @@ class _Columns:
         return data
 
     def numbers(self, name: str, count: int) -> Array:
-        """A column of so many numbers."""
+        """A column of `count` numbers."""
         import numpy as np
 
         column = self.raw(name)
@@ -379,7 +379,7 @@ class IndexBuilder:
     """Makes an index, sample by sample.
 
     >>> builder = IndexBuilder()
-    >>> builder.add("a", ["txt"], [Place("a.txt", 0, 512, 5, 1024)])
+    >>> builder.add("a", ["txt"], [MemberPlace("a.txt", 0, 512, 5, 1024)])
     >>> builder.index(size=2048).samples
     1
     """
@@ -392,7 +392,7 @@ class IndexBuilder:
         self._kinds: list[int] = []
         self._layouts: dict[tuple[Any, ...], int] = {}
 
-    def add(self, key: str, fields: Sequence[str], places: Sequence[Place]) -> None:
+    def add(self, key: str, fields: Sequence[str], places: Sequence[MemberPlace]) -> None:
         """Append a sample: its key, its fields, and the place of each."""
         here = places[0][1]
         self._keys.append(key)
@@ -421,18 +421,18 @@ class IndexBuilder:
         left_out: int | None = None,
     ) -> ShardIndex:
         """The index of what was added, of a shard of `size` bytes."""
-        head = {"size": size, "version": version, "self_contained": self_contained, "rule": rule}
-        head |= {"archives": archives, "left_out": left_out}
-        return ShardIndex.from_bytes(self._file(head))
+        header = {"size": size, "version": version, "self_contained": self_contained, "rule": rule}
+        header |= {"archives": archives, "left_out": left_out}
+        return ShardIndex.from_bytes(self._file(header))
 
-    def _file(self, head: dict[str, Any]) -> bytes:
+    def _file(self, header: dict[str, Any]) -> bytes:
         parts, table, length = [], {}, 0
         for name, (data, kind) in self._columns():
             table[name] = [length, len(data), zlib.crc32(data), kind]
             parts.append(data + bytes(-len(data) % ALIGNED))
             length += len(parts[-1])
-        head = head | {"samples": len(self._keys), "length": length, "columns": table}
-        text = json.dumps(head, separators=(",", ":")).encode()
+        header = header | {"samples": len(self._keys), "length": length, "columns": table}
+        text = json.dumps(header, separators=(",", ":")).encode()
         text += b" " * (-(_FRONT.size + len(text)) % ALIGNED)
         return b"".join([_FRONT.pack(MAGIC, len(text), zlib.crc32(text)), text, *parts])
 
@@ -467,7 +467,7 @@ def _explicit(fields: Sequence[str], *unusual: tuple[str, str, int, int | None])
 
 
 def _packed(values: Array, least: int = 1) -> tuple[bytes, str]:
-    """The numbers in as few bytes as the largest needs, at least so many each; and how to read them."""
+    """The numbers in as few bytes as the largest needs, at least `least` each; and their type."""
     largest = int(values.max()) if len(values) else 0
     width = next(width for width in (1, 2, 4, 8) if width >= least and largest < 1 << 8 * width)
     kind = f"<u{width}"
@@ -475,4 +475,4 @@ def _packed(values: Array, least: int = 1) -> tuple[bytes, str]:
 
 
 def _damaged(message: str, url: str | None) -> ShardError:
-    return ShardError(message, url=url, hint="remove it, or make it anew: wl index --force")
+    return ShardError(message, url=url, hint="remove it, or make it again: wl index --force")

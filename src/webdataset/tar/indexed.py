@@ -2,13 +2,13 @@
 
 >>> import io, tarfile
 >>> from .index import ShardIndex
->>> from .places import Place
+>>> from .plain import MemberPlace
 >>> file = io.BytesIO()
 >>> with tarfile.open(fileobj=file, mode="w") as tar:
 ...     info = tarfile.TarInfo("a.txt")
 ...     info.size = 5
 ...     tar.addfile(info, io.BytesIO(b"hello"))
->>> index = ShardIndex.from_entries([("a", ["txt"], [Place("a.txt", 0, 512, 5, 1024)])], size=2048)
+>>> index = ShardIndex.from_entries([("a", ["txt"], [MemberPlace("a.txt", 0, 512, 5, 1024)])], size=2048)
 >>> IndexedSamples(index).in_piece(file.getvalue()[:1024], 0, 0, {})
 [{'__key__': 'a', 'txt': b'hello'}]
 """
@@ -24,9 +24,9 @@ from operator import getitem
 from typing import TYPE_CHECKING, Any
 
 from .cursor import Cursor, Readable
-from .header import BLOCK
+from .header import BLOCK, padding
 from .plain import EXTENDED, MemberTuple, PlainMembers
-from .vector import plain_headers, plain_names, tells_only_mtimes
+from .vector import has_only_mtimes, plain_headers, plain_names
 
 if TYPE_CHECKING:
     from .index import Layout, ShardIndex
@@ -38,7 +38,7 @@ MAX_LAYOUTS = 4
 
 
 class IndexedSamples:
-    """What is needed of an index to take the samples out of pieces of its shard."""
+    """Cuts the samples of an indexed shard out of pieces of it."""
 
     def __init__(self, index: ShardIndex, max_member_bytes: int = sys.maxsize) -> None:
         self.starts = index.starts
@@ -67,15 +67,15 @@ class IndexedSamples:
 
         numbers = np.arange(first, last + 1)
         begins = self.starts[numbers].astype(np.int64) - int(self.starts[first])
-        return self._taken(_Piece(piece, begins), numbers, places)
+        return self._read_samples(_Piece(piece, begins), numbers, places)
 
     def in_pieces(self, pieces: list[bytes], numbers: list[int], places: dict[str, Any]) -> list[Any] | None:
-        """The same of samples that lie apart, each of which is a piece."""
+        """`in_piece` for samples that lie apart, each of which is a piece."""
         import numpy as np
 
-        return self._taken(_Pieces(pieces), np.array(numbers), places)
+        return self._read_samples(_Pieces(pieces), np.array(numbers), places)
 
-    def _taken(self, source: _Piece | _Pieces, numbers: Any, places: dict[str, Any]) -> list[Any] | None:
+    def _read_samples(self, source: _Piece | _Pieces, numbers: Any, places: dict[str, Any]) -> list[Any] | None:
         import numpy as np
 
         if self._kinds is None:
@@ -145,10 +145,10 @@ class IndexedSamples:
         whole = self.starts[numbers + 1].astype(np.int64) - self.starts[numbers].astype(np.int64)
         if not (ends[:, -1] == whole).all():
             return None  # something that is no sample stands between the samples
-        taken = source.taken(layout, here, ends - padded, sizes)
-        if taken is None:
+        cut_out = source.cut_out(layout, here, ends - padded, sizes)
+        if cut_out is None:
             return None
-        names, contents = taken
+        names, contents = cut_out
         keys = _keys(names, layout.ending)
         return None if keys is None else _samples(layout.fields, keys, contents, places)
 
@@ -160,8 +160,8 @@ class _Piece:
         self._piece = piece
         self._begins = begins
 
-    def taken(self, layout: _Layout, here: Any, data: Any, sizes: Any) -> tuple[str, list[bytes]] | None:
-        """The names of the first members, and all contents; `data` are the places of these from each one's begin."""
+    def cut_out(self, layout: _Layout, here: Any, data: Any, sizes: Any) -> tuple[str, list[bytes]] | None:
+        """The names of the first members, and all contents; `data` has their offsets from each sample's beginning."""
         import numpy as np
 
         piece = self._piece
@@ -181,8 +181,8 @@ class _Pieces:
     def __init__(self, pieces: list[bytes]) -> None:
         self._pieces = pieces
 
-    def taken(self, layout: _Layout, here: Any, data: Any, sizes: Any) -> tuple[str, list[bytes]] | None:
-        """The same as of samples that lie together."""
+    def cut_out(self, layout: _Layout, here: Any, data: Any, sizes: Any) -> tuple[str, list[bytes]] | None:
+        """As `_Piece.cut_out`."""
         import numpy as np
 
         pieces = [self._pieces[number] for number in here.tolist()]
@@ -191,9 +191,9 @@ class _Pieces:
             return None
         members = [piece for piece in pieces for _ in layout.fields]
         begins = data - layout.headers
-        heads = b"".join(map(getitem, members, map(slice, begins.ravel().tolist(), data.ravel().tolist())))
+        headers = b"".join(map(getitem, members, map(slice, begins.ravel().tolist(), data.ravel().tolist())))
         ends = np.cumsum(np.broadcast_to(layout.headers, data.shape)).reshape(data.shape)
-        names = _checked_names(np, heads, layout, ends, sizes)
+        names = _checked_names(np, headers, layout, ends, sizes)
         if names is None:
             return None
         slices = map(slice, data.ravel().tolist(), (data + sizes).ravel().tolist())
@@ -210,10 +210,10 @@ def members_around(
     """
     members: list[MemberTuple] = []
     cursor = Cursor(stream)
-    read, one_by_one, place = stream.read, plain.one_by_one, 0
+    read, place = stream.read, 0
     for begin, end in [*big, (stop, stop)]:
         cursor.base, cursor.buffer, cursor.place = start, read(begin - start), place
-        cut = one_by_one(cursor, members)
+        cut = plain.members(cursor, members)
         if cursor.place != begin - start:
             return None
         if cut is None:
@@ -223,7 +223,7 @@ def members_around(
         if size != end - begin or len(data) != size:
             return None
         members.append((name, offset, data))
-        start, place = end, -size % BLOCK
+        start, place = end, padding(size)
     return None
 
 
@@ -248,18 +248,18 @@ class _Layout:
 def _checked_names(np: Any, piece: bytes, layout: _Layout, data: Any, sizes: Any) -> str | None:
     """The names of the samples' first members, if all headers are good, and say what the index says."""
     words = np.frombuffer(piece, "<u8", len(piece) // BLOCK * (BLOCK // 8)).reshape(-1, BLOCK // 8)
-    heads = data // BLOCK - 1
-    octets = words.take(heads.ravel(), axis=0).view(np.uint8)
-    good, stated = plain_headers(np, octets)
-    if not (good.all() and (stated == sizes.ravel()).all()) or (octets[:, 156] == EXTENDED).any():
+    headers = data // BLOCK - 1
+    octets = words.take(headers.ravel(), axis=0).view(np.uint8)
+    good, claimed = plain_headers(np, octets)
+    if not (good.all() and (claimed == sizes.ravel()).all()) or (octets[:, 156] == EXTENDED).any():
         return None
     if len(layout.extended):
-        extended = heads[:, layout.extended].ravel() - 2
+        extended = headers[:, layout.extended].ravel() - 2
         more = words.take(extended, axis=0).view(np.uint8)
         good, lengths = plain_headers(np, more)
         if not good.all() or not (more[:, 156] == EXTENDED).all():
             return None
-        if not tells_only_mtimes(np, piece, (extended + 1) * BLOCK, lengths):
+        if not has_only_mtimes(np, piece, (extended + 1) * BLOCK, lengths):
             return None
     return plain_names(octets[:: len(layout.fields)])
 

@@ -31,7 +31,7 @@ Select = Callable[[str], Any]
 
 
 class LargeMember:
-    """What stands in a sample for such a member: its name and size, and its bytes for who wants them."""
+    """A field's value for such a member: its name, its size, and its bytes in pieces."""
 
     __slots__ = ("_open", "name", "size")
 
@@ -47,7 +47,7 @@ class LargeMember:
         return f"LargeMember({self.name!r}, {self.size})"
 
     def pieces(self, size: int = PIECE) -> Iterator[bytes]:
-        """All its bytes, so many at a time; an error if they were passed over."""
+        """All its bytes, at most `size` at a time; an error if they were passed over."""
         if self._open is None:
             raise too_large(self.name, self.size, settings.max_member_bytes)
         left = self.size
@@ -66,7 +66,7 @@ class LargeMember:
 
 
 class LargeMembers:
-    """What to do with members that are too large for memory: keep those that are wanted, pass over the others.
+    """Keeps members that are too large for memory outside of it, and passes over those that are not wanted.
 
     `wanted(name)` says which they are; without it all are. A wanted member of a plain local file stays where it is;
     one of a stream or a compressed archive goes into a temporary file, for as long as somebody has it. `limit` is how
@@ -87,19 +87,19 @@ class LargeMembers:
         return limits._replace(max_member_bytes=most, large=self._of_shard(_plain_file(stream), select))
 
     def _of_shard(self, file: Any, select: Select | None) -> Callable[[Member, Cursor], LargeMember]:
-        def made(member: Member, cursor: Cursor) -> LargeMember:
+        def replacement(member: Member, cursor: Cursor) -> LargeMember:
             wanted = (select is None or select(member.name)) and (self._wanted is None or self._wanted(member.name))
             opened = None
             if wanted and file is not None and member.pieces is None:
                 opened = _place(str(file.name), _here(file, cursor))
                 _pass_over(file, member, cursor)
             elif wanted:
-                opened = _spilled(member, cursor)
+                opened = _spill(member, cursor)
             else:
                 _pass_over(file, member, cursor)
             return LargeMember(member.name, member.size, opened)
 
-        return made
+        return replacement
 
 
 def select_limits(select: Select, stream: Any = None) -> Limits:
@@ -107,7 +107,7 @@ def select_limits(select: Select, stream: Any = None) -> Limits:
     limits, file = Limits.default(), _plain_file(stream)
     most = limits.max_member_bytes
 
-    def made(member: Member, cursor: Cursor) -> LargeMember | bytes:
+    def replacement(member: Member, cursor: Cursor) -> LargeMember | bytes:
         if not select(member.name):
             _pass_over(file, member, cursor)
             return LargeMember(member.name, member.size)
@@ -117,7 +117,7 @@ def select_limits(select: Select, stream: Any = None) -> Limits:
         _check_all(member, len(data))
         return data if member.pieces is None else expand(member.pieces, member.size, data)
 
-    return limits._replace(max_member_bytes=min(most, WORTH_ASKING), large=made)
+    return limits._replace(max_member_bytes=min(most, WORTH_ASKING), large=replacement)
 
 
 def too_large(name: str, size: int, limit: int, offset: int | None = None) -> LimitError:
@@ -166,8 +166,8 @@ def _check_all(member: Member, there: int) -> None:
         raise ends_early("the member", there, member.stored).at(offset=member.offset, member=member.name)
 
 
-def _spilled(member: Member, cursor: Cursor) -> Opened:
-    """The member in a file that has no name and goes with the last who knows of it."""
+def _spill(member: Member, cursor: Cursor) -> Opened:
+    """The member in a file that has no name and is removed with the last reference to it."""
     from tempfile import TemporaryFile
 
     pieces = member.pieces or [(0, member.stored)]
@@ -182,7 +182,7 @@ def _spilled(member: Member, cursor: Cursor) -> Opened:
                 _check_all(member, member.stored - left)
             cursor.skip(member.stored - sum(length for _, length in pieces))
             file.truncate(member.size)
-            return _Kept(os.dup(file.fileno()))
+            return _TemporaryCopy(os.dup(file.fileno()))
     except OSError as error:
         if isinstance(error, (ShardError, StorageError)):
             raise
@@ -196,7 +196,7 @@ def _write(file: Any, data: bytes) -> None:
         view = view[file.write(view) :]
 
 
-class _Kept:
+class _TemporaryCopy:
     """A temporary file that can be read again and again."""
 
     def __init__(self, number: int) -> None:

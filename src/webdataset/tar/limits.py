@@ -22,9 +22,9 @@ class Limits(NamedTuple):
     max_name_bytes: int = 64 * 1024
     max_chain: int = 16
     max_sparse_pieces: int = 1 << 20
-    """Pieces of data in a sparse file: so many has one of 8 GiB in which every other 4 KiB are a hole."""
+    """Pieces of data in a sparse file: a file of 8 GiB in which every other 4 KiB are a hole has this many."""
     large: Callable[..., Any] | None = None
-    """Who takes the data of a member that is too large, and gives what stands for it; None refuses it."""
+    """Called with a member that is too large and the cursor; what it returns takes the data's place. None: an error."""
 
     @classmethod
     def default(cls) -> Limits:

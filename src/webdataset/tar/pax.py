@@ -88,19 +88,19 @@ def interpret(records: Iterable[tuple[bytes, bytes]]) -> Extended:
     return extended
 
 
-def is_telling(records: Records) -> bool:
+def changes_members(records: Records) -> bool:
     """Whether any record changes a member's name, size or content.
 
-    >>> is_telling([(b"mtime", b"1.5"), (b"comment", b"hello")])
+    >>> changes_members([(b"mtime", b"1.5"), (b"comment", b"hello")])
     False
     """
     return any(keyword in (b"path", b"linkpath", b"size") or keyword.startswith(_SPARSE) for keyword, _ in records)
 
 
-def stated_pieces(data: bytes) -> int:
+def announced_pieces(data: bytes) -> int:
     """How many pieces of a sparse file an extended header announces, by its beginning.
 
-    >>> stated_pieces(b"21 GNU.sparse.size=9\\n26 GNU.sparse.numblocks=3\\n")
+    >>> announced_pieces(b"21 GNU.sparse.size=9\\n26 GNU.sparse.numblocks=3\\n")
     3
     """
     found = _PIECES.search(data)

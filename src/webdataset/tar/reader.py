@@ -16,13 +16,13 @@ from .header import BLOCK, padding
 from .large import too_large
 from .limits import Limits
 from .plain import MemberTuple, PlainMembers
-from .scan import Entry, scan_members
+from .scan import MemberEntry, scan_members
 from .sparse import expand
 from .vector import ENOUGH, numpy_or_none, read_at_once
 
 __all__ = [
-    "Entry",
     "Limits",
+    "MemberEntry",
     "MemberTuple",
     "PlainMembers",
     "expect_big_blocks",
@@ -54,7 +54,7 @@ def read_members(
     A stream that is not a whole, well formed archive ends in a ShardError, after all members before the
     fault; one without an end marker, or with a header behind it, in a warning of the report. `concatenated` reads
     archives that follow each other as one. `on_end` is called with the number of bytes read when the stream has
-    ended and every member was given out.
+    ended and every member was yielded.
 
     >>> import io, tarfile
     >>> file = io.BytesIO()
@@ -81,7 +81,7 @@ def read_piece(
     limits: Limits | None = None,
     report: Report | None = None,
 ) -> list[MemberTuple]:
-    """The regular members of a piece of an archive: so many bytes from an offset on, without an end marker.
+    """The regular members of a piece of an archive: `size` bytes from `offset` on, without an end marker.
 
     `small` says whether to expect many small members, and `plain` remembers what the headers of other pieces had in
     them: both only change how fast members are found.
@@ -168,7 +168,7 @@ class _Reader:
         if archive.at_plain_members:
             if self._many and len(cursor.buffer) - cursor.place >= ENOUGH and self._try_at_once():
                 self._read_at_once(out)
-            cut = self._plain.one_by_one(cursor, out)
+            cut = self._plain.members(cursor, out)
             if cut is not None:
                 self._take(*cut, out)
                 return
@@ -257,7 +257,7 @@ class _Reader:
 def expect_big_blocks() -> None:
     """Let malloc keep the memory of big members for the next ones; once in a process is enough.
 
-    glibc returns freed blocks to the system beyond a threshold, and each member then faults its pages in anew.
+    glibc returns freed blocks to the system beyond a threshold, and each member then faults its pages in again.
     The threshold follows the largest block freed, so one that is never touched raises it at no cost. For
     members of about 1 MB this was 135 instead of 340 us of CPU each.
     """

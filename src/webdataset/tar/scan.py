@@ -13,7 +13,7 @@ from .archive import Archive, Member, ends_early
 from .cursor import Cursor, Readable
 from .header import decoded, padding
 from .limits import Limits
-from .places import Place, PlainHeaders
+from .plain import MemberPlace, PlainMembers
 
 WINDOW = 4096
 LARGE_WINDOW = 128 << 10
@@ -23,7 +23,7 @@ BIG = 16 << 10
 """From this size on it is cheaper to jump over data than to read them."""
 
 
-class Entry(NamedTuple):
+class MemberEntry(NamedTuple):
     """A member as its headers describe it."""
 
     name: str
@@ -40,7 +40,7 @@ class Entry(NamedTuple):
 
     @property
     def is_regular(self) -> bool:
-        """Whether `read_members` gives this member out."""
+        """Whether `read_members` yields this member."""
         return self.type in "0S"
 
 
@@ -51,7 +51,7 @@ def scan_members(
     limits: Limits | None = None,
     report: Report | None = None,
     concatenated: bool = False,
-) -> Iterator[Entry]:
+) -> Iterator[MemberEntry]:
     """Yield an entry for every member of whatever type; data are jumped over where the stream can seek.
 
     >>> import io, tarfile
@@ -66,13 +66,13 @@ def scan_members(
     return _entries(Archive(Cursor(stream), limits, report, url, concatenated=concatenated), stream)
 
 
-Found = list[tuple[str, int, Place]]
+Found = list[tuple[str, int, MemberPlace]]
 
 
 class PlaceScan:
     """The places of all regular members, found by the headers alone; several times as fast as `scan_members`.
 
-    `windows()` gives them in lists of `(name, offset, place)`, the shape in which a reader gives members and data.
+    `windows()` yields them in lists of `(name, offset, place)`, as a reader yields `(name, offset, data)`.
 
     >>> import io, tarfile
     >>> file = io.BytesIO()
@@ -80,7 +80,7 @@ class PlaceScan:
     ...     tar.addfile(tarfile.TarInfo("a.txt"))
     >>> scan = PlaceScan(io.BytesIO(file.getvalue()))
     >>> [place for window in scan.windows() for _, _, place in window]
-    [Place(name='a.txt', offset=0, data_offset=512, size=0, end=512, whole=True)]
+    [MemberPlace(name='a.txt', offset=0, data_offset=512, size=0, end=512, whole=True)]
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class PlaceScan:
         self._cursor = Cursor(stream)
         self._archive = Archive(self._cursor, limits, report, url, concatenated=concatenated)
         self._archive.jump = self._jump = _jumper(stream, self._cursor, BIG)
-        self._headers = PlainHeaders(limits)
+        self._plain = PlainMembers(limits)
         self._window = WINDOW
 
     @property
@@ -132,33 +132,35 @@ class PlaceScan:
         """Take members off the window: plain ones up to its end, or one that is not."""
         cursor, archive = self._cursor, self._archive
         if archive.at_plain_members:
-            end = self._headers.one_by_one(cursor, found)
-            if end is not None:
-                self._pass_over(end, found[-1][2])
+            places = self._plain.places(cursor)
+            if places:
+                found += places
+                self._pass_over(places[-1][2])
                 return
         member = archive.step()
         self.self_contained = self.self_contained and archive.plain
         if member is not None:
             end = member.data_offset + member.stored + padding(member.stored)
-            place = Place(member.name, member.offset, member.data_offset, member.size, end, member.pieces is None)
+            place = MemberPlace(member.name, member.offset, member.data_offset, member.size, end, member.pieces is None)
             if member.is_regular:
                 found.append((place.name, place.offset, place))
-            self._pass_over(end, place)
+            self._pass_over(place)
 
-    def _pass_over(self, end: int, place: Place) -> None:
+    def _pass_over(self, place: MemberPlace) -> None:
         """Go to the end of a member, with a window for what may come there: more of the same kind."""
         cursor = self._cursor
-        ahead = end - cursor.base - cursor.place
+        ahead = place.end - cursor.offset
         if not ahead:
             return
         self._window = WINDOW if ahead >= BIG else LARGE_WINDOW
         passed = self._jump(ahead)
         if passed < ahead:
             there = place.size - (ahead - passed) + padding(place.size)
-            raise ends_early("the member", there, end - place.data_offset).at(offset=place.offset, member=place.name)
+            expected = place.end - place.data_offset
+            raise ends_early("the member", there, expected).at(offset=place.offset, member=place.name)
 
 
-def _entries(archive: Archive, stream: Any) -> Iterator[Entry]:
+def _entries(archive: Archive, stream: Any) -> Iterator[MemberEntry]:
     cursor = archive.cursor
     archive.jump = jump = _jumper(stream, cursor, JUMP)
     try:
@@ -176,9 +178,9 @@ def _entries(archive: Archive, stream: Any) -> Iterator[Entry]:
     archive.finish()
 
 
-def _entry(member: Member) -> Entry:
+def _entry(member: Member) -> MemberEntry:
     pax = {decoded(keyword): decoded(value) for keyword, value in member.records}
-    return Entry(
+    return MemberEntry(
         name=member.name,
         type="S" if member.pieces is not None else member.type,
         size=member.size,

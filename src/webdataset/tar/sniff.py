@@ -1,4 +1,4 @@
-"""What bytes look like that should be a tar archive and are none."""
+"""Recognise other formats where a tar archive should be."""
 
 from __future__ import annotations
 

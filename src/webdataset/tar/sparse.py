@@ -14,7 +14,7 @@ from .pax import Extended
 Piece = tuple[int, int]
 """Offset in the real file, and length."""
 NextBlock = Callable[[], bytes]
-"""Gives the next block of a map."""
+"""Returns the next block of a map."""
 
 PIECE_BYTES = 128
 """More than a piece takes in any encoding of a map."""
@@ -25,7 +25,7 @@ _REAL_SIZE = slice(483, 495)
 
 
 def old_gnu_map(header: Header, next_block: NextBlock, most: int) -> tuple[list[Piece], int]:
-    """The pieces, at most so many, and the real size that a header of type 'S' and the blocks after it state."""
+    """The pieces, at most `most`, and the real size in a header of type 'S' and the blocks after it."""
     pieces = list(_old_gnu_pieces(header.block, _OLD_GNU_HEADER))
     more = header.block[482]
     room = len(_OLD_GNU_HEADER)

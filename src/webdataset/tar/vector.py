@@ -63,16 +63,16 @@ def _row(np: Any, cursor: Cursor, limit: int) -> _Row | None:
     blocks = cursor.left // BLOCK
     words = np.frombuffer(cursor.buffer, "<u8", blocks * 64, cursor.place).reshape(blocks, 64)
     # Bytes 256 to 263 of each block; the magic is at 257.
-    heads = np.flatnonzero((words[:, 32] >> 8) & 0xFFFFFFFFFF == _USTAR)
-    if not len(heads) or heads[0]:
+    at = np.flatnonzero((words[:, 32] >> 8) & 0xFFFFFFFFFF == _USTAR)
+    if not len(at) or at[0]:
         return None
-    octets = words.take(heads, axis=0).view(np.uint8)
+    octets = words.take(at, axis=0).view(np.uint8)
     good, sizes = plain_headers(np, octets)
-    following = heads + 1 + (sizes + 511 >> 9)
+    following = at + 1 + (sizes + 511 >> 9)
     good &= (following <= blocks) & (sizes <= limit)
-    good[1:] &= following[:-1] == heads[1:]
+    good[1:] &= following[:-1] == at[1:]
     count = len(good) if good.all() else int(good.argmin())
-    places = heads[:count] * BLOCK + cursor.place
+    places = at[:count] * BLOCK + cursor.place
     used, row = _members(np, cursor, octets[:count], places=places, sizes=sizes[:count])
     if used:
         cursor.place += int(following[used - 1]) * BLOCK
@@ -84,12 +84,12 @@ def plain_headers(np: Any, octets: Array) -> tuple[Array, Array]:
     size_digits = octets[:, 124:135] - 48
     sum_digits = octets[:, 148:154] - 48
     sizes = size_digits @ (8 ** np.arange(10, -1, -1))
-    stated = sum_digits @ (8 ** np.arange(5, -1, -1))
+    claimed = sum_digits @ (8 ** np.arange(5, -1, -1))
     # The sum with the checksum field taken for blanks. 16 bits are the fastest; what they cannot hold is left
     # to the slow path.
     total = octets.sum(axis=1, dtype=np.uint16) - octets[:, 148:156].sum(axis=1, dtype=np.uint16) + np.uint16(256)
     types, version = octets[:, 156], octets[:, 262]
-    good = (total == stated) & _all_octal(size_digits) & _all_octal(sum_digits)
+    good = (total == claimed) & _all_octal(size_digits) & _all_octal(sum_digits)
     good &= (types == REGULAR) | (types == OLD_REGULAR) | (types == EXTENDED)
     good &= (octets[:, 135] == 0) | (octets[:, 135] == 32)
     good &= (octets[:, 154] == 0) | (octets[:, 154] == 32)
@@ -128,23 +128,23 @@ def plain_names(octets: Array) -> str | None:
 
 
 def _usable(np: Any, cursor: Cursor, extended: Array, *, places: Array, sizes: Array) -> int:
-    """How many of the headers can be used: all, if each extended one tells a member's mtime and no more."""
+    """How many of the headers can be used: all, if each extended one has a member's mtime and no more."""
     used = len(extended)
     if extended[-1]:
         used -= 1
     at = np.flatnonzero(extended[:used])
     if (np.diff(at) == 1).any():
         return 0
-    return used if tells_only_mtimes(np, cursor.buffer, places[at] + BLOCK, sizes[at]) else 0
+    return used if has_only_mtimes(np, cursor.buffer, places[at] + BLOCK, sizes[at]) else 0
 
 
-def tells_only_mtimes(np: Any, buffer: bytes, starts: Array, lengths: Array) -> bool:
-    """Whether extended headers, whose data are at these places, tell nothing but a time of the last change each."""
+def has_only_mtimes(np: Any, buffer: bytes, starts: Array, lengths: Array) -> bool:
+    """Whether extended headers, whose data are at these places, have nothing but a modification time each."""
     if not ((lengths >= 10) & (lengths <= 99)).all():
         return False
     octets = np.frombuffer(buffer, np.uint8)
-    stated = (octets[starts] - 48) * 10 + octets[starts + 1] - 48
-    if not (stated == lengths).all() or not (octets[starts + lengths - 1] == ord("\n")).all():
+    claimed = (octets[starts] - 48) * 10 + octets[starts + 1] - 48
+    if not (claimed == lengths).all() or not (octets[starts + lengths - 1] == ord("\n")).all():
         return False
     slices = map(slice, starts.tolist(), (starts + lengths).tolist())
     joined = b"".join(map(buffer.__getitem__, slices))

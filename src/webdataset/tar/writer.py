@@ -1,6 +1,6 @@
 """Writes tar archives: plain ustar where that is enough, PAX where it is not.
 
-The same members give the same bytes: nothing here looks at the clock, the user or the machine.
+The same members are written as the same bytes: time, user and machine play no part.
 
 >>> blocks = []
 >>> writer = ArchiveWriter(blocks.append)
@@ -80,7 +80,7 @@ def padding(size: int) -> bytes:
 
 
 def name_bytes(name: str) -> bytes:
-    """A member's name as it stands in the archive; surrogates give back the bytes they were read from.
+    """A member's name as it stands in the archive; surrogates become the bytes they were read from.
 
     >>> name_bytes("é.txt"), name_bytes("\\udce9.txt")
     (b'\\xc3\\xa9.txt', b'\\xe9.txt')
@@ -96,10 +96,10 @@ def name_bytes(name: str) -> bytes:
     return raw
 
 
-class Headers:
+class MemberHeaders:
     """Makes the headers of members that differ only in name and size; most of a header is made once.
 
-    >>> headers = Headers(mtime=3)
+    >>> headers = MemberHeaders(mtime=3)
     >>> headers.header(b"a.txt", 5) == member_bytes("a.txt", 5, mtime=3)
     True
     """
@@ -198,10 +198,10 @@ class Headers:
         return _cut(raw, MAX_OWNER)
 
 
-def packed(members: Iterable[tuple[bytes, bytes]], headers: Headers) -> bytes:
+def packed(members: Iterable[tuple[bytes, bytes]], headers: MemberHeaders) -> bytes:
     """Members as the bytes that they are in an archive.
 
-    >>> len(packed([(b"a.txt", b"hello")], Headers()))
+    >>> len(packed([(b"a.txt", b"hello")], MemberHeaders()))
     1024
     """
     parts: list[bytes] = []
@@ -218,9 +218,9 @@ class ArchiveWriter:
     """
 
     def __init__(
-        self, write: WriteFunction, *, writev: WriteParts | None = None, headers: Headers | None = None
+        self, write: WriteFunction, *, writev: WriteParts | None = None, headers: MemberHeaders | None = None
     ) -> None:
-        self.headers = headers or Headers()
+        self.headers = headers or MemberHeaders()
         self.offset = 0
         self._write = write
         self._writev = writev
@@ -258,7 +258,7 @@ class ArchiveWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Hand everything over that waits here; after a failure nothing more is written, as there would be a hole."""
+        """Write everything that waits here; after a failure nothing more is written, as there would be a hole."""
         if self._failed:
             raise StorageError("an earlier write failed, so this archive is incomplete", hint="begin a new one")
         parts, self._parts = self._parts, []
@@ -275,7 +275,7 @@ class ArchiveWriter:
         self._write(b"".join(parts))
 
     def _hand_over(self, write: WriteParts, parts: Sequence[Any]) -> None:
-        """Write all at once. What has no bytes at hand is refused before anything was written, and comes in pieces."""
+        """Write all at once; large members, which `write` refuses before it writes anything, in pieces."""
         try:
             write(parts)
         except TypeError:
@@ -294,8 +294,8 @@ class ArchiveWriter:
 
 
 @lru_cache(maxsize=64)
-def _headers(**options: Any) -> Headers:
-    return Headers(**options)
+def _headers(**options: Any) -> MemberHeaders:
+    return MemberHeaders(**options)
 
 
 def _split(name: bytes) -> tuple[bytes, bytes]:

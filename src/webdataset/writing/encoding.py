@@ -162,7 +162,7 @@ def _sorted(sample: Sample) -> list[str]:
 
 
 def _check_case(fields: Iterable[str]) -> None:
-    """Readers give fields in lower case, so two must not differ in that alone."""
+    """Raise for fields that differ in case alone: readers turn all into lower case."""
     seen: dict[str, str] = {}
     for field in fields:
         if (other := seen.setdefault(field.lower(), field)) != field:

@@ -8,15 +8,13 @@ from collections.abc import Iterable
 
 from webdataset.base.reports import Report
 from webdataset.errors import SampleError, ShardWarning
-from webdataset.handlers import reraise_exception
 from webdataset.indices.files import ENDING, built, file_version
 from webdataset.storage.publish import AtomicFile
 from webdataset.storage.removing import remove
 from webdataset.tar.foreign import check_dali_name, dali_path, dali_text, energon_bytes, energon_path
 from webdataset.tar.header import decoded, padding
 from webdataset.tar.index import IndexedMember, ShardIndex
-from webdataset.tar.places import Place
-from webdataset.tariterators import Grouping, base_plus_ext
+from webdataset.tar.plain import MemberPlace
 
 FORMATS = ("wdx", "dali", "energon")
 
@@ -29,7 +27,7 @@ class WrittenIndex:
         if unknown := set(wanted) - set(FORMATS):
             raise ValueError(f"index must be True or of {', '.join(FORMATS)}, got {', '.join(sorted(unknown))}")
         self.formats = wanted
-        self._places: list[tuple[str, int, Place]] = []
+        self._places: list[tuple[str, int, MemberPlace]] = []
         self._samples: list[list[IndexedMember]] = []
         self._end = 0
 
@@ -44,7 +42,7 @@ class WrittenIndex:
         sample = []
         for name, data_offset, size in members:
             text, end = decoded(name), data_offset + size + padding(size)
-            self._places.append((text, self._end, Place(text, self._end, data_offset, size, end)))
+            self._places.append((text, self._end, MemberPlace(text, self._end, data_offset, size, end)))
             sample.append(IndexedMember("", text, data_offset, size))
             self._end = end
         self._samples.append(sample)
@@ -64,9 +62,8 @@ class WrittenIndex:
                 _write(_path(path, format), data, durable)
 
     def _index(self, path: str) -> ShardIndex | None:
-        grouping = Grouping(base_plus_ext, True, None, reraise_exception, Report(strict=False))
         try:
-            builder = built([self._places], grouping, path)
+            builder = built([self._places], path, Report(strict=False))
         except SampleError as error:
             warnings.warn(f"no index was written: {error}", ShardWarning, stacklevel=2)
             return None

@@ -40,7 +40,7 @@ def key_after(last: bytes, name: bytes) -> bytes:
 
 
 def key_after_packed(last: bytes, packed: bytes, sizes: Sequence[tuple[int, int]]) -> bytes:
-    """The same for samples that are the bytes of an archive already; `sizes` says first how many each has."""
+    """`key_after` for samples that are the bytes of an archive already; `sizes` begins with how many each has."""
     start = 0
     find = packed.find
     for size, _ in sizes:

@@ -16,7 +16,7 @@ from webdataset.gopen import gopen, rewritten_url
 from webdataset.storage.options import StorageOptions
 from webdataset.storage.publish import AtomicFile, as_storage_error, is_special
 from webdataset.storage.urls import as_url, local_path, scheme_of
-from webdataset.tar.writer import ArchiveWriter, Headers, Members
+from webdataset.tar.writer import ArchiveWriter, MemberHeaders, Members
 
 from .outindex import WrittenIndex
 from .outkeys import key_after, key_after_packed
@@ -30,7 +30,7 @@ class Output:
     def __init__(
         self,
         fileobj: Any,
-        headers: Headers,
+        headers: MemberHeaders,
         *,
         compress: bool | str | None,
         level: int | None,
@@ -48,7 +48,7 @@ class Output:
         self.number = -1
         self.compressor: Compressor | None = None
         self.index = WrittenIndex(index) if index else None
-        self.stream, self.owned = self._opened(fileobj, durable)
+        self.stream, self.owned = self._open(fileobj, durable)
         try:
             self.archive = self._archive(headers, compress, level)
         except BaseException:
@@ -132,7 +132,7 @@ class Output:
         if self.url is not None and not isinstance(error, StorageError):
             raise as_storage_error(error, self.url) from error
 
-    def _opened(self, fileobj: Any, durable: bool) -> tuple[Any, bool]:
+    def _open(self, fileobj: Any, durable: bool) -> tuple[Any, bool]:
         if isinstance(fileobj, (str, os.PathLike)):
             self.url = rewritten_url(as_url(fileobj))
             path = local_target(self.url)
@@ -145,7 +145,7 @@ class Output:
             raise TypeError(f"TarWriter needs a path, a url or a binary stream opened with 'wb', got {fileobj!r}")
         return fileobj, False
 
-    def _archive(self, headers: Headers, compress: bool | str | None, level: int | None) -> ArchiveWriter:
+    def _archive(self, headers: MemberHeaders, compress: bool | str | None, level: int | None) -> ArchiveWriter:
         kind = _compression(compress, self.url)
         if self.index is not None and (kind or not self.path):
             raise ValueError("index=True needs a local, uncompressed shard")

@@ -1,4 +1,4 @@
-"""What becomes of an earlier set of shards when a new one is written over it."""
+"""Removes, or warns of, the shards of an earlier set that a new one leaves over."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Overwriting:
         self.pattern, self.overwrite, self.sole = pattern, overwrite, sole
         self.complete: list[int] = []
         self._looks = looks
-        self.earlier = self._looked(start) if looks else None
+        self.earlier = self._look(start) if looks else None
 
     def replacing(self, number: int) -> None:
         """The shard with this number is about to appear."""
@@ -72,12 +72,12 @@ class Overwriting:
         if notes:
             error.add_note("; ".join(notes))
 
-    def _looked(self, start: int) -> EarlierShards | None:
-        """What is there already; None where that cannot be told."""
+    def _look(self, start: int) -> EarlierShards | None:
+        """The shards that are there already; None where that cannot be known."""
         try:
             earlier = EarlierShards(self.pattern, start, exact=self.overwrite is True)
         except (OSError, WebDatasetError) as error:
-            text = f"it cannot be told whether shards of {redacted(self.pattern)} are there already: {error}"
+            text = f"it is not known whether shards of {redacted(self.pattern)} are there already: {error}"
             if self.overwrite == "warn":
                 logger.info("%s", text)
             else:
@@ -101,7 +101,7 @@ class Overwriting:
         try:
             left = self._left_over(earlier)
         except (OSError, WebDatasetError) as error:
-            logger.info("it cannot be told whether shards are left over: %s", error)
+            logger.info("it is not known whether shards are left over: %s", error)
             return
         if left:
             shards, are = counted(left)

@@ -32,7 +32,7 @@ _SHARD = re.compile(r"\{shard(?::([^{}]*))?\}")
 _BASES = {"b": 2, "o": 8, "x": 16, "X": 16}
 
 State = tuple[Any, ...]
-"""What tells a shard from another one that takes its name."""
+"""A shard's size, time and the like: another for any shard that takes its name."""
 
 
 def shard_name(pattern: str, shard: int) -> str:
@@ -51,7 +51,7 @@ def shard_name(pattern: str, shard: int) -> str:
 
 
 def shard_number(pattern: str, name: str) -> int | None:
-    """The number of the shard that has this name; None if the pattern gives no such name.
+    """The number of the shard that has this name; None if the pattern makes no such name.
 
     >>> shard_number("a-{shard:04x}.tar", "a-00ff.tar"), shard_number("a-%03d.tar", "a-7.tar")
     (255, None)
@@ -123,7 +123,7 @@ class EarlierShards:
         return sorted(self._states)
 
     def unchanged(self, numbers: Iterable[int]) -> list[int]:
-        """Those of these that were there and are still what they were."""
+        """Which of these shards were there and have not changed."""
         known = [number for number in numbers if number in self._states]
         if not known or self._place is None:
             return []
@@ -148,7 +148,7 @@ class EarlierShards:
             self._place.remove(*self._place.indices(number))
 
     def among(self, urls: Iterable[str]) -> list[str]:
-        """Those of these urls that are shards of the set."""
+        """Which of these urls are shards of the set."""
         if self._place is None or not self._states:
             return []
         shards = {_identity(self._place.url(number)) for number in self._states}
@@ -167,7 +167,7 @@ class _Place(ABC):
 
     @abstractmethod
     def state(self, url: str) -> State | None:
-        """What a shard is now; None if there is none."""
+        """The present state of a shard; None if there is none."""
 
     def listed(self, start: int) -> Iterable[str] | None:  # noqa: ARG002 - for places that can be listed
         """The urls of all that is there, at least of the set's; None if they cannot be listed."""
@@ -192,7 +192,7 @@ class _Place(ABC):
         return dict.fromkeys(numbers)
 
     def states_of(self, numbers: Sequence[int]) -> dict[int, State | None]:
-        """What some shards are now."""
+        """The present states of some shards."""
         if self.is_near or len(numbers) < 2:
             return {number: self.state(self.url(number)) for number in numbers}
         from concurrent.futures import ThreadPoolExecutor
@@ -291,7 +291,7 @@ def _place_of(pattern: str, start: int) -> _Place | None:
 
 
 def _identity(url: str) -> str:
-    """The same for two names of one file."""
+    """A name that all names of one file share."""
     path = local_path(url)
     return url if path is None else os.path.realpath(path)
 
@@ -302,7 +302,7 @@ def _regex(pattern: str) -> re.Pattern[str]:
 
 
 def _words(pattern: str) -> list[str]:
-    """What is before, between and behind the numbers of a pattern."""
+    """The text before, between and after the numbers of a pattern."""
     if _SHARD.search(pattern):
         return re.split(r"\{shard(?::[^{}]*)?\}", pattern)
     return [word.replace("%%", "%") for word in _NUMBER.split(pattern)]

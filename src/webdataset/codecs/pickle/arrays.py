@@ -1,7 +1,7 @@
 """numpy's part of the list: dtypes, arrays and scalars, rebuilt from their checked parts.
 
 numpy's own `__setstate__` believes what it is told: a dtype whose fields lie outside of it, or that hides
-pointers, would read or call arbitrary memory. So dtypes are made anew through numpy's checked constructor and
+pointers, would read or call arbitrary memory. So dtypes are rebuilt through numpy's checked constructor and
 arrays are copied from bytes of the right length.
 """
 
@@ -11,9 +11,8 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from webdataset.codecs.dtypes import MAX_DEPTH, MAX_ITEM_BYTES, depth, fits, is_dtype_string, is_shape
-from webdataset.errors import UnsafePickleError
 
-from .builders import SWITCHES, Builder, Draft, Name
+from .builders import Builder, Draft, Name, check
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,7 +28,7 @@ TIME_UNITS = frozenset(b"Y M W D h m s ms us ns ps fs as generic".split())
 
 
 def find_numpy(full: str) -> tuple[Any, Builder | None] | None:
-    """What stands for one of numpy's names, and what builds from it."""
+    """The object for one of numpy's names on the stack, and its builder."""
     import numpy as np
 
     if full in BUILDERS:
@@ -52,17 +51,17 @@ class DtypeDraft(Draft):
         self.letters = letters
 
     def finished(self, machine: Machine, state: Any) -> np.dtype[Any]:
-        _check(type(state) is tuple and len(state) in (8, 9), "a dtype", "with such a state")
+        check(type(state) is tuple and len(state) in (8, 9), "a dtype", "with such a state")
         _, order, subarray, names, fields, size, *_ = state
-        _check(order in ("<", ">", "|", "="), "a dtype", "with such a byte order")
+        check(order in ("<", ">", "|", "="), "a dtype", "with such a byte order")
         if names is not None:
             dtype = _with_fields(machine, names, fields, size, flags=state[7])
         elif subarray is not None:
             dtype = _with_shape(subarray)
         else:
             dtype = self._plain(size, state[8] if len(state) == 9 else None)
-        _check(dtype.itemsize <= MAX_ITEM_BYTES, "a dtype", f"of {dtype.itemsize} bytes")
-        _check(depth(dtype) <= MAX_DEPTH, "a dtype", f"of more than {MAX_DEPTH} levels")
+        check(dtype.itemsize <= MAX_ITEM_BYTES, "a dtype", f"of {dtype.itemsize} bytes")
+        check(depth(dtype) <= MAX_DEPTH, "a dtype", f"of more than {MAX_DEPTH} levels")
         return dtype.newbyteorder(order) if order in "<>" and names is None and subarray is None else dtype
 
     def _plain(self, size: Any, metadata: Any) -> np.dtype[Any]:
@@ -70,7 +69,7 @@ class DtypeDraft(Draft):
 
         kind = self.letters[:1]
         if kind in "SUV":
-            _check(type(size) is int and 0 <= size <= MAX_ITEM_BYTES, "a dtype", "of such a size")
+            check(type(size) is int and 0 <= size <= MAX_ITEM_BYTES, "a dtype", "of such a size")
             return np.dtype(f"{kind}{size // 4 if kind == 'U' else size}")
         if kind in "Mm":
             return np.dtype(f"{kind}8{_time_unit(metadata)}")
@@ -83,14 +82,14 @@ class ArrayDraft(Draft):
     __slots__ = ()
 
     def finished(self, machine: Machine, state: Any) -> np.ndarray[Any, Any]:
-        _check(type(state) is tuple and len(state) == 5, "an array", "with such a state")
+        check(type(state) is tuple and len(state) == 5, "an array", "with such a state")
         _, shape, dtype, fortran, data = state
         return _array(machine, data, dtype, shape, "F" if fortran else "C")
 
 
 def _dtype(machine: Machine, args: tuple[Any, ...]) -> DtypeDraft:  # noqa: ARG001
     letters = args[0] if args else None
-    _check(is_dtype_string(letters), "a dtype", "of such a kind")
+    check(is_dtype_string(letters), "a dtype", "of such a kind")
     assert isinstance(letters, str)
     return DtypeDraft(letters)
 
@@ -98,18 +97,18 @@ def _dtype(machine: Machine, args: tuple[Any, ...]) -> DtypeDraft:  # noqa: ARG0
 def _reconstruct(machine: Machine, args: tuple[Any, ...]) -> ArrayDraft:  # noqa: ARG001
     import numpy as np
 
-    _check(len(args) == 3 and args[0] is np.ndarray, "an array", "of a class of its own")
+    check(len(args) == 3 and args[0] is np.ndarray, "an array", "of a class of its own")
     return ArrayDraft()
 
 
 def _frombuffer(machine: Machine, args: tuple[Any, ...]) -> np.ndarray[Any, Any]:
-    _check(len(args) in (4, 5) and args[3] in ("C", "F"), "an array", "with such arguments")
-    _check(len(args) == 4 or args[4] is None, "an array", "with reordered axes")
+    check(len(args) in (4, 5) and args[3] in ("C", "F"), "an array", "with such arguments")
+    check(len(args) == 4 or args[4] is None, "an array", "with reordered axes")
     return _array(machine, args[0], args[1], args[2], args[3])
 
 
 def _scalar(machine: Machine, args: tuple[Any, ...]) -> Any:
-    _check(len(args) == 2, "a numpy scalar", "with such arguments")
+    check(len(args) == 2, "a numpy scalar", "with such arguments")
     return _array(machine, args[1], args[0], (), "C", objects=False)[()]
 
 
@@ -125,13 +124,13 @@ def _array(
 ) -> np.ndarray[Any, Any]:
     import numpy as np
 
-    _check(isinstance(dtype, np.dtype), "an array", "without a dtype")
-    _check(is_shape(shape) and fits(shape, 0, machine.size), "an array", "of such a shape")
+    check(isinstance(dtype, np.dtype), "an array", "without a dtype")
+    check(is_shape(shape) and fits(shape, 0, machine.size), "an array", "of such a shape")
     if dtype == np.dtype("O") and objects:
         return _object_array(machine, data, shape, order)
-    _check(not dtype.hasobject, "an array", "that mixes objects and bytes")
+    check(not dtype.hasobject, "an array", "that mixes objects and bytes")
     size = math.prod(shape) * dtype.itemsize
-    _check(type(data) in (bytes, bytearray) and len(data) == size, "an array", "whose bytes do not fit its shape")
+    check(type(data) in (bytes, bytearray) and len(data) == size, "an array", "whose bytes do not fit its shape")
     machine.charge(size)
     array: np.ndarray[Any, Any] = np.ndarray(shape, dtype, order=order)
     if size:
@@ -143,7 +142,7 @@ def _object_array(machine: Machine, items: Any, shape: tuple[int, ...], order: A
     import numpy as np
 
     fits = type(items) is list and len(items) == math.prod(shape)
-    _check(fits, "an array of objects", "whose number does not fit its shape")
+    check(fits, "an array of objects", "whose number does not fit its shape")
     machine.charge(8 * len(items))
     array = np.empty(len(items), object)
     for index, item in enumerate(items):
@@ -158,10 +157,10 @@ def _with_fields(machine: Machine, names: Any, fields: Any, size: Any, *, flags:
     import numpy as np
 
     given = type(names) is tuple and type(fields) is dict and type(size) is int and 0 <= size <= MAX_ITEM_BYTES
-    _check(given and all(type(name) is str and name in fields for name in names), "a dtype", "with such fields")
+    check(given and all(type(name) is str and name in fields for name in names), "a dtype", "with such fields")
     machine.charge(len(names))
     parts = [fields[name] for name in names]
-    _check(all(_is_field(part) for part in parts), "a dtype", "with such fields")
+    check(all(_is_field(part) for part in parts), "a dtype", "with such fields")
     description: dict[str, Any] = {
         "names": list(names),
         "formats": [part[0] for part in parts],
@@ -179,9 +178,9 @@ def _with_shape(subarray: Any) -> np.dtype[Any]:
     import numpy as np
 
     given = type(subarray) is tuple and len(subarray) == 2 and isinstance(subarray[0], np.dtype)
-    _check(given and is_shape(subarray[1]), "a dtype", "of such a shape")
+    check(given and is_shape(subarray[1]), "a dtype", "of such a shape")
     base, shape = subarray
-    _check(base.itemsize * math.prod(shape) <= MAX_ITEM_BYTES, "a dtype", "of such a size")
+    check(base.itemsize * math.prod(shape) <= MAX_ITEM_BYTES, "a dtype", "of such a size")
     return np.dtype((base, shape))
 
 
@@ -190,7 +189,7 @@ def _time_unit(metadata: Any) -> str:
     unit = metadata[1] if type(metadata) is tuple and len(metadata) == 2 else None
     given = type(unit) is tuple and len(unit) == 4 and type(unit[0]) is bytes and unit[0] in TIME_UNITS
     given = given and unit[2:] == (1, 1) and type(unit[1]) is int  # type: ignore[index]
-    _check(given and 0 < unit[1] < 1 << 31, "a dtype", "with such a time unit")  # type: ignore[index]
+    check(given and 0 < unit[1] < 1 << 31, "a dtype", "with such a time unit")  # type: ignore[index]
     assert unit is not None
     return "" if unit[0] == b"generic" else f"[{unit[1]}{unit[0].decode()}]"
 
@@ -205,8 +204,3 @@ def _is_field(part: Any) -> bool:
         and type(part[1]) is int
         and (len(part) == 2 or part[2] is None or type(part[2]) is str)
     )
-
-
-def _check(good: bool, what: str, fault: str) -> None:
-    if not good:
-        raise UnsafePickleError(f"the pickle builds {what} {fault}", hint=SWITCHES)

@@ -1,9 +1,11 @@
-"""What builds the objects of a pickle: functions that check their arguments, and what stands for them meanwhile."""
+"""Builders: functions that check their arguments and make the objects of a pickle; and stand-ins for both."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+from webdataset.errors import UnsafePickleError
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -35,3 +37,9 @@ class Draft:
 
     def finished(self, machine: Machine, state: Any) -> Any:
         raise NotImplementedError
+
+
+def check(good: bool, what: str, fault: str) -> None:
+    """Refuse a pickle that builds something with wrong arguments."""
+    if not good:
+        raise UnsafePickleError(f"the pickle builds {what} {fault}", hint=SWITCHES)

@@ -1,4 +1,4 @@
-"""The instructions of the pickle machine, one function each.
+"""The instructions of the pickle machine: a table, and functions for those that take more than a line.
 
 What builds objects is left to `Machine.build` and `Machine.complete`; everything here makes literals, moves them
 on the stack and puts them into containers.
@@ -23,101 +23,24 @@ if TYPE_CHECKING:
 
 UnpicklingError = pickle.UnpicklingError
 
-Instruction = Callable[["Machine"], None]
-INSTRUCTIONS: dict[int, Instruction] = {}
+Instruction = Callable[["Machine"], object]
 
 
-def instruction(code: bytes) -> Callable[[Instruction], Instruction]:
-    """Declare the function that executes an instruction."""
-
-    def declare(function: Instruction) -> Instruction:
-        INSTRUCTIONS[code[0]] = function
-        return function
-
-    return declare
-
-
-STOP = pickle.STOP[0]
-
-# -- constants and numbers -----------------------------------------------------------------------
-
-
-def _constant(code: bytes, make: Callable[[], Any]) -> None:
-    INSTRUCTIONS[code[0]] = lambda machine: machine.stack.append(make())
-
-
-_constant(pickle.NONE, lambda: None)
-_constant(pickle.NEWTRUE, lambda: True)
-_constant(pickle.NEWFALSE, lambda: False)
-_constant(pickle.EMPTY_TUPLE, tuple)
-
-
-def _empty(code: bytes, make: Callable[[], Any]) -> None:
-    def push(machine: Machine) -> None:
-        container = make()
-        machine.containers.append(container)
-        machine.stack.append(container)
-
-    INSTRUCTIONS[code[0]] = push
-
-
-_empty(pickle.EMPTY_LIST, list)
-_empty(pickle.EMPTY_DICT, dict)
-_empty(pickle.EMPTY_SET, set)
-
-
-@instruction(pickle.BININT1)
-def _binint1(machine: Machine) -> None:
-    machine.stack.append(machine.data[machine.position])
-    machine.position += 1
-
-
-@instruction(pickle.BININT2)
-def _binint2(machine: Machine) -> None:
-    machine.stack.append(machine.number(2))
-
-
-@instruction(pickle.BININT)
-def _binint(machine: Machine) -> None:
-    machine.stack.append(int.from_bytes(machine.take(4), "little", signed=True))
-
-
-@instruction(pickle.INT)
 def _int(machine: Machine) -> None:
     text = machine.line()
     machine.stack.append({b"00": False, b"01": True}[text] if text in (b"00", b"01") else int(text, 0))
 
 
-@instruction(pickle.LONG)
-def _long(machine: Machine) -> None:
-    machine.stack.append(int(machine.line().rstrip(b"L"), 0))
+def _binint1(machine: Machine) -> None:
+    machine.stack.append(machine.data[machine.position])
+    machine.position += 1
 
 
-@instruction(pickle.LONG1)
-def _long1(machine: Machine) -> None:
-    machine.stack.append(int.from_bytes(machine.take(machine.number(1)), "little", signed=True))
-
-
-@instruction(pickle.LONG4)
-def _long4(machine: Machine) -> None:
-    machine.stack.append(int.from_bytes(machine.take(machine.number(4)), "little", signed=True))
-
-
-@instruction(pickle.FLOAT)
-def _float(machine: Machine) -> None:
-    machine.stack.append(float(machine.line()))
-
-
-@instruction(pickle.BINFLOAT)
 def _binfloat(machine: Machine) -> None:
     machine.stack.append(struct.unpack_from(">d", machine.data, machine.position)[0])
     machine.position += 8
 
 
-# -- text and bytes ------------------------------------------------------------------------------
-
-
-@instruction(pickle.SHORT_BINUNICODE)
 def _short_binunicode(machine: Machine) -> None:
     start = machine.position + 1  # the most frequent instruction, so without calls
     machine.position = end = start + machine.data[start - 1]
@@ -126,42 +49,6 @@ def _short_binunicode(machine: Machine) -> None:
     machine.stack.append(str(machine.data[start:end], "utf-8", "surrogatepass"))
 
 
-@instruction(pickle.BINUNICODE)
-def _binunicode(machine: Machine) -> None:
-    machine.stack.append(str(machine.take(machine.number(4)), "utf-8", "surrogatepass"))
-
-
-@instruction(pickle.BINUNICODE8)
-def _binunicode8(machine: Machine) -> None:
-    machine.stack.append(str(machine.take(machine.number(8)), "utf-8", "surrogatepass"))
-
-
-@instruction(pickle.UNICODE)
-def _unicode(machine: Machine) -> None:
-    machine.stack.append(str(machine.line(), "raw-unicode-escape"))
-
-
-@instruction(pickle.SHORT_BINBYTES)
-def _short_binbytes(machine: Machine) -> None:
-    machine.stack.append(machine.take(machine.number(1)))
-
-
-@instruction(pickle.BINBYTES)
-def _binbytes(machine: Machine) -> None:
-    machine.stack.append(machine.take(machine.number(4)))
-
-
-@instruction(pickle.BINBYTES8)
-def _binbytes8(machine: Machine) -> None:
-    machine.stack.append(machine.take(machine.number(8)))
-
-
-@instruction(pickle.BYTEARRAY8)
-def _bytearray8(machine: Machine) -> None:
-    machine.stack.append(bytearray(machine.take(machine.number(8))))
-
-
-@instruction(pickle.STRING)
 def _string(machine: Machine) -> None:
     text = machine.line()
     if len(text) < 2 or text[0] != text[-1] or text[:1] not in (b'"', b"'"):
@@ -169,26 +56,22 @@ def _string(machine: Machine) -> None:
     machine.stack.append(codecs.escape_decode(text[1:-1])[0].decode("ascii"))
 
 
-@instruction(pickle.SHORT_BINSTRING)
-def _short_binstring(machine: Machine) -> None:
-    machine.stack.append(machine.take(machine.number(1)).decode("ascii"))
+def _signed(data: bytes) -> int:
+    return int.from_bytes(data, "little", signed=True)
 
 
-@instruction(pickle.BINSTRING)
-def _binstring(machine: Machine) -> None:
-    machine.stack.append(machine.take(machine.number(4)).decode("ascii"))
+def _text(data: bytes) -> str:
+    return str(data, "utf-8", "surrogatepass")
 
 
 # -- containers ----------------------------------------------------------------------------------
 
 
-@instruction(pickle.MARK)
 def _mark(machine: Machine) -> None:
     machine.marks.append(machine.stack)
     machine.stack = []
 
 
-@instruction(pickle.POP)
 def _pop(machine: Machine) -> None:
     if machine.stack:
         machine.stack.pop()
@@ -196,83 +79,42 @@ def _pop(machine: Machine) -> None:
         machine.pop_mark()
 
 
-@instruction(pickle.POP_MARK)
-def _pop_mark(machine: Machine) -> None:
-    machine.pop_mark()
-
-
-@instruction(pickle.DUP)
 def _dup(machine: Machine) -> None:
     if isinstance(machine.stack[-1], Draft):
         raise UnpicklingError("an array used before it is complete")
     machine.stack.append(machine.stack[-1])
 
 
-@instruction(pickle.TUPLE)
-def _tuple(machine: Machine) -> None:
-    machine.push_container(tuple(machine.pop_mark()))
+def _short_tuple(size: int) -> Instruction:
+    def push(machine: Machine) -> None:
+        stack = machine.stack
+        if len(stack) < size:
+            raise IndexError
+        items = tuple(stack[-size:])
+        del stack[-size:]
+        machine.push_container(items)
+
+    return push
 
 
-@instruction(pickle.TUPLE1)
-def _tuple1(machine: Machine) -> None:
-    machine.push_container((machine.stack.pop(),))
-
-
-@instruction(pickle.TUPLE2)
-def _tuple2(machine: Machine) -> None:
-    second, first = machine.stack.pop(), machine.stack.pop()
-    machine.push_container((first, second))
-
-
-@instruction(pickle.TUPLE3)
-def _tuple3(machine: Machine) -> None:
-    third, second, first = machine.stack.pop(), machine.stack.pop(), machine.stack.pop()
-    machine.push_container((first, second, third))
-
-
-@instruction(pickle.LIST)
-def _list(machine: Machine) -> None:
-    machine.push_container(machine.pop_mark())
-
-
-@instruction(pickle.DICT)
 def _dict(machine: Machine) -> None:
     items = machine.pop_mark()
     machine.push_container({})
     _set_items(machine, items)
 
 
-@instruction(pickle.FROZENSET)
 def _frozenset(machine: Machine) -> None:
     items = machine.pop_mark()
     machine.check_keys(items)
     machine.push_container(frozenset(items))
 
 
-@instruction(pickle.APPEND)
-def _append(machine: Machine) -> None:
-    item = machine.stack.pop()
-    _extend(machine, [item])
-
-
-@instruction(pickle.APPENDS)
-def _appends(machine: Machine) -> None:
-    _extend(machine, machine.pop_mark())
-
-
-@instruction(pickle.SETITEM)
 def _setitem(machine: Machine) -> None:
     value = machine.stack.pop()
     key = machine.stack.pop()
     _set_items(machine, [key, value])
 
 
-@instruction(pickle.SETITEMS)
-def _setitems(machine: Machine) -> None:
-    _set_items(machine, machine.pop_mark())
-
-
-@instruction(pickle.ADDITEMS)
 def _additems(machine: Machine) -> None:
     items = machine.pop_mark()
     target = machine.stack[-1]
@@ -301,10 +143,9 @@ def _set_items(machine: Machine, items: list[Any]) -> None:
         target[key] = value
 
 
-# -- memo ----------------------------------------------------------------------------------------
+# -- memo and objects ----------------------------------------------------------------------------
 
 
-@instruction(pickle.MEMOIZE)
 def _memoize(machine: Machine) -> None:
     memo = machine.memo
     memo[len(memo)] = value = machine.stack[-1]
@@ -312,46 +153,11 @@ def _memoize(machine: Machine) -> None:
         value.memo.append(len(memo) - 1)
 
 
-@instruction(pickle.PUT)
-def _put(machine: Machine) -> None:
-    machine.put(int(machine.line()))
-
-
-@instruction(pickle.BINPUT)
-def _binput(machine: Machine) -> None:
-    machine.put(machine.number(1))
-
-
-@instruction(pickle.LONG_BINPUT)
-def _long_binput(machine: Machine) -> None:
-    machine.put(machine.number(4))
-
-
-@instruction(pickle.GET)
-def _get(machine: Machine) -> None:
-    machine.get(int(machine.line()))
-
-
-@instruction(pickle.BINGET)
-def _binget(machine: Machine) -> None:
-    machine.get(machine.number(1))
-
-
-@instruction(pickle.LONG_BINGET)
-def _long_binget(machine: Machine) -> None:
-    machine.get(machine.number(4))
-
-
-# -- objects -------------------------------------------------------------------------------------
-
-
-@instruction(pickle.GLOBAL)
 def _global(machine: Machine) -> None:
     module = machine.line().decode("utf-8")
     machine.push_global(module, machine.line().decode("utf-8"))
 
 
-@instruction(pickle.STACK_GLOBAL)
 def _stack_global(machine: Machine) -> None:
     name = machine.stack.pop()
     module = machine.stack.pop()
@@ -360,67 +166,110 @@ def _stack_global(machine: Machine) -> None:
     machine.push_global(module, name)
 
 
-@instruction(pickle.REDUCE)
-def _reduce(machine: Machine) -> None:
+def _reduce(machine: Machine, *, new: bool = False) -> None:
     args = machine.stack.pop()
-    machine.build(machine.stack.pop(), args)
+    machine.build(machine.stack.pop(), args, new=new)
 
 
-@instruction(pickle.NEWOBJ)
-def _newobj(machine: Machine) -> None:
-    args = machine.stack.pop()
-    machine.build(machine.stack.pop(), args, new=True)
-
-
-@instruction(pickle.NEWOBJ_EX)
 def _newobj_ex(machine: Machine) -> None:
     if machine.stack.pop():
         raise UnsafePickleError("the pickle builds an object with keyword arguments, which is not plain data")
-    _newobj(machine)
+    _reduce(machine, new=True)
 
 
-@instruction(pickle.OBJ)
 def _obj(machine: Machine) -> None:
     thing, *args = machine.pop_mark()
     machine.build(thing, tuple(args))
 
 
-@instruction(pickle.INST)
 def _inst(machine: Machine) -> None:
     _global(machine)
     thing = machine.stack.pop()
     machine.build(thing, tuple(machine.pop_mark()))
 
 
-@instruction(pickle.BUILD)
-def _build(machine: Machine) -> None:
-    machine.complete(machine.stack.pop())
-
-
-# -- protocol ------------------------------------------------------------------------------------
-
-
-@instruction(pickle.PROTO)
 def _proto(machine: Machine) -> None:
     if (version := machine.number(1)) > pickle.HIGHEST_PROTOCOL:
         raise UnpicklingError(f"pickle protocol {version} is not known")
 
 
-@instruction(pickle.FRAME)
-def _frame(machine: Machine) -> None:
-    machine.take(8)
-
-
-def _refused(code: bytes, what: str) -> None:
-    def refuse(machine: Machine) -> None:  # noqa: ARG001 an instruction takes the machine
+def _refuse(what: str) -> Instruction:
+    def refuse(machine: Machine) -> None:  # noqa: ARG001 - an instruction takes the machine
         raise UnsafePickleError(f"the pickle uses {what}, which plain data does not need")
 
-    INSTRUCTIONS[code[0]] = refuse
+    return refuse
 
 
-for _code in (pickle.PERSID, pickle.BINPERSID):
-    _refused(_code, "a persistent id")
-for _code in (pickle.EXT1, pickle.EXT2, pickle.EXT4):
-    _refused(_code, "the extension registry")
-for _code in (pickle.NEXT_BUFFER, pickle.READONLY_BUFFER):
-    _refused(_code, "an out-of-band buffer")
+_TABLE: dict[bytes, Instruction] = {
+    # constants and numbers
+    pickle.NONE: lambda machine: machine.stack.append(None),
+    pickle.NEWTRUE: lambda machine: machine.stack.append(True),
+    pickle.NEWFALSE: lambda machine: machine.stack.append(False),
+    pickle.BININT1: _binint1,
+    pickle.BININT2: lambda machine: machine.stack.append(machine.number(2)),
+    pickle.BININT: lambda machine: machine.stack.append(_signed(machine.take(4))),
+    pickle.INT: _int,
+    pickle.LONG: lambda machine: machine.stack.append(int(machine.line().rstrip(b"L"), 0)),
+    pickle.LONG1: lambda machine: machine.stack.append(_signed(machine.take(machine.number(1)))),
+    pickle.LONG4: lambda machine: machine.stack.append(_signed(machine.take(machine.number(4)))),
+    pickle.FLOAT: lambda machine: machine.stack.append(float(machine.line())),
+    pickle.BINFLOAT: _binfloat,
+    # text and bytes
+    pickle.SHORT_BINUNICODE: _short_binunicode,
+    pickle.BINUNICODE: lambda machine: machine.stack.append(_text(machine.take(machine.number(4)))),
+    pickle.BINUNICODE8: lambda machine: machine.stack.append(_text(machine.take(machine.number(8)))),
+    pickle.UNICODE: lambda machine: machine.stack.append(str(machine.line(), "raw-unicode-escape")),
+    pickle.SHORT_BINBYTES: lambda machine: machine.stack.append(machine.take(machine.number(1))),
+    pickle.BINBYTES: lambda machine: machine.stack.append(machine.take(machine.number(4))),
+    pickle.BINBYTES8: lambda machine: machine.stack.append(machine.take(machine.number(8))),
+    pickle.BYTEARRAY8: lambda machine: machine.stack.append(bytearray(machine.take(machine.number(8)))),
+    pickle.STRING: _string,
+    pickle.SHORT_BINSTRING: lambda machine: machine.stack.append(machine.take(machine.number(1)).decode("ascii")),
+    pickle.BINSTRING: lambda machine: machine.stack.append(machine.take(machine.number(4)).decode("ascii")),
+    # containers
+    pickle.MARK: _mark,
+    pickle.POP: _pop,
+    pickle.POP_MARK: lambda machine: machine.pop_mark(),
+    pickle.DUP: _dup,
+    pickle.EMPTY_TUPLE: lambda machine: machine.stack.append(()),
+    pickle.EMPTY_LIST: lambda machine: machine.push_container([]),
+    pickle.EMPTY_DICT: lambda machine: machine.push_container({}),
+    pickle.EMPTY_SET: lambda machine: machine.push_container(set()),
+    pickle.TUPLE: lambda machine: machine.push_container(tuple(machine.pop_mark())),
+    pickle.TUPLE1: _short_tuple(1),
+    pickle.TUPLE2: _short_tuple(2),
+    pickle.TUPLE3: _short_tuple(3),
+    pickle.LIST: lambda machine: machine.push_container(machine.pop_mark()),
+    pickle.DICT: _dict,
+    pickle.FROZENSET: _frozenset,
+    pickle.APPEND: lambda machine: _extend(machine, [machine.stack.pop()]),
+    pickle.APPENDS: lambda machine: _extend(machine, machine.pop_mark()),
+    pickle.SETITEM: _setitem,
+    pickle.SETITEMS: lambda machine: _set_items(machine, machine.pop_mark()),
+    pickle.ADDITEMS: _additems,
+    # memo
+    pickle.MEMOIZE: _memoize,
+    pickle.PUT: lambda machine: machine.put(int(machine.line())),
+    pickle.BINPUT: lambda machine: machine.put(machine.number(1)),
+    pickle.LONG_BINPUT: lambda machine: machine.put(machine.number(4)),
+    pickle.GET: lambda machine: machine.get(int(machine.line())),
+    pickle.BINGET: lambda machine: machine.get(machine.number(1)),
+    pickle.LONG_BINGET: lambda machine: machine.get(machine.number(4)),
+    # objects
+    pickle.GLOBAL: _global,
+    pickle.STACK_GLOBAL: _stack_global,
+    pickle.REDUCE: _reduce,
+    pickle.NEWOBJ: lambda machine: _reduce(machine, new=True),
+    pickle.NEWOBJ_EX: _newobj_ex,
+    pickle.OBJ: _obj,
+    pickle.INST: _inst,
+    pickle.BUILD: lambda machine: machine.complete(machine.stack.pop()),
+    # protocol
+    pickle.PROTO: _proto,
+    pickle.FRAME: lambda machine: machine.take(8),
+    **dict.fromkeys((pickle.PERSID, pickle.BINPERSID), _refuse("a persistent id")),
+    **dict.fromkeys((pickle.EXT1, pickle.EXT2, pickle.EXT4), _refuse("the extension registry")),
+    **dict.fromkeys((pickle.NEXT_BUFFER, pickle.READONLY_BUFFER), _refuse("an out-of-band buffer")),
+}
+INSTRUCTIONS = {code[0]: instruction for code, instruction in _TABLE.items()}
+STOP = pickle.STOP[0]

@@ -34,8 +34,8 @@ class _Unknown:
     """A value that nobody needs to know: it is no number and no tuple, or its keys are looked at by themselves."""
 
 
-def _called(function: Any, arguments: Any) -> Any:
-    """Complex numbers, too, are made to collide; what else a call gives is unknown."""
+def _call_result(function: Any, arguments: Any) -> Any:
+    """Complex numbers, too, are made to collide; the result of any other call is unknown."""
     is_complex = isinstance(function, str) and function.endswith(" complex") and isinstance(arguments, tuple)
     if is_complex and all(isinstance(number, (int, float)) for number in arguments):
         return complex(*arguments)
@@ -56,12 +56,12 @@ class _Walk:
             "TUPLE2": lambda _: self._push(tuple(self._pop(2))),
             "TUPLE3": lambda _: self._push(tuple(self._pop(3))),
             "EMPTY_TUPLE": lambda _: self._push(()),
-            "FROZENSET": lambda _: self._made(self._since_mark()),
+            "FROZENSET": lambda _: self._push_container(self._since_mark()),
             "SETITEM": lambda _: self._set(self._pop(2)),
             "SETITEMS": lambda _: self._set(self._since_mark()),
-            "DICT": lambda _: self._made(self._since_mark()[::2]),
+            "DICT": lambda _: self._push_container(self._since_mark()[::2]),
             "ADDITEMS": lambda _: self._add(self._since_mark()),
-            "REDUCE": lambda _: self._push(_called(*self._pop(2))),
+            "REDUCE": lambda _: self._push(_call_result(*self._pop(2))),
             "MEMOIZE": lambda _: self._keep(len(self.memo)),
             "DUP": lambda _: self._push(self.stack[-1]),
         }
@@ -127,7 +127,7 @@ class _Walk:
         self.alive.append(target)
         self.guard.check(self._hashable(keys), target)
 
-    def _made(self, keys: list[Any]) -> None:
+    def _push_container(self, keys: list[Any]) -> None:
         self._push(_Unknown())
         self._add(keys)
 

@@ -1,7 +1,7 @@
 """The pickle machine: executes a pickle's instructions without ever calling what the pickle names.
 
 Python's own unpickler imports and calls whatever a pickle asks for, and sets any attribute. This one knows
-a closed list of things to build (`pickle_objects`), checks every argument, never sets an attribute on
+a closed list of things to build (`objects`), checks every argument, never sets an attribute on
 anything but instances of registered classes, and bounds the memory and time that data can ask for.
 """
 
@@ -50,14 +50,14 @@ class Machine:
     def run(self) -> Any:
         """Execute up to the STOP instruction and return the value."""
         try:
-            value = self._executed()
+            value = self._execute()
             check_depth(self.containers)
         except BaseException:
             dismantle(self.containers)
             raise
         return value
 
-    def _executed(self) -> Any:
+    def _execute(self) -> Any:
         data, instructions = self.data, INSTRUCTIONS
         try:
             while (code := data[self.position]) != STOP:
@@ -142,7 +142,7 @@ class Machine:
         self.stack.append(found)
 
     def build(self, thing: Any, args: Any, *, new: bool = False) -> None:
-        """Push what `thing(*args)` would give, if it is on the list."""
+        """Push what `thing(*args)` would return, if it is on the list."""
         _, build = self.builders.get(id(thing), (None, None))
         if build is None or type(args) is not tuple:
             raise UnsafePickleError(f"the pickle calls {named(thing)}, which is not plain data", hint=SWITCHES)

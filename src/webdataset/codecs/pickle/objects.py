@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from webdataset.errors import UnsafePickleError
 
-from .builders import SWITCHES, Builder, Draft, Name
+from .builders import SWITCHES, Builder, Draft, Name, check
 
 if TYPE_CHECKING:
     from .machine import Machine
@@ -29,7 +29,7 @@ registered: dict[str, Any] = {}
 
 
 def find(module: str, name: str) -> tuple[Any, Builder | None]:
-    """What stands for a global on the stack, and the function that builds from it (None: it is only a value)."""
+    """The object for a global on the stack, and its builder (None: it is only a value)."""
     full = f"{RENAMED_MODULES.get(module, module)}.{name}"
     full = RENAMED.get(full, full)
     given = registered.get(f"{module}.{name}", registered.get(full))
@@ -75,7 +75,7 @@ def set_state(thing: Any, state: Any) -> None:
     attributes, slots = state if type(state) is tuple and len(state) == 2 else (state, None)
     for part in (attributes, slots):
         for name, value in (part or {}).items():
-            _check(type(name) is str and not name.startswith("__"), "an attribute", "with such a name")
+            check(type(name) is str and not name.startswith("__"), "an attribute", "with such a name")
             object.__setattr__(thing, name, value)
 
 
@@ -95,7 +95,7 @@ def _frozenset(machine: Machine, args: tuple[Any, ...]) -> frozenset[Any]:
 
 
 def _empty_bytes(machine: Machine, args: tuple[Any, ...]) -> bytes:  # noqa: ARG001
-    _check(args == (), "bytes", "with arguments")
+    check(args == (), "bytes", "with arguments")
     return b""
 
 
@@ -104,37 +104,37 @@ def _bytearray(machine: Machine, args: tuple[Any, ...]) -> bytearray:
         return bytearray()
     if len(args) == 2:
         return bytearray(_latin1(machine, args))
-    _check(len(args) == 1 and type(args[0]) is bytes, "a bytearray", "of other things than bytes")
+    check(len(args) == 1 and type(args[0]) is bytes, "a bytearray", "of other things than bytes")
     machine.charge(len(args[0]))
     return bytearray(args[0])
 
 
 def _latin1(machine: Machine, args: tuple[Any, ...]) -> bytes:
     """How protocols before 3 write bytes: a text and its encoding."""
-    _check(len(args) == 2 and type(args[0]) is str and args[1] in ("latin1", "latin-1"), "bytes", "in another encoding")
+    check(len(args) == 2 and type(args[0]) is str and args[1] in ("latin1", "latin-1"), "bytes", "in another encoding")
     machine.charge(len(args[0]))
     return bytes(args[0], "latin-1")
 
 
 def _complex(machine: Machine, args: tuple[Any, ...]) -> complex:  # noqa: ARG001
-    _check(len(args) == 2 and all(type(part) in (float, int) for part in args), "a complex number", "of such parts")
+    check(len(args) == 2 and all(type(part) in (float, int) for part in args), "a complex number", "of such parts")
     return complex(*args)
 
 
 def _range(machine: Machine, args: tuple[Any, ...]) -> range:  # noqa: ARG001
-    _check(1 <= len(args) <= 3 and all(type(part) is int for part in args), "a range", "of such parts")
+    check(1 <= len(args) <= 3 and all(type(part) is int for part in args), "a range", "of such parts")
     return range(*args)
 
 
 def _slice(machine: Machine, args: tuple[Any, ...]) -> slice:  # noqa: ARG001
-    _check(len(args) == 3 and all(part is None or type(part) is int for part in args), "a slice", "of such parts")
+    check(len(args) == 3 and all(part is None or type(part) is int for part in args), "a slice", "of such parts")
     return slice(*args)
 
 
 def _ordered_dict(machine: Machine, args: tuple[Any, ...]) -> OrderedDict[Any, Any]:
     result: OrderedDict[Any, Any] = OrderedDict()
     for pair in _items(machine, args):
-        _check(type(pair) in (list, tuple) and len(pair) == 2, "an OrderedDict", "of other things than pairs")
+        check(type(pair) in (list, tuple) and len(pair) == 2, "an OrderedDict", "of other things than pairs")
         machine.check_keys([pair[0]], result)
         result[pair[0]] = pair[1]
     return result
@@ -142,18 +142,18 @@ def _ordered_dict(machine: Machine, args: tuple[Any, ...]) -> OrderedDict[Any, A
 
 def _defaultdict(machine: Machine, args: tuple[Any, ...]) -> defaultdict[Any, Any]:  # noqa: ARG001
     factory = args[0] if args else None
-    _check(len(args) <= 1 and (factory is None or factory in FACTORIES), "a defaultdict", "with such a factory")
+    check(len(args) <= 1 and (factory is None or factory in FACTORIES), "a defaultdict", "with such a factory")
     return defaultdict(factory)
 
 
 def _deque(machine: Machine, args: tuple[Any, ...]) -> deque[Any]:
     maxlen = args[1] if len(args) == 2 else None
-    _check(len(args) <= 2 and (maxlen is None or type(maxlen) is int), "a deque", "with such arguments")
+    check(len(args) <= 2 and (maxlen is None or type(maxlen) is int), "a deque", "with such arguments")
     return deque(_items(machine, args[:1]), maxlen)
 
 
 def _counter(machine: Machine, args: tuple[Any, ...]) -> Counter[Any]:
-    _check(len(args) <= 1 and all(type(arg) is dict for arg in args), "a Counter", "of another thing than a dict")
+    check(len(args) <= 1 and all(type(arg) is dict for arg in args), "a Counter", "of another thing than a dict")
     result: Counter[Any] = Counter()
     for counts in args:
         machine.charge(len(counts))
@@ -162,18 +162,18 @@ def _counter(machine: Machine, args: tuple[Any, ...]) -> Counter[Any]:
 
 
 def _date(machine: Machine, args: tuple[Any, ...]) -> datetime.date:  # noqa: ARG001
-    _check(len(args) == 1 and _is_packed(args[0], 4), "a date", "of such parts")
+    check(len(args) == 1 and _is_packed(args[0], 4), "a date", "of such parts")
     return _day(args[0])
 
 
 def _time(machine: Machine, args: tuple[Any, ...]) -> datetime.time:  # noqa: ARG001
-    _check(1 <= len(args) <= 2 and _is_packed(args[0], 6) and _zones(args[1:]), "a time", "of such parts")
+    check(1 <= len(args) <= 2 and _is_packed(args[0], 6) and _zones(args[1:]), "a time", "of such parts")
     packed = args[0]
     return _time_of_day(packed[0] & 0x7F, packed[1:], packed[0] >> 7, *args[1:])
 
 
 def _datetime(machine: Machine, args: tuple[Any, ...]) -> datetime.datetime:  # noqa: ARG001
-    _check(1 <= len(args) <= 2 and _is_packed(args[0], 10) and _zones(args[1:]), "a datetime", "of such parts")
+    check(1 <= len(args) <= 2 and _is_packed(args[0], 10) and _zones(args[1:]), "a datetime", "of such parts")
     packed = args[0]
     day = _day(bytes([*packed[:2], packed[2] & 0x7F, packed[3]]))
     return datetime.datetime.combine(day, _time_of_day(packed[4], packed[5:], packed[2] >> 7, *args[1:]))
@@ -190,18 +190,18 @@ def _time_of_day(hour: int, packed: bytes, fold: int, zone: datetime.tzinfo | No
 
 
 def _timedelta(machine: Machine, args: tuple[Any, ...]) -> datetime.timedelta:  # noqa: ARG001
-    _check(len(args) <= 3 and all(type(part) is int for part in args), "a timedelta", "of such parts")
+    check(len(args) <= 3 and all(type(part) is int for part in args), "a timedelta", "of such parts")
     return datetime.timedelta(*args)
 
 
 def _timezone(machine: Machine, args: tuple[Any, ...]) -> datetime.timezone:  # noqa: ARG001
     offset = type(args[0]) is datetime.timedelta if args else False
-    _check(offset and len(args) <= 2 and all(type(name) is str for name in args[1:]), "a timezone", "of such parts")
+    check(offset and len(args) <= 2 and all(type(name) is str for name in args[1:]), "a timezone", "of such parts")
     return datetime.timezone(*args)
 
 
 def _decimal(machine: Machine, args: tuple[Any, ...]) -> decimal.Decimal:
-    _check(len(args) == 1 and type(args[0]) is str, "a Decimal", "of another thing than a str")
+    check(len(args) == 1 and type(args[0]) is str, "a Decimal", "of another thing than a str")
     machine.charge(len(args[0]))
     return decimal.Decimal(args[0])
 
@@ -211,18 +211,18 @@ class _UUIDDraft(Draft):
 
     def finished(self, machine: Machine, state: Any) -> uuid.UUID:  # noqa: ARG002
         number = state.get("int") if type(state) is dict and len(state) == 1 else None
-        _check(type(number) is int, "a UUID", "with such a state")
+        check(type(number) is int, "a UUID", "with such a state")
         return uuid.UUID(int=number)
 
 
 def _uuid(machine: Machine, args: tuple[Any, ...]) -> _UUIDDraft:  # noqa: ARG001
-    _check(args == (), "a UUID", "with arguments")
+    check(args == (), "a UUID", "with arguments")
     return _UUIDDraft()
 
 
 def _reconstructor(machine: Machine, args: tuple[Any, ...]) -> Any:
     """How protocols before 2 make an instance without __init__: class, base, the base's state."""
-    _check(len(args) == 3 and args[1] is object and args[2] is None, "an object", "with such a base")
+    check(len(args) == 3 and args[1] is object and args[2] is None, "an object", "with such a base")
     if args[0] is uuid.UUID:
         return _uuid(machine, ())
     if not is_registered(args[0]):
@@ -279,13 +279,8 @@ def _find_in_libraries(full: str) -> tuple[Any, Builder | None] | None:
     return None
 
 
-def _check(good: bool, what: str, fault: str) -> None:
-    if not good:
-        raise UnsafePickleError(f"the pickle builds {what} {fault}", hint=SWITCHES)
-
-
 def _items(machine: Machine, args: tuple[Any, ...]) -> list[Any]:
-    _check(len(args) <= 1 and all(type(arg) in (list, tuple) for arg in args), "a container", "of another thing")
+    check(len(args) <= 1 and all(type(arg) in (list, tuple) for arg in args), "a container", "of another thing")
     items = list(args[0]) if args else []
     machine.charge(8 * len(items))
     return items

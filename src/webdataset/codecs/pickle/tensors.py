@@ -10,9 +10,8 @@ from webdataset.base.settings import settings
 from webdataset.codecs.arrays import check_expansion
 from webdataset.codecs.dtypes import is_shape
 from webdataset.codecs.packages import torch_package
-from webdataset.errors import UnsafePickleError
 
-from .builders import SWITCHES, Builder, Name
+from .builders import Builder, Name, check
 from .torchfiles import load_checked
 
 if TYPE_CHECKING:
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def find_torch(full: str) -> tuple[Any, Builder | None] | None:
-    """What stands for one of torch's names, and what builds from it."""
+    """The object for one of torch's names on the stack, and its builder."""
     if full in BUILDERS:
         return Name(full), BUILDERS[full]
     torch = torch_package()
@@ -30,21 +29,21 @@ def find_torch(full: str) -> tuple[Any, Builder | None] | None:
 
 def _load_from_bytes(machine: Machine, args: tuple[Any, ...]) -> Any:
     """A storage. torch would load these bytes with its unrestricted unpickler; weights_only is the safe one."""
-    _check(len(args) == 1 and type(args[0]) is bytes, "a tensor", "of other things than bytes")
+    check(len(args) == 1 and type(args[0]) is bytes, "a tensor", "of other things than bytes")
     machine.charge(len(args[0]))
     return load_checked(args[0])
 
 
 def _rebuild_tensor(machine: Machine, args: tuple[Any, ...]) -> Any:  # noqa: ARG001
     torch = torch_package()
-    _check(6 <= len(args) <= 7, "a tensor", "with such arguments")
+    check(6 <= len(args) <= 7, "a tensor", "with such arguments")
     storage, offset, size, stride, requires_grad, hooks = args[:6]
-    _check(isinstance(storage, torch.storage.TypedStorage), "a tensor", "without its bytes")
-    _check(type(offset) is int and offset >= 0, "a tensor", "at such an offset")
-    _check(is_shape(size) and is_shape(stride) and len(size) == len(stride), "a tensor", "of such a shape")
-    _check(_lies_inside(storage, offset, size, stride), "a tensor", "that reaches outside its bytes")
+    check(isinstance(storage, torch.storage.TypedStorage), "a tensor", "without its bytes")
+    check(type(offset) is int and offset >= 0, "a tensor", "at such an offset")
+    check(is_shape(size) and is_shape(stride) and len(size) == len(stride), "a tensor", "of such a shape")
+    check(_lies_inside(storage, offset, size, stride), "a tensor", "that reaches outside its bytes")
     check_expansion(math.prod(size) * storage.dtype.itemsize, settings.max_decoded_bytes)
-    _check(type(hooks) in (OrderedDict, type(None)) and not hooks, "a tensor", "with hooks")
+    check(type(hooks) in (OrderedDict, type(None)) and not hooks, "a tensor", "with hooks")
     # the typed storage's own methods warn that it is deprecated, but it is what pickles hold
     tensor = torch.tensor([], dtype=storage.dtype).set_(storage._untyped_storage, offset, size, stride)
     tensor.requires_grad = requires_grad is True
@@ -53,18 +52,18 @@ def _rebuild_tensor(machine: Machine, args: tuple[Any, ...]) -> Any:  # noqa: AR
 
 def _rebuild_parameter(machine: Machine, args: tuple[Any, ...]) -> Any:  # noqa: ARG001
     torch = torch_package()
-    _check(len(args) == 3 and isinstance(args[0], torch.Tensor) and not args[2], "a parameter", "with such arguments")
+    check(len(args) == 3 and isinstance(args[0], torch.Tensor) and not args[2], "a parameter", "with such arguments")
     return torch.nn.Parameter(args[0], args[1] is True)
 
 
 def _size(machine: Machine, args: tuple[Any, ...]) -> Any:  # noqa: ARG001
-    _check(len(args) == 1 and is_shape(args[0]), "a torch.Size", "of other things than sizes")
+    check(len(args) == 1 and is_shape(args[0]), "a torch.Size", "of other things than sizes")
     return torch_package().Size(args[0])
 
 
 def _device(machine: Machine, args: tuple[Any, ...]) -> Any:  # noqa: ARG001
     named = 1 <= len(args) <= 2 and type(args[0]) is str and len(args[0]) <= 32
-    _check(named and all(type(index) is int for index in args[1:]), "a torch.device", "with such arguments")
+    check(named and all(type(index) is int for index in args[1:]), "a torch.device", "with such arguments")
     return torch_package().device(*args)
 
 
@@ -83,8 +82,3 @@ def _lies_inside(storage: Any, offset: int, size: tuple[int, ...], stride: tuple
         return True
     last = offset + sum((count - 1) * step for count, step in zip(size, stride, strict=True))
     return bool((last + 1) * storage.dtype.itemsize <= storage._untyped_storage.nbytes())
-
-
-def _check(good: bool, what: str, fault: str) -> None:
-    if not good:
-        raise UnsafePickleError(f"the pickle builds {what} {fault}", hint=SWITCHES)

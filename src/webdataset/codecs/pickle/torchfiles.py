@@ -41,7 +41,7 @@ def decode_pth(data: bytes, *, weights_only: bool | None = None) -> Any:
         raise SecurityError("torch.load is refused in secure mode (WDS_SECURE, enforce_security)")
     if weights_only is None:
         weights_only = settings.pytorch_weights_only
-    return load_checked(data) if weights_only else _loaded(data, weights_only=False)
+    return load_checked(data) if weights_only else _load(data, weights_only=False)
 
 
 def decode_pth_trusted(data: bytes) -> Any:
@@ -53,7 +53,7 @@ def load_checked(data: bytes) -> Any:
     """Tensors and plain data; an error if a tensor is not what the file can hold."""
     size = _unpacked_size(data)
     _check_keys(data)
-    value = _loaded(data, weights_only=True)
+    value = _load(data, weights_only=True)
     _check_tensors(tensors_in([value]), size)
     return value
 
@@ -75,7 +75,7 @@ def tensors_in(values: Iterable[Any]) -> Iterator[Any]:
             pending += [*value, *value.values()] if isinstance(value, dict) else value
 
 
-def _loaded(data: bytes, *, weights_only: bool) -> Any:
+def _load(data: bytes, *, weights_only: bool) -> Any:
     try:
         # not from a file on disk: there torch before 2.6 takes archives of old, and runs what is in them
         return torch_package().load(io.BytesIO(data), map_location="cpu", weights_only=weights_only)

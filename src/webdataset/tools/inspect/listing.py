@@ -24,12 +24,13 @@ from webdataset.codecs.compression import decompressed, kind_of_content
 from webdataset.errors import StorageError
 from webdataset.gopen import gopen
 from webdataset.indices.files import find_index, opened_parts, remote_state
+from webdataset.indices.rules import ReadingRules
 from webdataset.storage.sparse import NotSparseError
 from webdataset.storage.urls import is_local, scheme_of
 from webdataset.tar.archive import BEHIND_END
 from webdataset.tar.header import BLOCK
 from webdataset.tar.index import ShardIndex
-from webdataset.tar.scan import Entry, scan_members
+from webdataset.tar.scan import MemberEntry, scan_members
 from webdataset.tariterators import base_plus_ext
 
 _KINDS = {
@@ -56,7 +57,7 @@ class SampleEntry(NamedTuple):
         return sum(self.fields.values())
 
 
-def members(source: Any, *, url: str | None = None, concatenated: bool = False) -> Iterator[Entry]:
+def members(source: Any, *, url: str | None = None, concatenated: bool = False) -> Iterator[MemberEntry]:
     """Yield every member of an archive, a url or a stream; data is skipped if possible.
 
     Of a large remote object only headers are fetched, unless they are too close together.
@@ -76,7 +77,7 @@ def members(source: Any, *, url: str | None = None, concatenated: bool = False) 
         yield from islice(entries, yielded, None)
 
 
-def _from_ranges(url: str, concatenated: bool) -> Iterator[Entry]:
+def _from_ranges(url: str, concatenated: bool) -> Iterator[MemberEntry]:
     with opened_parts(url) as (stream, _):
         if kind_of_content(stream.read(BLOCK)) is not None:
             raise NotSparseError
@@ -101,15 +102,15 @@ def samples(url: str, *, concatenated: bool = False) -> Iterator[SampleEntry]:
 
 def _index_of(url: str, concatenated: bool) -> ShardIndex | None:
     if is_local(url):
-        return find_index(url, concatenated=concatenated)
+        return find_index(url, ReadingRules(concatenated=concatenated))
     if url == "-" or scheme_of(url) == "pipe":
         return None
     size, version = remote_state(url)
-    index = find_index(url, version=version, concatenated=concatenated)
+    index = find_index(url, ReadingRules(concatenated=concatenated), version=version)
     return index if index is not None and size in (None, index.size) else None
 
 
-def grouped(entries: Iterable[Entry]) -> Iterator[SampleEntry]:
+def grouped(entries: Iterable[MemberEntry]) -> Iterator[SampleEntry]:
     """Group neighbours that share a key, as a reader does."""
     sample: SampleEntry | None = None
     for entry in entries:
@@ -127,10 +128,10 @@ def grouped(entries: Iterable[Entry]) -> Iterator[SampleEntry]:
         yield sample
 
 
-def long_line(entry: Entry) -> str:
+def long_line(entry: MemberEntry) -> str:
     """Format a member as `tar tv` does: mode, size, time, name.
 
-    >>> long_line(Entry("a.txt", "0", 5, 0, 512, 0o444, 1e9, "", {}))
+    >>> long_line(MemberEntry("a.txt", "0", 5, 0, 512, 0o444, 1e9, "", {}))
     '-r--r--r--         5 2001-09-... a.txt'
     """
     mode = stat.filemode(entry.mode & 0o7777 | _KINDS.get(entry.type, 0))

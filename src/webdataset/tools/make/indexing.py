@@ -23,6 +23,7 @@ from webdataset.handlers import Handler, ask, reraise_exception
 from webdataset.indices.catalogue import Catalogue
 from webdataset.indices.files import BESIDE, CACHE, find_index, make_index, write_whole
 from webdataset.indices.making import index
+from webdataset.indices.rules import ReadingRules
 from webdataset.storage.urls import local_path
 from webdataset.tar.foreign import dali_path, dali_text, energon_bytes, energon_path
 from webdataset.tar.index import ShardIndex
@@ -66,9 +67,10 @@ def write_indices(
 
 def index_problem(url: str, format: str = "wdx", where: str | None = None, *, concatenated: bool = False) -> str | None:
     """Compare the index of a shard with its headers; return what is wrong, or None."""
-    made = make_index(url, concatenated=concatenated)
+    rules = ReadingRules(concatenated=concatenated)
+    made = make_index(url, rules)
     if format == "wdx":
-        kept = find_index(url, where=where, version=made.version, concatenated=concatenated)
+        kept = find_index(url, rules, where=where, version=made.version)
         if kept is None:
             return "there is no index of this version of the shard"
         return None if kept.agrees(made) else "the index does not match the shard"

@@ -1,0 +1,65 @@
+"""CBOR: what cbor2 writes, read as plain data; anything else is refused."""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import fractions
+import uuid
+from typing import Any
+
+import cbor2
+import pytest
+
+from webdataset.codecs.cbor import decode_cbor, encode_cbor
+from webdataset.errors import DecodingError
+
+VALUES = [
+    {"a": [1, -2, 2**70, -(2**70), 1.5, None, True, b"x", "é"], "b": {}, (1, 2): "tuple"},
+    {1, 2, 3},
+    datetime.datetime(2024, 5, 6, 7, 8, 9, tzinfo=datetime.UTC),
+    datetime.date(2024, 5, 6),
+    decimal.Decimal("1.25"),
+    fractions.Fraction(1, 3),
+    uuid.UUID(int=7),
+    cbor2.CBORTag(4000, [1]),
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=repr)
+def test_values_come_back(value: Any) -> None:
+    assert decode_cbor(encode_cbor(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("data", "value"),
+    [
+        ("9f0102ff", [1, 2]),
+        ("bf616101ff", {"a": 1}),
+        ("7f61616162ff", "ab"),
+        ("5f41614162ff", b"ab"),
+        ("f93e00", 1.5),
+        ("c11a00000001", datetime.datetime(1970, 1, 1, 0, 0, 1, tzinfo=datetime.UTC)),
+    ],
+)
+def test_indefinite_lengths_and_short_forms(data: str, value: Any) -> None:
+    assert decode_cbor(bytes.fromhex(data)) == value
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        ("ff", "an end without a beginning"),
+        ("820102"[:4], "is cut"),
+        ("1c", "a reserved form"),
+        ("7f4161ff", "mixed pieces"),
+        ("bf6161ff", "a key without a value"),
+        ("a1a001", "a dict as a key"),
+        ("d81c80", "shared references"),
+        ("c24161"[:2] + "01", "such a form"),
+        ("81" * 1001 + "01", "more than 1000 levels"),
+    ],
+)
+def test_damage_is_an_error_that_says_what(data: str, reason: str) -> None:
+    with pytest.raises(DecodingError, match=reason):
+        decode_cbor(bytes.fromhex(data))

@@ -1,0 +1,61 @@
+"""MultiLoader: worker processes without torch."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from webdataset.errors import WebDatasetError
+from webdataset.multi import MultiLoader
+
+
+class Numbers:
+    """Each worker's own numbers."""
+
+    def __iter__(self) -> Iterator[int]:
+        worker, workers = int(os.environ["WORKER"]), int(os.environ["NUM_WORKERS"])
+        yield from range(worker, 10, workers)
+
+
+class Failing:
+    def __iter__(self) -> Iterator[int]:
+        yield 1
+        raise KeyError("no such field")
+
+
+class Dying:
+    def __iter__(self) -> Iterator[int]:
+        yield 1
+        os._exit(3)
+
+
+def test_workers_know_their_number() -> None:
+    loader = MultiLoader(Numbers(), workers=3)
+    assert sorted(loader) == list(range(10))
+    assert sorted(loader) == list(range(10))
+
+
+def test_an_error_in_a_worker_is_raised_with_its_place() -> None:
+    with pytest.raises(KeyError, match="no such field") as caught:
+        list(MultiLoader(Failing(), workers=1))
+    assert "in worker 0 of 1" in caught.value.__notes__[0]
+
+
+def test_a_worker_that_dies_is_an_error() -> None:
+    with pytest.raises(WebDatasetError, match="exit code 3"):
+        list(MultiLoader(Dying(), workers=1))
+
+
+def test_stopping_early_ends_the_workers() -> None:
+    loader = MultiLoader(Numbers(), workers=2)
+    items = iter(loader)
+    next(items)
+    items.close()  # type: ignore[attr-defined]  # it is a generator
+    assert not any(process.is_alive() for process in loader._processes)
+
+
+def test_a_loader_needs_a_worker() -> None:
+    with pytest.raises(ValueError, match="at least 1, got 0"):
+        MultiLoader(Numbers(), workers=0)
