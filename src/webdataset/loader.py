@@ -82,7 +82,7 @@ class WebLoader(LoaderFace, DataPipeline, FluidInterface):
     def __iter__(self) -> Iterator[Any]:
         if self._marks is None or self.limits().is_one_pass:
             return super().__iter__()
-        return self._stream_rounds.items(self.limits(), self.iterator1, self._marks.forget)
+        return self._shown_to_frameworks(self._stream_rounds.items(self.limits(), self.iterator1, self._marks.forget))
 
     def iterator1(self) -> Iterator[Any]:
         progress = self._taken or self._marks
@@ -148,7 +148,7 @@ class WebLoader(LoaderFace, DataPipeline, FluidInterface):
 
     def set_epoch(self, epoch: int) -> Self:
         """Make this the epoch of the next pass, in the dataset and all its workers."""
-        inner = getattr(self._taken or self.pipeline[0].dataset, "set_epoch", None)
+        inner = getattr(self._taken or self._marks or self.pipeline[0].dataset, "set_epoch", None)
         if callable(inner) and self.rounds() is None:
             inner(epoch)
         return super().set_epoch(epoch)

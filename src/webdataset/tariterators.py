@@ -14,6 +14,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from .base.behaviour import behaves
 from .base.reports import Report, current_report
 from .base.stages import pipelinefilter
 from .codecs.compression import decompressed, is_expanded
@@ -86,6 +87,7 @@ def valid_sample(sample: Any) -> bool:
     return isinstance(sample, dict) and len(sample) > 0 and not sample.get("__bad__", False)
 
 
+@behaves("holds", "url_opener() as a stage of its own looks ahead")
 def url_opener(data: Iterable[Sample], handler: Handler = reraise_exception, **kw: Any) -> Iterator[Sample]:
     """Open each shard: `{"url": ...}` becomes `{"url": ..., "stream": ...}`, with `local_path` for a local file.
 
@@ -116,6 +118,7 @@ def tar_file_iterator(
     return _files(members, skip_meta, checked_handler(handler), report)
 
 
+@behaves("holds", "tar_file_expander() as a stage of its own looks ahead")
 def tar_file_expander(
     data: Iterable[Sample],
     handler: Handler = reraise_exception,
@@ -135,6 +138,7 @@ def tar_file_expander(
     return _each_shard(data, reading, items, checked_handler(handler), current_report())
 
 
+@behaves("holds", "group_by_keys() as a stage of its own looks ahead")
 def group_by_keys(
     data: Iterable[Sample],
     keys: SplitName = base_plus_ext,
@@ -184,7 +188,7 @@ def tarfile_samples(
     return group_by_keys(files, handler=handler, **splitting)
 
 
-tarfile_to_samples = pipelinefilter(tarfile_samples)
+tarfile_to_samples = pipelinefilter(kind="reads")(tarfile_samples)
 
 
 def reads_in_one_step() -> bool:

@@ -140,3 +140,25 @@ def test_torchdatas_loader_goes_on_at_every_batch(
     resumed = loader()
     resumed.load_state_dict(end)
     assert list(resumed) == second
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_set_epoch_chooses_the_order_of_a_streamed_dataset_in_all_workers(urls: list[str], workers: int) -> None:
+    loader = wds.WebLoader(seeded(urls), batch_size=None, num_workers=workers)
+    orders = [list(loader) for _ in range(3)]
+    assert len({str(order) for order in orders}) == 3
+    for epoch in (2, 0, 1):
+        assert list(loader.set_epoch(epoch)) == orders[epoch]
+
+
+def test_set_epoch_keeps_a_state_of_that_epoch_and_drops_any_other(urls: list[str]) -> None:
+    loader = wds.WebLoader(seeded(urls), batch_size=None, num_workers=2)
+    orders = [list(loader) for _ in range(2)]
+    run = iter(loader.set_epoch(1))
+    next(run)
+    state = plain(loader.state_dict())
+    resumed = wds.WebLoader(seeded(urls), batch_size=None, num_workers=2)
+    resumed.load_state_dict(state)
+    assert list(resumed.set_epoch(1)) == orders[1][1:]
+    resumed.load_state_dict(state)
+    assert list(resumed.set_epoch(0)) == orders[0]

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import Any
 
 from webdataset.base.reports import Report, current_report
-from webdataset.base.stages import pipelinefilter
+from webdataset.base.stages import Stage, pipelinefilter
 from webdataset.errors import SampleError
 from webdataset.handlers import Handler, close, handled, reraise_exception
 
@@ -49,7 +49,14 @@ def default_collation_fn(
     return tuple([combine_values(list(column), combine_tensors, combine_scalars) for column in columns])
 
 
-@pipelinefilter
+def _split_batched(stage: Stage) -> list[Stage]:
+    """The two halves of `batched`: collecting, and making the batch."""
+    size, collation_fn, partial, handler = stage.given().values()
+    lists = listed(size, partial)
+    return [lists] if collation_fn is None else [lists, collated(collation_fn, handler=handler)]
+
+
+@pipelinefilter(kind="collects", split=_split_batched)
 def batched(
     data: Iterable[Any],
     batchsize: int = 20,
@@ -70,7 +77,7 @@ def batched(
 _batched = plain(batched)
 
 
-@pipelinefilter(per_sample=True)
+@pipelinefilter(kind="each")
 def collated(
     data: Iterable[list[Any]], collation_fn: Collation = default_collation_fn, *, handler: Handler = reraise_exception
 ) -> Iterator[Any]:
@@ -85,7 +92,7 @@ def collated(
 _collated = plain(collated)
 
 
-@pipelinefilter
+@pipelinefilter(kind="expands")
 def unbatched(data: Iterable[Any], *, handler: Handler = reraise_exception) -> Iterator[Any]:
     """Turn batches back into samples.
 
@@ -98,7 +105,7 @@ def unbatched(data: Iterable[Any], *, handler: Handler = reraise_exception) -> I
 _unbatched = plain(unbatched)
 
 
-@pipelinefilter
+@pipelinefilter(kind="collects")
 def listed(data: Iterable[Any], batchsize: int, partial: bool = True) -> Iterator[list[Any]]:
     """Collect samples into lists, as they are.
 
@@ -111,7 +118,7 @@ def listed(data: Iterable[Any], batchsize: int, partial: bool = True) -> Iterato
 _listed = plain(listed)
 
 
-@pipelinefilter
+@pipelinefilter(kind="expands")
 def unlisted(data: Iterable[list[Any]]) -> Iterator[Any]:
     """Turn lists back into samples.
 

@@ -16,7 +16,7 @@ from .mistakes import OptionError
 DEFAULT_AMONG = 8192
 
 
-@pipelinefilter
+@pipelinefilter(kind="buckets", reason="bucketed() holds samples of several lengths; exact=True makes it possible")
 def bucketed(
     data: Iterable[Any],
     key: str | Callable[[Any], float],

@@ -18,7 +18,7 @@ Sample = dict[str, Any]
 Names = str | Sequence[str]
 
 
-@pipelinefilter(per_sample=True)
+@pipelinefilter(kind="each")
 def to_tuple(
     data: Iterable[Sample],
     *args: Names,
@@ -44,7 +44,7 @@ def to_tuple(
 _to_tuple = plain(to_tuple)
 
 
-@pipelinefilter(per_sample=True)
+@pipelinefilter(kind="each")
 def rename(
     data: Iterable[Sample], /, handler: Handler = reraise_exception, keep: bool = True, **kw: Names
 ) -> Iterator[Sample]:
@@ -66,7 +66,7 @@ def rename(
 _rename = plain(rename)
 
 
-@pipelinefilter(per_sample=True)
+@pipelinefilter(kind="each")
 def rename_keys(
     data: Iterable[Sample],
     /,
@@ -111,7 +111,7 @@ def rename_keys(
 _rename_keys = plain(rename_keys)
 
 
-@pipelinefilter(per_sample=True)
+@pipelinefilter(kind="each")
 def extract_keys(
     data: Iterable[Sample],
     *patterns: Names,
@@ -145,7 +145,7 @@ def extract_keys(
 _extract_keys = plain(extract_keys)
 
 
-@pipelinefilter(per_sample=True)
+@pipelinefilter(kind="each")
 def associate(
     data: Iterable[Sample],
     /,

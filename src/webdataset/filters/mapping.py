@@ -19,7 +19,7 @@ from .mistakes import OptionError
 Decode = Callable[[Any], Any]
 
 
-@pipelinefilter(per_sample=True)
+@pipelinefilter(kind="each")
 def map(data: Iterable[Any], f: Callable[[Any], Any], handler: Handler = reraise_exception) -> Iterator[Any]:
     """Apply a function to every sample; None drops the sample, a new dict keeps the old `__key__`.
 
@@ -43,7 +43,7 @@ def map(data: Iterable[Any], f: Callable[[Any], Any], handler: Handler = reraise
 _map = plain(map)
 
 
-@pipelinefilter(per_sample=True)
+@pipelinefilter(kind="each")
 def map_dict(
     data: Iterable[dict[str, Any]], /, handler: Handler = reraise_exception, **kw: Callable[[Any], Any]
 ) -> Iterator[dict[str, Any]]:
@@ -69,7 +69,7 @@ def map_dict(
 _map_dict = plain(map_dict)
 
 
-@pipelinefilter(per_sample=True)
+@pipelinefilter(kind="each")
 def map_tuple(
     data: Iterable[Sequence[Any]], *args: Callable[[Any], Any] | None, handler: Handler = reraise_exception
 ) -> Iterator[tuple[Any, ...]]:
@@ -97,7 +97,7 @@ def map_tuple(
 _map_tuple = plain(map_tuple)
 
 
-@pipelinefilter(per_sample=True)
+@pipelinefilter(kind="selects")
 def select(
     data: Iterable[Any], predicate: Callable[[Any], Any], *, handler: Handler = reraise_exception
 ) -> Iterator[Any]:
@@ -138,7 +138,7 @@ def then(data: Iterable[Any], f: Callable[..., Iterable[Any]], *args: Any, **kw:
 _then = plain(then)
 
 
-@pipelinefilter(per_sample=True, eager=True)
+@pipelinefilter(kind="each", eager=True)
 def decode(
     data: Iterable[dict[str, Any]],
     /,
@@ -201,7 +201,7 @@ def decode_pickle(stream: Any) -> Any:
 default_decoders: list[tuple[str, Any]] = [("*.bin", decode_bin), ("*.txt", decode_text), ("*.pyd", decode_pickle)]
 
 
-@pipelinefilter(per_sample=True)
+@pipelinefilter(kind="each")
 def xdecode(
     data: Iterable[dict[str, Any]],
     /,

@@ -14,7 +14,7 @@ from webdataset.handlers import close
 from .closing import closing, plain
 
 
-@pipelinefilter
+@pipelinefilter(kind="observes")
 def info(  # noqa: PLR0917 - the signature is given by the API
     data: Iterable[Any],
     fmt: str | None = None,
@@ -39,7 +39,7 @@ def info(  # noqa: PLR0917 - the signature is given by the API
 _info = plain(info)
 
 
-@pipelinefilter
+@pipelinefilter(kind="observes")
 def log_keys(data: Iterable[dict[str, Any]], logfile: str | None = None) -> Iterator[dict[str, Any]]:
     """Append a line "index, worker, rank, key" (tab-separated) per sample to a file that processes may share."""
     source = iter(data)

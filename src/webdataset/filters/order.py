@@ -8,15 +8,17 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
+from webdataset.base.behaviour import Behaviour
 from webdataset.base.reports import current_report
 from webdataset.base.stages import PipelineStage, pipelinefilter
 from webdataset.handlers import Handler, close
 
 from .closing import closing, plain
 from .mistakes import OptionError
+from .seeds import seed_of
 
 
-@pipelinefilter
+@pipelinefilter(kind="shuffles")
 def shuffle(  # noqa: PLR0917 - the signature is given by the API
     data: Iterable[Any],
     bufsize: int = 1000,
@@ -58,6 +60,8 @@ class detshuffle(PipelineStage):  # noqa: N801 - named like the filter it is
     ([1, 0, 4, 3, 2], [0, 4, 3, 1, 2])
     """
 
+    behaviour = Behaviour("shuffles", keeps=("epoch",))
+
     def __init__(self, bufsize: int = 1000, initial: int = 100, seed: int = 0, epoch: int = -1) -> None:
         self.bufsize = bufsize
         self.initial = initial
@@ -71,15 +75,26 @@ class detshuffle(PipelineStage):  # noqa: N801 - named like the filter it is
         return shuffled
 
 
-@pipelinefilter
+class Sampled(PipelineStage):
+    """What `rsample` is in exact epochs: by a random number of each sample, whatever came before it."""
+
+    def __init__(self, p: float, seed: Any = None) -> None:
+        self.p = _checked_probability(p)
+        self.seed = 0 if seed is None else seed
+
+    def run(self, src: Iterable[Any]) -> Iterator[Any]:
+        epoch, below = current_report().epoch, int(self.p * (1 << 63))
+        return (sample for sample in src if seed_of(sample, epoch, self.seed) < below)
+
+
+@pipelinefilter(kind="counts", stepwise=Sampled)
 def rsample(data: Iterable[Any], p: float = 0.5, *, seed: Any = None) -> Iterator[Any]:
     """Keep each sample with probability `p`.
 
     >>> list(rsample(1.0)("abc")), list(rsample(0.0)("abc"))
     (['a', 'b', 'c'], [])
     """
-    if not 0.0 <= p <= 1.0:
-        raise OptionError(f"p is a probability between 0 and 1, got {p}")
+    p = _checked_probability(p)
     source, drawn = iter(data), _generator(seed).random
     return closing(source, (sample for sample in source if drawn() < p))
 
@@ -87,7 +102,7 @@ def rsample(data: Iterable[Any], p: float = 0.5, *, seed: Any = None) -> Iterato
 _rsample = plain(rsample)
 
 
-@pipelinefilter
+@pipelinefilter(kind="counts")
 def slice(data: Iterable[Any], *args: int | None) -> Iterator[Any]:
     """A part of the stream, with the arguments of itertools.islice.
 
@@ -220,6 +235,12 @@ def _pick(buffer: list[Any], random_bits: Callable[[int], int]) -> Any:
     taken = buffer[chosen]
     buffer[chosen] = last
     return taken
+
+
+def _checked_probability(p: float) -> float:
+    if not 0.0 <= p <= 1.0:
+        raise OptionError(f"p is a probability between 0 and 1, got {p}")
+    return p
 
 
 def _generator(seed: Any) -> random.Random:

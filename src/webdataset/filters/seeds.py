@@ -17,7 +17,7 @@ from webdataset.handlers import handled
 from .closing import plain
 
 
-@pipelinefilter(per_sample=True)
+@pipelinefilter(kind="each")
 def seeded(data: Iterable[dict[str, Any]], seed: int = 0) -> Iterator[dict[str, Any]]:
     """Give every sample a `__seed__`: 63 bits from the seed, the epoch, the name of the shard and the key.
 

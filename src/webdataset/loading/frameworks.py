@@ -90,7 +90,9 @@ class LoaderFace:
         return getattr(self, "_taken", None) is not None
 
     def __iter__(self) -> Iterator[Any]:
-        batches: Iterator[Any] = super().__iter__()  # type: ignore[misc]
+        return self._shown_to_frameworks(super().__iter__())  # type: ignore[misc]
+
+    def _shown_to_frameworks(self, batches: Iterator[Any]) -> Iterator[Any]:
         if self._adopted and "accelerate" in sys.modules:
             return _on_the_device(self._one_behind(batches) if self.use_stateful_dataloader else batches)
         return batches

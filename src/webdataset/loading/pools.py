@@ -23,10 +23,10 @@ from itertools import chain, islice
 from operator import length_hint
 from typing import Any
 
+from webdataset.base.behaviour import behaviour_of
 from webdataset.base.pool import ordered_map
 from webdataset.base.reports import Report, current_report
 from webdataset.base.stages import PipelineStage, Stage
-from webdataset.filters import batched, listed, rsample, shuffle, slice, unbatched, unlisted
 from webdataset.filters.batches import collated
 from webdataset.filters.order import size_in_bytes
 from webdataset.handlers import Handler, close, reraise_exception
@@ -137,18 +137,18 @@ def pooled(stages: Sequence[Any], threads: int, *, batches: int = 2) -> list[Any
     `batches` is how many batches may be waiting. Where the first function of the user's own follows, the consumer
     takes over. A pipeline without anything for threads to do is read ahead by one.
 
-    >>> from webdataset.filters import map
+    >>> from webdataset.filters import map, shuffle
     >>> [type(stage).__name__ for stage in pooled([range(3), map(str), shuffle(10), map(int), print], 4)]
     ['Pooled', 'builtin_function_or_method']
     """
-    done, rest = list(stages[:1]), deque(chain.from_iterable(halves(stage) for stage in stages[1:]))
+    done, rest = list(stages[:1]), deque(chain.from_iterable(split(stage) for stage in stages[1:]))
     while rest:
         run: list[Stage] = []
         while rest and _per_sample(rest[0]):
             run.append(rest.popleft())
         if run:
             done = [_pool(done, run, threads, batches)]
-        elif isinstance(done[0], Pooled) and getattr(rest[0], "filter", None) not in _ORDER:
+        elif isinstance(done[0], Pooled) and not _arranges(rest[0]):
             break
         else:
             done.append(rest.popleft())
@@ -157,17 +157,15 @@ def pooled(stages: Sequence[Any], threads: int, *, batches: int = 2) -> list[Any
     return [*done, *rest]
 
 
-def halves(stage: Any) -> list[Any]:
-    """`batched` as its two halves: collecting, and making the batch."""
-    if not isinstance(stage, Stage) or stage.filter is not batched:
-        return [stage]
-    size, collation_fn, partial_, handler = stage.given().values()
-    lists = listed(size, partial_)
-    return [lists] if collation_fn is None else [lists, collated(collation_fn, handler=handler)]
+def split(stage: Any) -> list[Any]:
+    """A stage as those that it is made of, as `batched` of collecting and of making the batch."""
+    made_of = behaviour_of(stage).split
+    return [stage] if made_of is None else made_of(stage)
 
 
-_ORDER = (shuffle, rsample, slice, listed, unlisted, unbatched)
-"""Stages of ours that only arrange samples: the thread that reads for the next pool runs them."""
+def _arranges(stage: Any) -> bool:
+    """Whether a filter only arranges samples: the thread that reads for the next pool runs it."""
+    return isinstance(stage, Stage) and stage.behaviour.kind in {"shuffles", "counts", "collects", "expands"}
 
 
 def _pool(before: list[Any], run: list[Stage], threads: int, batches: int) -> Pooled:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
+from webdataset.base.behaviour import behaviour_of
 from webdataset.base.iterables import TorchIterable
 from webdataset.base.passes import PassCounter
 from webdataset.base.reports import Report
@@ -21,7 +22,6 @@ from webdataset.exact.feed import Drawn
 from webdataset.exact.program import Place, Program
 from webdataset.exact.rounds import Limits
 from webdataset.exact.run import Run
-from webdataset.exact.stages import is_filter
 from webdataset.exact.states import exact_place, exact_state
 from webdataset.filters import batched, combine_values, default_collation_fn
 from webdataset.pipeline import DataPipeline
@@ -147,7 +147,9 @@ def exact_steps(
 def in_reused_memory(dataset: Any, count: int, collate: Any, *, deep: bool, pinned: bool) -> Any:
     """An exact dataset whose batches lie in the memory of earlier ones; those of so many steps are there at a time."""
     stage = dataset.pipeline[-1]
-    given: dict[str, Any] = stage.given() if is_filter(stage, batched) else {"collation_fn": None}
+    given: dict[str, Any] = (
+        stage.given() if isinstance(stage, Stage) and stage.filter is batched else {"collation_fn": None}
+    )
     default = collated_as_torch if deep else default_collation_fn
     if collate is not None or given["collation_fn"] is not default:
         needed = "batches that the loader makes (batch_size=), or batched() as the dataset's last stage"
@@ -175,7 +177,7 @@ def repeated_in_batches(dataset: Any, args: tuple[Any, ...], options: dict[str, 
 
 def may_hold(stages: list[Any]) -> Any:
     """The first of the stages after a loader that may hold samples which the loader has given; None without one."""
-    return next((stage for stage in stages if not (isinstance(stage, Stage) and stage.filter.per_sample)), None)
+    return next((stage for stage in stages if not behaviour_of(stage).in_pool), None)
 
 
 def check_can_be_saved(stages: list[Any]) -> None:

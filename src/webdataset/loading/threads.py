@@ -22,7 +22,7 @@ from webdataset.handlers import handled
 from webdataset.pipeline import DataPipeline
 
 from .buffers import Buffered
-from .pools import Pooled, halves, pooled
+from .pools import Pooled, pooled, split
 
 
 class ThreadLoader:
@@ -155,7 +155,7 @@ class ThreadLoader:
             self.dataset.handed_over()
         if in_buffers:
             *stages, last = threaded.pipeline
-            lists, made = halves(last)
+            lists, made = split(last)
             buffered = collated(self._buffered(2 * self.prefetch_factor, deep=False), **made.kw)
             threaded.pipeline = [*stages, lists, buffered]
         if self.num_workers > 0:
@@ -164,7 +164,7 @@ class ThreadLoader:
 
     def _ends_in_batches(self) -> bool:
         stages = getattr(self.dataset, "pipeline", None) or [None]
-        made = halves(stages[-1])[1:]
+        made = split(stages[-1])[1:]
         return bool(made) and made[0].args[0] is default_collation_fn
 
     # -- datasets with indices -------------------------------------------------------------------
@@ -214,7 +214,7 @@ class ThreadLoader:
         return Buffered(self.pool + ahead + 2, rest, deep=deep, pinned=self.pin_memory and has_cuda())
 
 
-@pipelinefilter(per_sample=True)
+@pipelinefilter(kind="each")
 def _applied(data: Iterable[Any], function: Callable[[Any], Any]) -> Iterator[Any]:
     return handled(data, function)
 

@@ -59,6 +59,10 @@ class ThreadMarks:
         """What the loader gives, as it is."""
         return iter(batches)
 
+    def set_epoch(self, epoch: int) -> None:
+        """Make this the epoch of the next pass."""
+        self.loader.dataset.set_epoch(epoch)
+
     def forget(self) -> None:
         """The pass that is under way is over, and the next one is the next to be read."""
         self.loader.forget()
@@ -119,6 +123,14 @@ class WorkerMarks:
             yield item
         self.dataset.resumed()
         self._marks, self._next = None, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make this the epoch of the next pass of all workers; a state that was loaded counts if it is of that epoch."""
+        if self._loaded and all(mark[0] == epoch for mark in self._marks or ()):
+            return
+        self._marks, self._next, self._loaded = None, 0, False
+        self.dataset.resumed()
+        self.dataset.set_epoch(epoch)
 
     def forget(self) -> None:
         """The pass that is under way is over, and the next one is the next to be read, by all workers."""

@@ -18,6 +18,7 @@ from itertools import chain, compress, islice
 from operator import length_hint
 from typing import Any
 
+from webdataset.base.behaviour import behaviour_of
 from webdataset.base.mixing import Turns
 from webdataset.base.reports import Report
 from webdataset.base.stages import Stage
@@ -25,7 +26,7 @@ from webdataset.errors import StateError
 from webdataset.filters.order import shuffled_from
 from webdataset.handlers import close
 
-from .layout import EACH, Layout, is_mixture, kind_of
+from .layout import Layout, is_mixture, kind_of
 
 END = sys.maxsize
 MANY = 1000
@@ -59,7 +60,7 @@ class Building:
     def chained(self, source: Any, stages: Iterable[Any], *, resumed: bool) -> Iterator[Any]:
         """A source through stages; checks that are for the first sample of a pass are for that only."""
         for stage in stages:
-            if not (resumed and getattr(stage, "only_at_the_start", False)):
+            if not (resumed and behaviour_of(stage).skip_on_resume):
                 source = self.kept(iter(self.invoke(stage, source)))
         return iter(source)
 
@@ -233,7 +234,7 @@ class _Shards:
         reader, head = self._layout.reader, self._layout.head
         with ExitStack() as opened, report.in_force():
             building = Building(report, outer.invoke, opened, outer.wrap)
-            if len(reader) == 1 and all(kind_of(stage) == EACH for stage in head):
+            if len(reader) == 1 and all(kind_of(stage) in ("each", "selects", "observes") for stage in head):
                 samples = picked(shards, [number - first for number in wanted], end - first, reader[0], report)
                 if samples is not None:
                     passed = list(building.chained(iter(samples), head, resumed=True))

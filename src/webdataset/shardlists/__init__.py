@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
+from webdataset.base.behaviour import Behaviour
 from webdataset.base.iterables import TorchIterable
 from webdataset.base.logs import Log
 from webdataset.base.reports import current_report
@@ -206,6 +207,11 @@ class ShardShuffle:
         self.bufsize = bufsize
         self.drawn = drawn
         """Whether nobody gave the seed: then a state that is loaded brings its own."""
+
+    @property
+    def behaviour(self) -> Behaviour:
+        """A seed that nobody gave belongs to a position."""
+        return Behaviour(keeps=("seed",) if self.drawn else ())
 
     def set_epoch(self, epoch: int) -> None:
         """The next pass is pass number `epoch`."""
