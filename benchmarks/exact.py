@@ -50,7 +50,7 @@ memory = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
 urls = sys.argv[1:]
 dataset = wds.WebDataset(urls, exact=True).batched(32)
 steps = len(dataset)
-dataset.resume_at(Place(0, 0, int(0.9 * steps), base=int(0.9 * steps)))
+dataset.runner.seek(Place(0, 0, int(0.9 * steps), base=int(0.9 * steps)))
 state = dataset.state_dict()
 fresh = wds.WebDataset(urls, exact=True).batched(32)
 wall = time.perf_counter()

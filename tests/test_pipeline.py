@@ -11,7 +11,7 @@ import sys
 import pytest
 
 import webdataset as wds
-from webdataset.base.passes import PassCounter
+from webdataset.base.counter import PassCounter
 
 
 def count_to(n):

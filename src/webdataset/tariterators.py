@@ -15,6 +15,7 @@ from itertools import groupby
 from typing import Any, NamedTuple
 
 from .base.behaviour import behaves
+from .base.context import PassContext, current_pass
 from .base.reports import Report, current_report
 from .base.stages import pipelinefilter
 from .codecs.compression import decompressed, is_expanded
@@ -135,7 +136,7 @@ def tar_file_expander(
     """
     items = partial(_file_items, eof_value=eof_value)
     reading = Reading(select_files, rename_files, concatenated=concatenated)
-    return _each_shard(data, reading, items, checked_handler(handler), current_report())
+    return _each_shard(data, reading, items, checked_handler(handler), current_pass())
 
 
 @behaves("holds", "group_by_keys() as a stage of its own looks ahead")
@@ -180,7 +181,7 @@ def tarfile_samples(
     if reads_in_one_step():
         grouping = Grouping(keys, True, None, handler, current_report())
         reading = Reading(select_files, rename_files, large, concatenated)
-        return _each_shard(streams, reading, grouping.of_shard, handler, grouping.report)
+        return _each_shard(streams, reading, grouping.of_shard, handler, current_pass())
     # a replacement need not know the options that nobody uses
     chosen: Any = {"select_files": select_files, "rename_files": rename_files, "concatenated": concatenated or None}
     files = tar_file_expander(streams, handler=handler, **{name: f for name, f in chosen.items() if f is not None})
@@ -341,9 +342,10 @@ def _each_shard(
     reading: Reading,
     items: Callable[[Iterator[list[Member]], Sample], Iterator[Sample]],
     handler: Handler,
-    report: Report,
+    context: PassContext,
 ) -> Iterator[Sample]:
     """What `items` makes of the members of each shard; the handler is asked about a shard that fails."""
+    report = context.report
     look_ahead = getattr(streams, "look_ahead", None)
     try:
         for source in streams:
@@ -361,8 +363,8 @@ def _each_shard(
             finally:
                 close(windows)
                 _close_quietly(stream)
-            if report.shard_ended is not None:
-                report.shard_ended(source)
+            if context.on_shard_end is not None:
+                context.on_shard_end(source)
     finally:
         close(streams)
 

@@ -1,6 +1,6 @@
 """The environment, read here and nowhere else.
 
-Every property is read anew, so that a variable set by a program before it opens a dataset counts.
+Every property is read each time, so that a variable set by a program before it opens a dataset counts.
 """
 
 from __future__ import annotations

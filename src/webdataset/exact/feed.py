@@ -223,7 +223,7 @@ class Feed:
 
 
 def _stretches(windows: Iterator[Window], length: int) -> Iterator[list[Window]]:
-    """The windows of a lane of which so many samples are used, several together; few at first, to begin soon."""
+    """The windows of a lane of which `length` samples are used, several together; few at first, to begin soon."""
     together: list[Window] = []
     count, enough = 0, 1
     for window in windows:
@@ -239,7 +239,7 @@ def _stretches(windows: Iterator[Window], length: int) -> Iterator[list[Window]]
 
 
 def _by_shards(wanted: Wanted, together: int) -> Iterator[Wanted]:
-    """The same samples shard by shard, so many at a time: reading is as sequential as it gets."""
+    """The same samples shard by shard, `together` at a time: reading is as sequential as it gets."""
     import numpy as np
 
     order = np.lexsort((wanted.numbers, wanted.shards))

@@ -205,7 +205,7 @@ def plan(
 
 def plan_of(pipeline: Any, *, ranks: int | None = None, workers: int = 1, epoch: int = 0) -> Plan:
     """What an epoch of this exact pipeline will be."""
-    program = pipeline.program() if getattr(pipeline, "exact", False) else None
+    program = pipeline.runner.program() if getattr(pipeline, "exact", False) else None
     if program is None:
         raise TypeError("only datasets with exact epochs have a plan: WebDataset(..., exact=True)")
     ranks = program.sources[0].shards.rank_and_world()[1] if ranks is None else ranks

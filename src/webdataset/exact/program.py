@@ -2,7 +2,7 @@
 
 A step is what one rank takes for one batch (or, in a pipeline without batches, for one sample). Every stage is
 applied to the samples of each step by itself: so the number of steps is known, a step can be made by any worker, and
-where a run stopped is said by a number.
+a number says where a run stopped.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class ExactShards(PipelineStage):
         return Part(self.catalogue.total, lanes, self._order, repeats)
 
     def samples(self, report: Report) -> Samples:
-        """What reads the samples by their numbers."""
+        """A reader of these shards' samples by number."""
         return Samples(self.catalogue, report=report, **self._reading)
 
     @property
@@ -101,7 +101,7 @@ class ExactShards(PipelineStage):
 
     @property
     def connections(self) -> int | None:
-        """How many parts of its shards may be asked for at a time, if that was said."""
+        """How many parts of its shards may be requested at a time, if an option limits that."""
         found: int | None = self._reading["storage_options"].get("connections")
         return found
 
@@ -210,9 +210,9 @@ class Program:
 
     @property
     def connections(self) -> int | None:
-        """How many parts of shards may be asked for at a time, if that was said."""
-        said = [source.shards.connections for source in self.sources]
-        return min((number for number in said if number is not None), default=None)
+        """How many parts of shards may be requested at a time, if an option limits that."""
+        limits = [source.shards.connections for source in self.sources]
+        return min((number for number in limits if number is not None), default=None)
 
     def epoch(self, number: int) -> Mixed:
         """The order of an epoch."""

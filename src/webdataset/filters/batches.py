@@ -12,8 +12,6 @@ from webdataset.base.stages import Stage, pipelinefilter
 from webdataset.errors import SampleError
 from webdataset.handlers import Handler, close, handled, reraise_exception
 
-from .closing import plain
-
 Collation = Callable[[list[Any]], Any]
 
 
@@ -53,7 +51,7 @@ def _split_batched(stage: Stage) -> list[Stage]:
     """The two halves of `batched`: collecting, and making the batch."""
     size, collation_fn, partial, handler = stage.given().values()
     lists = listed(size, partial)
-    return [lists] if collation_fn is None else [lists, collated(collation_fn, handler=handler)]
+    return [lists] if collation_fn is None else [lists, _collated(collation_fn, handler=handler)]
 
 
 @pipelinefilter(kind="collects", split=_split_batched)
@@ -71,25 +69,19 @@ def batched(
     [(['a', 'b'], array([1, 2])), (['c'], array([3]))]
     """
     lists = _lists(iter(data), _checked_size(batchsize), partial)
-    return lists if collation_fn is None else _collated(lists, collation_fn, handler=handler)
-
-
-_batched = plain(batched)
+    return lists if collation_fn is None else _collated.function(lists, collation_fn, handler=handler)
 
 
 @pipelinefilter(kind="each")
-def collated(
+def _collated(
     data: Iterable[list[Any]], collation_fn: Collation = default_collation_fn, *, handler: Handler = reraise_exception
 ) -> Iterator[Any]:
     """Make batches of lists of samples: the second half of `batched`, after `listed`.
 
-    >>> list(collated()([[("a", 1), ("b", 2)]]))
+    >>> list(_collated()([[("a", 1), ("b", 2)]]))
     [(['a', 'b'], array([1, 2]))]
     """
     return handled(data, _counting(collation_fn, current_report()), handler)
-
-
-_collated = plain(collated)
 
 
 @pipelinefilter(kind="expands")
@@ -102,9 +94,6 @@ def unbatched(data: Iterable[Any], *, handler: Handler = reraise_exception) -> I
     return _each(handled(data, _samples_of, handler))
 
 
-_unbatched = plain(unbatched)
-
-
 @pipelinefilter(kind="collects")
 def listed(data: Iterable[Any], batchsize: int, partial: bool = True) -> Iterator[list[Any]]:
     """Collect samples into lists, as they are.
@@ -115,9 +104,6 @@ def listed(data: Iterable[Any], batchsize: int, partial: bool = True) -> Iterato
     return _lists(iter(data), _checked_size(batchsize), partial)
 
 
-_listed = plain(listed)
-
-
 @pipelinefilter(kind="expands")
 def unlisted(data: Iterable[list[Any]]) -> Iterator[Any]:
     """Turn lists back into samples.
@@ -126,9 +112,6 @@ def unlisted(data: Iterable[list[Any]]) -> Iterator[Any]:
     ['a', 'b', 'c']
     """
     return _each(handled(data, _checked_list))
-
-
-_unlisted = plain(unlisted)
 
 
 def combine_values(b: Sequence[Any], combine_tensors: bool = True, combine_scalars: bool = True) -> Any:

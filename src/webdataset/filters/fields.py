@@ -11,7 +11,6 @@ from webdataset.base.stages import pipelinefilter
 from webdataset.errors import SampleError
 from webdataset.handlers import Handler, handled, reraise_exception
 
-from .closing import plain
 from .mistakes import OptionError
 
 Sample = dict[str, Any]
@@ -41,9 +40,6 @@ def to_tuple(
     return handled(data, _quick_tuple_maker(names, slowly, none_is_error), handler)
 
 
-_to_tuple = plain(to_tuple)
-
-
 @pipelinefilter(kind="each")
 def rename(
     data: Iterable[Sample], /, handler: Handler = reraise_exception, keep: bool = True, **kw: Names
@@ -61,9 +57,6 @@ def rename(
         return kept | {new: getfirst(sample, names) for new, names in specs.items()}
 
     return handled(data, renamed, handler)
-
-
-_rename = plain(rename)
 
 
 @pipelinefilter(kind="each")
@@ -108,9 +101,6 @@ def rename_keys(
     return handled(data, renamed, handler)
 
 
-_rename_keys = plain(rename_keys)
-
-
 @pipelinefilter(kind="each")
 def extract_keys(
     data: Iterable[Sample],
@@ -142,9 +132,6 @@ def extract_keys(
     return handled(data, extracted, handler)
 
 
-_extract_keys = plain(extract_keys)
-
-
 @pipelinefilter(kind="each")
 def associate(
     data: Iterable[Sample],
@@ -168,9 +155,6 @@ def associate(
         return {**sample, **extra} if extra else sample
 
     return handled(data, associated, handler)
-
-
-_associate = plain(associate)
 
 
 def getfirst(a: Mapping[str, Any], keys: Names, default: Any = None, missing_is_error: bool = True) -> Any:

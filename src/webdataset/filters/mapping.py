@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from typing import Any
 
-from webdataset.base.reports import current_report
+from webdataset.base.context import current_pass
 from webdataset.base.stages import pipelinefilter
 from webdataset.errors import DecodingError
 from webdataset.handlers import Handler, handled, reraise_exception
 
-from .closing import closing, plain
+from .closing import closing
 from .mistakes import OptionError
 
 Decode = Callable[[Any], Any]
@@ -29,7 +29,7 @@ def map(data: Iterable[Any], f: Callable[[Any], Any], handler: Handler = reraise
     _check_callable("map", f)
     in_pass = getattr(f, "in_pass", None)
     if callable(in_pass):  # a function that wants to know which pass it is used in, as repeatable() does
-        f = in_pass(current_report())
+        f = in_pass(current_pass())
 
     def mapped(sample: Any) -> Any:
         result = f(sample)
@@ -38,9 +38,6 @@ def map(data: Iterable[Any], f: Callable[[Any], Any], handler: Handler = reraise
         return _with_key_of(sample, result)
 
     return handled(data, mapped, handler)
-
-
-_map = plain(map)
 
 
 @pipelinefilter(kind="each")
@@ -64,9 +61,6 @@ def map_dict(
         return changed
 
     return handled(data, mapped, handler)
-
-
-_map_dict = plain(map_dict)
 
 
 @pipelinefilter(kind="each")
@@ -94,9 +88,6 @@ def map_tuple(
     return handled(data, mapped, handler)
 
 
-_map_tuple = plain(map_tuple)
-
-
 @pipelinefilter(kind="selects")
 def select(
     data: Iterable[Any], predicate: Callable[[Any], Any], *, handler: Handler = reraise_exception
@@ -108,9 +99,6 @@ def select(
     """
     _check_callable("select", predicate)
     return handled(data, lambda sample: sample if predicate(sample) else None, handler)
-
-
-_select = plain(select)
 
 
 @pipelinefilter
@@ -125,17 +113,11 @@ def pipe(data: Iterable[Any], f: Callable[..., Iterable[Any]], *args: Any, **kw:
     return closing(source, iter(f(source, *args, **kw)))
 
 
-_pipe = plain(pipe)
-
-
 @pipelinefilter
 def then(data: Iterable[Any], f: Callable[..., Iterable[Any]], *args: Any, **kw: Any) -> Iterator[Any]:
     """`pipe`, under its name in the 0.1 API."""
-    piped: Iterator[Any] = _pipe(data, f, *args, **kw)
+    piped: Iterator[Any] = pipe.function(data, f, *args, **kw)
     return piped
-
-
-_then = plain(then)
 
 
 @pipelinefilter(kind="each", eager=True)
@@ -175,9 +157,6 @@ def decode(
         return decoder.decode(sample)
 
     return handled(data, decoded, handler)
-
-
-_decode = plain(decode)
 
 
 def decode_bin(stream: Any) -> Any:
@@ -225,9 +204,6 @@ def xdecode(
         }
 
     return handled(data, decoded, handler)
-
-
-_xdecode = plain(xdecode)
 
 
 def find_decoder(decoders: Sequence[tuple[str, Any]], path: str) -> Any:

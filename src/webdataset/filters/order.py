@@ -9,11 +9,11 @@ from itertools import islice
 from typing import Any
 
 from webdataset.base.behaviour import Behaviour
-from webdataset.base.reports import current_report
+from webdataset.base.context import current_pass
 from webdataset.base.stages import PipelineStage, pipelinefilter
 from webdataset.handlers import Handler, close
 
-from .closing import closing, plain
+from .closing import closing
 from .mistakes import OptionError
 from .seeds import seed_of
 
@@ -49,9 +49,6 @@ def shuffle(  # noqa: PLR0917 - the signature is given by the API
     return _shuffled(source, bufsize, initial, random_bits)
 
 
-_shuffle = plain(shuffle)
-
-
 class detshuffle(PipelineStage):  # noqa: N801 - named like the filter it is
     """A shuffle whose order depends on seed and epoch only; every run is the next epoch.
 
@@ -71,7 +68,7 @@ class detshuffle(PipelineStage):  # noqa: N801 - named like the filter it is
     def run(self, src: Iterable[Any]) -> Iterator[Any]:
         self.epoch += 1
         rng = random.Random(self.seed + self.epoch)
-        shuffled: Iterator[Any] = _shuffle(src, self.bufsize, self.initial, rng)
+        shuffled: Iterator[Any] = shuffle.function(src, self.bufsize, self.initial, rng)
         return shuffled
 
 
@@ -83,7 +80,7 @@ class Sampled(PipelineStage):
         self.seed = 0 if seed is None else seed
 
     def run(self, src: Iterable[Any]) -> Iterator[Any]:
-        epoch, below = current_report().epoch, int(self.p * (1 << 63))
+        epoch, below = current_pass().epoch, int(self.p * (1 << 63))
         return (sample for sample in src if seed_of(sample, epoch, self.seed) < below)
 
 
@@ -99,9 +96,6 @@ def rsample(data: Iterable[Any], p: float = 0.5, *, seed: Any = None) -> Iterato
     return closing(source, (sample for sample in source if drawn() < p))
 
 
-_rsample = plain(rsample)
-
-
 @pipelinefilter(kind="counts")
 def slice(data: Iterable[Any], *args: int | None) -> Iterator[Any]:
     """A part of the stream, with the arguments of itertools.islice.
@@ -111,9 +105,6 @@ def slice(data: Iterable[Any], *args: int | None) -> Iterator[Any]:
     """
     source = iter(data)
     return closing(source, islice(source, *args))
-
-
-_slice = plain(slice)
 
 
 def pick(buf: list[Any], rng: Any) -> Any:
@@ -162,7 +153,7 @@ def _shuffled(
     random_bits: Callable[[int], int],
     buffer: list[Any] | None = None,
 ) -> Iterator[Any]:
-    # a shuffle may be taken up at the beginning of this loop: with the buffer full but for one, the loop does as
+    # a shuffle may be resumed at the beginning of this loop: with the buffer full but for one, the loop does as
     # `_exchanged` does
     buffer = [] if buffer is None else buffer
     try:
@@ -245,7 +236,7 @@ def _checked_probability(p: float) -> float:
 
 def _generator(seed: Any) -> random.Random:
     """Without a seed, one of the pass: every pass and worker has its own, and a resumed pass has it again."""
-    return random.Random(current_report().seed() if seed is None else seed)
+    return random.Random(current_pass().seed() if seed is None else seed)
 
 
 def _random_bits(rng: Any) -> Callable[[int], int]:

@@ -16,7 +16,7 @@ from typing import Any, Self
 from webdataset.base.iterables import TorchIterable
 
 
-class LoaderFace:
+class DataLoaderFacade:
     """Mixin that makes a loader look like torch's DataLoader."""
 
     _torch_names: tuple[str, ...] = ("DataLoader", "IterableDataset")
@@ -87,12 +87,20 @@ class LoaderFace:
     @property
     def use_stateful_dataloader(self) -> bool:
         """Whether `accelerator.save_state()` is to save the loader's state."""
-        return getattr(self, "_taken", None) is not None
+        workers = getattr(self, "_workers", None)
+        return workers is not None and bool(workers.resumes_steps)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader is, after the latest batch that it gave: small, and fit for JSON."""
+        return super().state_dict() if self._shown is None else self._shown  # type: ignore[misc]
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Make the next pass go on where the state was saved."""
+        self._shown = None
+        super().load_state_dict(state)  # type: ignore[misc]
 
     def __iter__(self) -> Iterator[Any]:
-        return self._shown_to_frameworks(super().__iter__())  # type: ignore[misc]
-
-    def _shown_to_frameworks(self, batches: Iterator[Any]) -> Iterator[Any]:
+        batches: Iterator[Any] = super().__iter__()  # type: ignore[misc]
         if self._adopted and "accelerate" in sys.modules:
             return _on_the_device(self._one_behind(batches) if self.use_stateful_dataloader else batches)
         return batches

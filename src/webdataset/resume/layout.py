@@ -1,9 +1,9 @@
-"""What a streamed pipeline consists of, as far as taking it up again goes.
+"""The parts of a streamed pipeline, as resuming it needs them.
 
     shards | reader | head | shuffle | segments
     listed |   where the samples come   | what is done with them then
 
-A segment is a run of stages that can be begun anew at an item of its input at which it held nothing back.
+A segment is a run of stages that can be started again at an item of its input at which it held nothing back.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class NotResumableError(ValueError):
 
 
 class Segment(NamedTuple):
-    """Stages that can be begun anew together."""
+    """Stages that can be started again together."""
 
     stages: list[Any]
     multiplies: bool = False
@@ -46,7 +46,7 @@ class Layout(NamedTuple):
 
 
 def layout_of(stages: Sequence[Any]) -> Layout:
-    """The parts of a pipeline; NotResumableError if it has some that cannot be taken up again."""
+    """The parts of a pipeline; NotResumableError if it has some that cannot be resumed."""
     kinds = [kind_of(stage) for stage in stages]
     for stage, kind in zip(stages, kinds, strict=True):
         if kind in {"holds", "caches", "buckets"}:
@@ -143,7 +143,7 @@ def _check_shuffle(stages: Sequence[Any], after: int, shuffles: Sequence[int]) -
     if before:
         name = _function_name(before[0]).lstrip("_")
         raise NotResumableError(f"{name}() stands before shuffle(), and the shuffle holds its items: put it after")
-    if hasattr(stages[0], "go_on"):
+    if hasattr(stages[0], "seek"):
         raise NotResumableError("threads work on what is shuffled then: put shuffle() first, or use no workers")
     if after == 1 and (is_mixture(stages[0]) or hasattr(stages[0], "repetitions")):
         raise NotResumableError("it shuffles a mixture, or a dataset within another: shuffle each dataset itself")
