@@ -96,13 +96,13 @@ class RandomMix(_Mixture):
 
 def _planned(mix: _Mixture) -> Iterator[Any]:
     """A pass over a mixture of exact datasets that is read by itself, rather than as the source of a pipeline."""
-    from .exact.program import Place, program_of
+    from .exact.program import StepPosition, program_of
 
     program = program_of([mix])
     assert program is not None
     epoch = mix._passes.begin()
     _, _, worker, workers = pytorch_worker_info()
-    for _, item in program.items(Place(epoch), Report(), worker=worker, workers=workers):
+    for _, item in program.items(StepPosition(epoch), Report(), worker=worker, workers=workers):
         yield item
 
 

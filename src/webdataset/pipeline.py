@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 from .base.context import PassContext
 from .base.iterables import TorchIterable, real_class
 from .base.mailbox import publish
-from .base.progress import Progress
+from .base.progress import PipelineProgress
 from .base.reports import Report
 from .base.rounds import ENDLESS
 from .base.stages import PipelineStage, start
@@ -43,7 +43,7 @@ class DataPipeline(TorchIterable, PipelineStage):
         self.repetitions = 1
         self.nsamples = -1
         self.strict: bool | None = None
-        self._progress = Progress()
+        self._progress = PipelineProgress()
         for stage in args:
             if stage is None:
                 continue

@@ -14,7 +14,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 import webdataset as wds
 from tests_support import numbered, numbered_shards, tar_bytes
-from webdataset.base.rounds import Limits
+from webdataset.base.rounds import RoundLimits
 from webdataset.loading.workers import ProcessWorkers, WithPositions
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than processors
@@ -71,26 +71,26 @@ def test_a_loader_goes_on_with_the_worker_whose_turn_it_is(
     urls: list[str], make: Callable[[list[str]], Any], workers: int, persistent: bool
 ) -> None:
     loader = Loader(make(urls), workers, persistent=persistent)
-    states, given = [(0, 0, plain(loader.workers.state(Limits())))], []
+    states, given = [(0, 0, plain(loader.workers.state(RoundLimits())))], []
     for epoch in range(2):
         items: list[Any] = []
         for item in loader:
             items.append(item)
-            states.append((epoch, len(items), plain(loader.workers.state(Limits()))))
-        states.append((epoch + 1, 0, plain(loader.workers.state(Limits()))))
+            states.append((epoch, len(items), plain(loader.workers.state(RoundLimits()))))
+        states.append((epoch + 1, 0, plain(loader.workers.state(RoundLimits()))))
         given.append(items)
     for epoch, count, state in states[:: 1 if workers == 0 else 5]:
         resumed = Loader(make(urls), workers, persistent=persistent)
-        resumed.workers.load(state, Limits())
-        assert plain(resumed.workers.state(Limits())) == state
+        resumed.workers.load(state, RoundLimits())
+        assert plain(resumed.workers.state(RoundLimits())) == state
         rest = [list(resumed) for _ in range(epoch, 2)]
         assert rest == [given[epoch][count:], *given[epoch + 1 :]] if epoch < 2 else rest == []
 
 
 def test_a_loader_with_another_number_of_workers_is_refused(urls: list[str]) -> None:
-    state = Loader(streamed(urls), 2).workers.state(Limits())
+    state = Loader(streamed(urls), 2).workers.state(RoundLimits())
     with pytest.raises(wds.StateError, match="a loader with 2 workers, and this one has 3"):
-        Loader(streamed(urls), 3).workers.load(state, Limits())
+        Loader(streamed(urls), 3).workers.load(state, RoundLimits())
 
 
 def test_the_state_of_eight_workers_with_large_buffers_is_small(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_the_state_of_eight_workers_with_large_buffers_is_small(tmp_path: Path) 
     loader = Loader(dataset, 8)
     for _ in islice(loader, 1600):
         pass
-    assert len(json.dumps(loader.workers.state(Limits()))) < 64_000
+    assert len(json.dumps(loader.workers.state(RoundLimits()))) < 64_000
 
 
 def seeded(urls: list[str]) -> Any:

@@ -10,7 +10,7 @@ from .context import PassContext
 from .counter import PassCounter
 
 
-class Progress:
+class PipelineProgress:
     """The progress of one pipeline; runners read and change it."""
 
     def __init__(self) -> None:

@@ -13,7 +13,7 @@ ENDLESS = sys.maxsize
 _NOTHING: Any = object()
 
 
-class Limits(NamedTuple):
+class RoundLimits(NamedTuple):
     """How long a round is."""
 
     passes: int | None = 1
@@ -22,14 +22,14 @@ class Limits(NamedTuple):
     """Items, at most; 0 for any number."""
 
     @classmethod
-    def of(cls, pipeline: Any) -> Limits:
+    def of(cls, pipeline: Any) -> RoundLimits:
         """Those of a pipeline."""
         return cls(None if pipeline.repetitions == ENDLESS else pipeline.repetitions, max(pipeline.nsamples, 0))
 
     @property
     def is_one_pass(self) -> bool:
         """Whether nothing is cut or repeated."""
-        return self == Limits()
+        return self == RoundLimits()
 
     @property
     def continues(self) -> bool:
@@ -93,7 +93,7 @@ def rounds(
         done += 1
 
 
-def check_same(passes: int | None, items: int, limits: Limits) -> None:
+def check_same(passes: int | None, items: int, limits: RoundLimits) -> None:
     """Raise unless rounds are as long as those of a state."""
     if (passes, items) != limits:
         then, now = _described(passes, items), _described(*limits)

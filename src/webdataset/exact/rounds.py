@@ -11,10 +11,10 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
-from webdataset.base.rounds import Limits, check_same, rounds
+from webdataset.base.rounds import RoundLimits, check_same, rounds
 from webdataset.base.workers import is_loader_worker, pytorch_worker_info
 
-from .program import Place, Program
+from .program import Program, StepPosition
 
 
 class Steered(Protocol):
@@ -24,14 +24,14 @@ class Steered(Protocol):
 
     def program(self) -> Program: ...
     def next_epoch(self) -> int: ...
-    def loaded_place(self) -> Place | None: ...
-    def seek(self, place: Place) -> None: ...
+    def loaded_place(self) -> StepPosition | None: ...
+    def seek(self, place: StepPosition) -> None: ...
 
 
 class Rounds:
     """The rounds of a run."""
 
-    def __init__(self, steered: Steered, limits: Limits) -> None:
+    def __init__(self, steered: Steered, limits: RoundLimits) -> None:
         self._steered = steered
         self._limits = limits
         _, _, worker, workers = pytorch_worker_info() if is_loader_worker() else (0, 1, 0, 1)
@@ -44,7 +44,7 @@ class Rounds:
         number = start.round
 
         def begin(turn: int, given: int) -> Iterator[Any]:
-            later = Place(start.epoch + turn - start.turn, given=given, turn=turn, round=number)
+            later = StepPosition(start.epoch + turn - start.turn, given=given, turn=turn, round=number)
             steered.seek(start if turn == start.turn else later)
             return one_pass()
 
@@ -56,13 +56,13 @@ class Rounds:
         yield from rounds(begin, took, passes=passes, items=items, resumed=not start.is_beginning)
         steered.seek(self._after(steered.place or start))
 
-    def upcoming(self) -> Place:
+    def upcoming(self) -> StepPosition:
         """Where the next round begins, or goes on."""
         place, latest, epoch = self._steered.loaded_place(), self._steered.place, self._steered.next_epoch()
         if place is not None:
             return place
         if latest is None or latest.epoch + 1 != epoch:
-            return Place(epoch, round=self._round_of(epoch))
+            return StepPosition(epoch, round=self._round_of(epoch))
         return self._after(latest)  # the latest round was abandoned
 
     def set_epoch(self, number: int) -> None:
@@ -70,22 +70,22 @@ class Rounds:
         if self.upcoming().round != number:
             self._steered.seek(self._beginning(number))
 
-    def _after(self, place: Place) -> Place:
+    def _after(self, place: StepPosition) -> StepPosition:
         """Where the round after this one begins."""
         number = place.round + 1
         # worker processes of torch's own loader may be new ones in every round: they begin with an epoch
         if place.is_beginning or not self._limits.continues or is_loader_worker():
-            return Place(place.epoch + (not place.is_beginning), round=number)
+            return StepPosition(place.epoch + (not place.is_beginning), round=number)
         program = self._steered.program()
         if place.step >= program.share(program.epoch(place.epoch), place.start).steps:
-            return Place(place.epoch + 1, round=number)
+            return StepPosition(place.epoch + 1, round=number)
         return place._replace(given=0, turn=0, round=number)
 
-    def _beginning(self, number: int) -> Place:
+    def _beginning(self, number: int) -> StepPosition:
         """Where a round begins if all before it are complete."""
         passes, items = self._limits
         if passes is not None or not items:
-            return Place(number * (passes or 1), round=number)
+            return StepPosition(number * (passes or 1), round=number)
         program = self._steered.program()
         left, epoch = number * items, 0
         if not program.varies:
@@ -93,7 +93,7 @@ class Rounds:
         while left >= (length := program.length(epoch)):
             epoch, left = epoch + 1, left - length
         step, skip = divmod(left, program.batches.per_step)
-        return Place(epoch, 0, step, skip, base=step, round=number)
+        return StepPosition(epoch, 0, step, skip, base=step, round=number)
 
     def _round_of(self, epoch: int) -> int:
         passes, items = self._limits
@@ -102,14 +102,16 @@ class Rounds:
         return 0 if not epoch else epoch * self._steered.program().length() // items
 
 
-def saved_round(program: Program, place: Place, limits: Limits) -> dict[str, Any]:
+def saved_round(program: Program, place: StepPosition, limits: RoundLimits) -> dict[str, Any]:
     """What a state says of the round."""
     passes, items = limits
     given = {"number": place.round, "given": place.given, "turn": place.turn}
     return {**given, "passes": passes, "items": items, "each": _samples_of_an_item(program)}
 
 
-def restore_round(program: Program, place: Place, saved: dict[str, Any] | None, limits: Limits) -> Place:
+def restore_round(
+    program: Program, place: StepPosition, saved: dict[str, Any] | None, limits: RoundLimits
+) -> StepPosition:
     """A place with what a state says of its round; a StateError if rounds are others now."""
     saved = saved or {"number": 0, "given": 0, "turn": 0, "passes": 1, "items": 0, "each": 0}
     items = limits.items

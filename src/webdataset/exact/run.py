@@ -17,7 +17,7 @@ from webdataset.errors import EmptyDatasetError
 from .feed import MISSING, Drawn, Feed
 
 if TYPE_CHECKING:
-    from .program import Place, Program
+    from .program import Program, StepPosition
 
 READERS = 4
 """The most threads that read from servers."""
@@ -28,11 +28,18 @@ Worked = tuple[int, list[Any], dict[str, Any]]
 """The number of a step, its items, and what was counted."""
 
 
-class Run:
+class EpochRun:
     """A pass over an epoch, or the rest of one, by one worker: what it reads, and what it makes of that."""
 
     def __init__(
-        self, program: Program, place: Place, report: Report, *, worker: int = 0, workers: int = 1, ahead: bool = False
+        self,
+        program: Program,
+        place: StepPosition,
+        report: Report,
+        *,
+        worker: int = 0,
+        workers: int = 1,
+        ahead: bool = False,
     ) -> None:
         self.program = program
         self.place = place

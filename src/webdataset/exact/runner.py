@@ -9,14 +9,14 @@ from typing import Any
 
 from webdataset.base.context import PassContext
 from webdataset.base.mailbox import publish
-from webdataset.base.progress import Progress
-from webdataset.base.rounds import Limits, one_after_the_other
+from webdataset.base.progress import PipelineProgress
+from webdataset.base.rounds import RoundLimits, one_after_the_other
 from webdataset.base.workers import is_loader_worker, pytorch_worker_info
 from webdataset.handlers import close
 
-from .program import GROUP, Place, Program, program_of
+from .program import GROUP, Program, StepPosition, program_of
 from .rounds import Rounds
-from .run import Run
+from .run import EpochRun
 from .states import exact_place, exact_state
 
 
@@ -26,7 +26,7 @@ class ExactRunner:
     A runner is made whenever one is asked for; what it knows is in the pipeline's progress.
     """
 
-    def __init__(self, pipeline: Any, progress: Progress) -> None:
+    def __init__(self, pipeline: Any, progress: PipelineProgress) -> None:
         self.pipeline = pipeline
         self.progress = progress
 
@@ -54,9 +54,9 @@ class ExactRunner:
         items = self.program().items(place, context.report, self.pipeline.invoke, worker=worker, workers=workers)
         for progress.position, item in items:
             yield item
-        progress.position = Place(place.epoch + 1)
+        progress.position = StepPosition(place.epoch + 1)
 
-    def steps(self, place: Place, threads: int = 0) -> Iterator[tuple[Place, list[Any]]]:
+    def steps(self, place: StepPosition, threads: int = 0) -> Iterator[tuple[StepPosition, list[Any]]]:
         """One pass from a place on, for this worker, by steps: `(place, items)`."""
         self.progress.in_steps = True
         self.progress.context = context = PassContext(epoch=place.epoch, strict=self.pipeline.strict)
@@ -68,11 +68,11 @@ class ExactRunner:
             opened.callback(close, steps)
             yield from steps
 
-    def read_steps(self, epoch: int) -> Iterator[tuple[Place, Any]]:
+    def read_steps(self, epoch: int) -> Iterator[tuple[StepPosition, Any]]:
         """One pass by steps, all of this rank, with the samples as they are read."""
         self.progress.context = context = PassContext(epoch=epoch, strict=self.pipeline.strict)
         place = self._begin_at(epoch)
-        run = Run(self.program(), place, context.report, ahead=True)
+        run = EpochRun(self.program(), place, context.report, ahead=True)
         with ExitStack() as opened:
             opened.callback(run.close)
             steps = run.steps()
@@ -97,9 +97,9 @@ class ExactRunner:
         assert program is not None
         return program
 
-    def limits(self) -> Limits:
+    def limits(self) -> RoundLimits:
         """How long rounds are."""
-        return Limits.of(self.pipeline)
+        return RoundLimits.of(self.pipeline)
 
     def rounds(self) -> Rounds | None:
         """How epochs are repeated or cut; None if they are not."""
@@ -122,22 +122,22 @@ class ExactRunner:
     # -- where it is -----------------------------------------------------------------------------
 
     @property
-    def place(self) -> Place | None:
+    def place(self) -> StepPosition | None:
         """After which item it is; None before there was one."""
         return self.progress.position  # type: ignore[no-any-return]
 
     @place.setter
-    def place(self, place: Place | None) -> None:
+    def place(self, place: StepPosition | None) -> None:
         self.progress.position = place
 
-    def position(self) -> Place:
+    def position(self) -> StepPosition:
         """After which item it is, or where the next pass begins."""
         return self.place or self.next_place()
 
     def state(self, position: Any = None) -> dict[str, Any]:
         """The state after the latest item, or at a position."""
         _, _, worker, workers = pytorch_worker_info()
-        place = self.position() if position is None else Place(*position)
+        place = self.position() if position is None else StepPosition(*position)
         return exact_state(self.program(), place, self.limits(), worker=worker, workers=workers)
 
     def load(self, state: dict[str, Any]) -> None:
@@ -145,7 +145,7 @@ class ExactRunner:
         _, _, _, workers = pytorch_worker_info()
         self.seek(exact_place(self.program(), state, self.limits(), workers=workers))
 
-    def seek(self, place: Place) -> None:
+    def seek(self, place: StepPosition) -> None:
         """Make the next pass begin at a place of an epoch."""
         self.progress.position = self.progress.start = place
         if is_loader_worker():
@@ -161,16 +161,16 @@ class ExactRunner:
         else:
             rounds.set_epoch(epoch)
 
-    def next_place(self) -> Place:
+    def next_place(self) -> StepPosition:
         """Where the next pass begins."""
-        return self.loaded_place() or Place(self.next_epoch())
+        return self.loaded_place() or StepPosition(self.next_epoch())
 
     def next_epoch(self) -> int:
         """The epoch of the next pass."""
         passes = self.progress.passes
         return passes.next() if pytorch_worker_info()[3] > 1 else passes.latest()
 
-    def loaded_place(self) -> Place | None:
+    def loaded_place(self) -> StepPosition | None:
         """Where the next pass is to begin, if a state was loaded that is of its epoch; else None."""
         start = self.progress.start
         return start if start is not None and start.epoch == self.next_epoch() else None
@@ -179,6 +179,6 @@ class ExactRunner:
         """The pass that was to go on from a loaded state has begun."""
         self.progress.start = None
 
-    def _begin_at(self, epoch: int) -> Place:
+    def _begin_at(self, epoch: int) -> StepPosition:
         place, self.progress.start = self.progress.start, None
-        return place if place is not None and place.epoch == epoch else Place(epoch)
+        return place if place is not None and place.epoch == epoch else StepPosition(epoch)

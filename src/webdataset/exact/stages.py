@@ -33,7 +33,7 @@ def kept_stages(stages: Iterable[Any], *, shuffled: bool) -> list[Any]:
     return kept
 
 
-class Batches(NamedTuple):
+class Batching(NamedTuple):
     """How a pipeline's batches follow from its samples."""
 
     size: int
@@ -50,11 +50,11 @@ class Batches(NamedTuple):
         return self.size // self.item
 
 
-def batches_of(stages: Sequence[Any]) -> Batches:
+def batches_of(stages: Sequence[Any]) -> Batching:
     """How the stages of a pipeline batch its samples.
 
     >>> batches_of([batched(4), unbatched(), batched(6)])
-    Batches(size=12, item=6, whole=False, batches=True)
+    Batching(size=12, item=6, whole=False, batches=True)
     """
     sizes, levels, whole = [1], [1], False
     for stage in stages:
@@ -65,7 +65,7 @@ def batches_of(stages: Sequence[Any]) -> Batches:
             whole = whole or not given["partial"]
         elif _takes_apart(stage) and len(levels) > 1:
             levels.pop()
-    return Batches(lcm(*sizes), levels[-1], whole, len(levels) > 1)
+    return Batching(lcm(*sizes), levels[-1], whole, len(levels) > 1)
 
 
 def bucketing_of(stages: list[Any]) -> tuple[Bucketing | None, Measure | None, list[Any]]:

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from webdataset.base.behaviour import PER_SAMPLE, behaviour_of
 from webdataset.base.context import PassContext
 from webdataset.base.mailbox import Mailbox
-from webdataset.base.progress import Progress
-from webdataset.base.rounds import Limits
+from webdataset.base.progress import PipelineProgress
+from webdataset.base.rounds import RoundLimits
 from webdataset.errors import StateError
 from webdataset.handlers import close
 from webdataset.pipeline import DataPipeline
@@ -82,10 +82,10 @@ def _mailbox(dataset: Any, *, processes: bool) -> Mailbox | None:
 class LoadedRunner(StreamedRunner):
     """Runs a loader as the source of a pipeline; its workers know where it is."""
 
-    def __init__(self, pipeline: Any, progress: Progress, wrap: Callable[[Any], Any], workers: Workers) -> None:
+    def __init__(self, pipeline: Any, progress: PipelineProgress, wrap: Callable[[Any], Any], workers: Workers) -> None:
         super().__init__(pipeline, progress, wrap)
         self.workers = workers
-        self.limits = Limits.of(pipeline)
+        self.limits = RoundLimits.of(pipeline)
 
     @property
     def later(self) -> list[Any]:
@@ -159,7 +159,7 @@ def may_hold(stages: list[Any]) -> Any:
 class _Expansion:
     """Watches a stage after a loader: once it has made several items of one, the loader's state does not say it all."""
 
-    def __init__(self, progress: Progress, stage: Any) -> None:
+    def __init__(self, progress: PipelineProgress, stage: Any) -> None:
         self._progress = progress
         self._stage = stage
         self._items = 0

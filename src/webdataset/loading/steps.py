@@ -16,12 +16,12 @@ from webdataset.base.counter import PassCounter
 from webdataset.base.iterables import TorchIterable
 from webdataset.base.mailbox import publish
 from webdataset.base.reports import Report
-from webdataset.base.rounds import Limits
+from webdataset.base.rounds import RoundLimits
 from webdataset.base.stages import Stage
 from webdataset.exact.feed import Drawn
-from webdataset.exact.program import Place, Program
+from webdataset.exact.program import Program, StepPosition
 from webdataset.exact.rounds import Rounds
-from webdataset.exact.run import Run
+from webdataset.exact.run import EpochRun
 from webdataset.exact.states import exact_place, exact_state
 from webdataset.filters import batched, combine_values, default_collation_fn
 from webdataset.pipeline import DataPipeline
@@ -38,7 +38,7 @@ class Steps(TorchIterable):
         self.threads = threads
         self._begins = PassCounter(), PassCounter(), PassCounter()
 
-    def begin(self, place: Place) -> None:
+    def begin(self, place: StepPosition) -> None:
         """Tell all workers where the next pass begins, also those that are there already.
 
         Workers do not count by themselves: those of a pass that was abandoned may still do so when the next one has
@@ -47,9 +47,9 @@ class Steps(TorchIterable):
         for counter, number in zip(self._begins, (place.epoch, place.start, place.step), strict=True):
             counter.set(number)
 
-    def __iter__(self) -> Iterator[tuple[Place, list[Any]]]:
+    def __iter__(self) -> Iterator[tuple[StepPosition, list[Any]]]:
         epoch, start, step = [counter.next() for counter in self._begins]
-        return self.dataset.runner.steps(Place(epoch, start, step, base=step), self.threads)  # type: ignore[no-any-return]
+        return self.dataset.runner.steps(StepPosition(epoch, start, step, base=step), self.threads)  # type: ignore[no-any-return]
 
     def stats(self) -> dict[str, Any]:
         """What the dataset counts."""
@@ -65,7 +65,7 @@ class ReadSteps:
     def __init__(self, steps: StepWork) -> None:
         self._steps = steps
 
-    def __iter__(self) -> Iterator[tuple[Place, tuple[int, list[Any]]]]:
+    def __iter__(self) -> Iterator[tuple[StepPosition, tuple[int, list[Any]]]]:
         return self._steps.dataset.runner.read_steps(self._steps.epoch.next())  # type: ignore[no-any-return]
 
 
@@ -77,9 +77,9 @@ class StepWork:
     def __init__(self, dataset: DataPipeline) -> None:
         self.dataset = dataset
         self.epoch = PassCounter()
-        self._run: Run | None = None
+        self._run: EpochRun | None = None
 
-    def begin(self, place: Place) -> None:
+    def begin(self, place: StepPosition) -> None:
         """Say which epoch the next pass is."""
         self.epoch.set(place.epoch)
 
@@ -87,10 +87,12 @@ class StepWork:
         """What the dataset counts."""
         return self.dataset.stats()
 
-    def __getitem__(self, read: tuple[Place, tuple[int, Drawn]]) -> tuple[Place, list[Any], dict[str, Any]]:
+    def __getitem__(
+        self, read: tuple[StepPosition, tuple[int, Drawn]]
+    ) -> tuple[StepPosition, list[Any], dict[str, Any]]:
         place, step = read
         if self._run is None or self._run.place != place:
-            self._run = Run(self.dataset.runner.program(), place, Report(strict=self.dataset.strict))
+            self._run = EpochRun(self.dataset.runner.program(), place, Report(strict=self.dataset.strict))
         try:
             number, items, counts = self._run.work(self.dataset.invoke)(step)
         except Exception:
@@ -146,7 +148,7 @@ def exact_steps(
 
 def _of_one_pass(dataset: DataPipeline) -> DataPipeline:
     """A dataset, or a copy that counts its passes in common with it and neither repeats nor cuts them."""
-    if Limits.of(dataset).is_one_pass:
+    if RoundLimits.of(dataset).is_one_pass:
         return dataset
     result = copy.copy(dataset)
     result.repetitions, result.nsamples = 1, -1
@@ -203,7 +205,7 @@ class StepWorkers:
     def __init__(self, steps: Steps | StepWork) -> None:
         self.dataset = steps.dataset
         self.steps = steps
-        self.place: Place | None = None
+        self.place: StepPosition | None = None
         """Where the run is; None before the first pass."""
 
     def begin(self) -> None:
@@ -223,15 +225,15 @@ class StepWorkers:
             for one in counts:
                 if runner.progress.context is not None:
                     runner.progress.context.report.add(one)
-            place = Place(*at)
+            place = StepPosition(*at)
             skipped = start.skip if place.step == start.step else 0
             for self.place, item in program.taken_apart(place, items, skipped):
                 yield item
             if not items:
                 self.place = place._replace(step=place.step + 1)
-        self.place = Place(start.epoch + 1)
+        self.place = StepPosition(start.epoch + 1)
 
-    def rounds(self, limits: Limits, *, held: bool) -> Rounds | None:
+    def rounds(self, limits: RoundLimits, *, held: bool) -> Rounds | None:
         """How epochs are repeated or cut; None where every round begins with an epoch.
 
         That is so if a stage after the loader holds samples: they would be lost.
@@ -243,11 +245,11 @@ class StepWorkers:
         self.dataset.set_epoch(epoch)
         self.place = self.dataset.runner.next_place()
 
-    def state(self, limits: Limits) -> dict[str, Any]:
+    def state(self, limits: RoundLimits) -> dict[str, Any]:
         """The state of the loader."""
         return exact_state(self.program(), self.place or self.dataset.runner.next_place(), limits)
 
-    def load(self, state: dict[str, Any], limits: Limits) -> None:
+    def load(self, state: dict[str, Any], limits: RoundLimits) -> None:
         """Make the next pass go on where the state was saved."""
         self.seek(exact_place(self.program(), state, limits))
 
@@ -268,11 +270,11 @@ class StepWorkers:
         """The epoch of the next pass."""
         return int(self.dataset.runner.next_epoch())
 
-    def loaded_place(self) -> Place | None:
+    def loaded_place(self) -> StepPosition | None:
         """Where the next pass is to begin, if a state was loaded."""
         return self.dataset.runner.loaded_place()  # type: ignore[no-any-return]
 
-    def seek(self, place: Place) -> None:
+    def seek(self, place: StepPosition) -> None:
         """Make the next pass begin at a place; its steps are dealt to the workers again."""
         self.place = place._replace(base=place.step)
         self.dataset.runner.seek(self.place)

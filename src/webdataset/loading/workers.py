@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from webdataset.base.iterables import TorchIterable
-from webdataset.base.rounds import Limits, check_same, rounds
+from webdataset.base.rounds import RoundLimits, check_same, rounds
 from webdataset.base.states import loader_places, loader_state
 from webdataset.errors import StateError
 from webdataset.resume.layout import NotResumableError, layout_of
@@ -31,10 +31,10 @@ class Workers(Protocol):
 
     def begin(self) -> None: ...
     def items(self, source: Iterable[Any]) -> Iterator[Any]: ...
-    def rounds(self, limits: Limits, *, held: bool) -> Any: ...
+    def rounds(self, limits: RoundLimits, *, held: bool) -> Any: ...
     def set_epoch(self, epoch: int) -> None: ...
-    def state(self, limits: Limits) -> dict[str, Any]: ...
-    def load(self, state: dict[str, Any], limits: Limits) -> None: ...
+    def state(self, limits: RoundLimits) -> dict[str, Any]: ...
+    def load(self, state: dict[str, Any], limits: RoundLimits) -> None: ...
     def length(self, later: list[Any], passes: int) -> int: ...
 
 
@@ -53,7 +53,7 @@ class UntrackedWorkers:
         """What the loader gives, as it is."""
         return iter(source)
 
-    def rounds(self, limits: Limits, *, held: bool) -> Any:  # noqa: ARG002 - the same for all of these
+    def rounds(self, limits: RoundLimits, *, held: bool) -> Any:  # noqa: ARG002 - the same for all of these
         """Passes are repeated and cut as those of any pipeline."""
         return None
 
@@ -63,12 +63,12 @@ class UntrackedWorkers:
         if callable(inner):
             inner(epoch)
 
-    def state(self, limits: Limits) -> dict[str, Any]:  # noqa: ARG002
+    def state(self, limits: RoundLimits) -> dict[str, Any]:  # noqa: ARG002
         """There is none."""
         hint = 'WebLoader(dataset.batched(n), batch_size=None), workers="thread", or exact=True make it possible'
         raise StateError("the state of this loader cannot be saved", hint=hint)
 
-    def load(self, state: dict[str, Any], limits: Limits) -> None:  # noqa: ARG002
+    def load(self, state: dict[str, Any], limits: RoundLimits) -> None:  # noqa: ARG002
         """There is none."""
         raise StateError("a state cannot be loaded into this loader", hint="it cannot save one either")
 
@@ -86,16 +86,16 @@ class StreamWorkers(UntrackedWorkers):
         super().__init__(loader)
         self._round = _Round()
 
-    def rounds(self, limits: Limits, *, held: bool) -> Any:  # noqa: ARG002
+    def rounds(self, limits: RoundLimits, *, held: bool) -> Any:  # noqa: ARG002
         """Each round begins with a new pass."""
         return None if limits.is_one_pass else _StreamRounds(self._round, limits, self.finish_pass)
 
-    def state(self, limits: Limits) -> dict[str, Any]:
+    def state(self, limits: RoundLimits) -> dict[str, Any]:
         """The state after the latest item that was taken."""
         state = self.state_of_pass()
         return state if limits.is_one_pass else {**state, "round": self._round.state(limits)}
 
-    def load(self, state: dict[str, Any], limits: Limits) -> None:
+    def load(self, state: dict[str, Any], limits: RoundLimits) -> None:
         """Make the next pass go on where the state was saved."""
         self._round.load(state, limits, self.load_pass)
 
@@ -255,11 +255,11 @@ class _Round:
         self.passes = self.given = 0
         self.loaded = False
 
-    def state(self, limits: Limits) -> dict[str, Any]:
+    def state(self, limits: RoundLimits) -> dict[str, Any]:
         """What a state says of the round."""
         return {"passes": limits.passes, "items": limits.items, "turn": self.passes, "given": self.given}
 
-    def load(self, state: Any, limits: Limits, load_pass: Callable[[Any], None]) -> None:
+    def load(self, state: Any, limits: RoundLimits, load_pass: Callable[[Any], None]) -> None:
         """Make the next round go on where the state says, and with `load_pass` its pass; all of it or nothing."""
         saved = state.get("round") if isinstance(state, dict) else None
         saved = saved or {"passes": 1, "items": 0, "turn": 0, "given": 0}
@@ -276,7 +276,7 @@ class _StreamRounds(NamedTuple):
     """The rounds of a loader of streamed data: each begins with a new pass."""
 
     round: _Round
-    limits: Limits
+    limits: RoundLimits
     finish_pass: Callable[[], None]
 
     def items(self, one_pass: Callable[[], Iterator[Any]]) -> Iterator[Any]:

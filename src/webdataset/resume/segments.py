@@ -18,7 +18,7 @@ from .positions import Within, named
 from .sources import END, Count, PassBuilder, passed_over, source_of
 
 
-class Run:
+class StreamPass:
     """One pass over a pipeline that can say where it is."""
 
     def __init__(self, layout: Layout, builder: PassBuilder) -> None:

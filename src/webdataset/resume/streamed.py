@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Any
 
 from webdataset.base.context import PassContext
-from webdataset.base.progress import Progress
+from webdataset.base.progress import PipelineProgress
 from webdataset.base.rounds import one_after_the_other
 from webdataset.base.workers import is_loader_worker, pytorch_worker_info
 from webdataset.errors import StateError
@@ -19,7 +19,7 @@ from webdataset.handlers import close
 
 from .layout import NotResumableError, described, is_mixture, layout_of, remembered
 from .positions import ENDED, Owner, Position
-from .segments import Run
+from .segments import StreamPass
 from .sources import Count, PassBuilder
 from .states import stream_position, stream_state
 
@@ -30,7 +30,7 @@ class StreamedRunner:
     A runner is made whenever one is asked for; what it knows is in the pipeline's progress.
     """
 
-    def __init__(self, pipeline: Any, progress: Progress, wrap: Callable[[Any], Any]) -> None:
+    def __init__(self, pipeline: Any, progress: PipelineProgress, wrap: Callable[[Any], Any]) -> None:
         self.pipeline = pipeline
         self.progress = progress
         self.wrap = wrap
@@ -95,7 +95,7 @@ class StreamedRunner:
     def snapshot(self) -> Any:
         """Where a pass that is under way is, as quickly as it can be told; `position_of` makes a position of it."""
         run = self.progress.run
-        if not isinstance(run, Run):
+        if not isinstance(run, StreamPass):
             return run
         inner = tuple([each.runner.next_position() for each in self._within()])
         return run, self.progress.pass_number, self._given(), run.position(), inner
@@ -104,7 +104,7 @@ class StreamedRunner:
     def is_counted(self) -> bool:
         """Whether the place of the pass that is under way is the number of items that were given."""
         run = self.progress.run
-        return isinstance(run, Run) and run.is_counted and not self._within()
+        return isinstance(run, StreamPass) and run.is_counted and not self._within()
 
     def position_of(self, snapshot: Any) -> Position:
         """The position of a snapshot."""
@@ -193,11 +193,11 @@ class StreamedRunner:
 
     # -- helpers ---------------------------------------------------------------------------------
 
-    def _resumable(self, builder: PassBuilder) -> Run | None:
+    def _resumable(self, builder: PassBuilder) -> StreamPass | None:
         """A pass that can be resumed, or None; the reason is remembered."""
         self.progress.run = None
         try:
-            return Run(layout_of(self.pipeline.pipeline), builder)
+            return StreamPass(layout_of(self.pipeline.pipeline), builder)
         except NotResumableError as exn:
             self.progress.run = exn.with_traceback(None)  # else it would hold the frames, and with those the pipeline
             return None
