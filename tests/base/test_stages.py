@@ -30,7 +30,7 @@ def test_a_filter_is_a_stage_and_a_method() -> None:
 
 
 def test_a_stage_knows_its_options() -> None:
-    assert every(3).given() == {"n": 3, "first": 0}
+    assert every(3).options() == {"n": 3, "first": 0}
     assert repr(every(3, first=1)) == "<every (3,) {'first': 1}>"
 
 

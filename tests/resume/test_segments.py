@@ -133,6 +133,21 @@ def hundreds(small: list[str]) -> Any:
     return wds.WebDataset(small, shardshuffle=3).shuffle(5).map(key).map(plus_hundred)
 
 
+class Seekable:
+    """A source that has attributes which mean something else to a pipeline."""
+
+    runner = behaviour = "its own"
+
+    def __init__(self, items: Any) -> None:
+        self.items = items
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.items)
+
+    def seek(self, place: int) -> None:
+        raise AssertionError(place)
+
+
 SOURCES: dict[str, Callable[[list[str]], Any]] = {
     "explicit stages": lambda urls: wds.DataPipeline(
         wds.SimpleShardList(urls),
@@ -150,6 +165,7 @@ SOURCES: dict[str, Callable[[list[str]], Any]] = {
     ),
     "a list": lambda urls: wds.DataPipeline([list(range(20))], wds.shuffle(6), wds.listed(3)),
     "a function": lambda urls: wds.DataPipeline(partial(iter, range(20)), wds.listed(3)),
+    "a source with names of ours": lambda urls: wds.DataPipeline(Seekable(range(20)), wds.listed(3)),
     "a mock": lambda urls: wds.FluidWrapper(wds.MockDataset(7, 20)).listed(3),
     "a dataset within another": lambda urls: wds.FluidWrapper(hundreds(urls)).compose(thrice).listed(4),
     "mixed": lambda urls: wds.DataPipeline(wds.RandomMix([evens(urls), hundreds(urls)]), wds.listed(3)),

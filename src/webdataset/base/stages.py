@@ -73,11 +73,11 @@ class Stage:
         """What the stage does to the stream."""
         return self.filter.behaviour
 
-    def given(self) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
         """The options by name, with those that were not given.
 
         >>> from webdataset.filters import listed
-        >>> listed(2).given()
+        >>> listed(2).options()
         {'batchsize': 2, 'partial': True}
         """
         import inspect  # takes as long to import as all of this package's ground

@@ -95,7 +95,7 @@ class ExactShards(PipelineStage):
         return Samples(self.catalogue, report=report, **self._reading)
 
     @property
-    def is_near(self) -> bool:
+    def has_local_shards(self) -> bool:
         """Whether the shards are files of this machine."""
         return self._reading["local_copy"] is not None or all(is_local(url) for url in self.catalogue.urls[:1])
 
@@ -204,9 +204,9 @@ class Program:
     # -- how much --------------------------------------------------------------------------------
 
     @property
-    def is_near(self) -> bool:
+    def has_local_shards(self) -> bool:
         """Whether all shards are files of this machine."""
-        return all(source.shards.is_near for source in self.sources)
+        return all(source.shards.has_local_shards for source in self.sources)
 
     @property
     def connections(self) -> int | None:
@@ -270,7 +270,9 @@ class Program:
         threads: int = 0,
     ) -> Iterator[tuple[StepPosition, list[Any]]]:
         """The steps of a worker from a place on, each with the items it gives, all of them."""
-        run = EpochRun(self, place, report, worker=worker, workers=workers, ahead=bool(threads) or not self.is_near)
+        run = EpochRun(
+            self, place, report, worker=worker, workers=workers, ahead=bool(threads) or not self.has_local_shards
+        )
         work, steps = run.work(invoke), run.steps()
         done: Any = ordered_map(steps, work, threads=threads, ahead=2 * threads) if threads else map(work, steps)
         try:

@@ -24,7 +24,7 @@ def kept_stages(stages: Iterable[Any], *, shuffled: bool) -> list[Any]:
             if not shuffled:
                 raise ValueError("an exact epoch is shuffled by its plan: give shuffle_bytes= instead of shuffle()")
         elif behaviour.stepwise is not None:
-            kept.append(behaviour.stepwise(**stage.given()))
+            kept.append(behaviour.stepwise(**stage.options()))
         elif behaviour.kind in {"counts", "caches"}:
             name = described(stage)
             raise ValueError(f"{name} needs the whole stream of samples, which exact epochs give step by step")
@@ -59,7 +59,7 @@ def batches_of(stages: Sequence[Any]) -> Batching:
     sizes, levels, whole = [1], [1], False
     for stage in stages:
         if behaviour_of(stage).kind == "collects":
-            given = stage.given()
+            given = stage.options()
             levels.append(levels[-1] * int(given["batchsize"]))
             sizes.append(levels[-1])
             whole = whole or not given["partial"]
@@ -82,7 +82,7 @@ def bucketing_of(stages: list[Any]) -> tuple[Bucketing | None, Measure | None, l
         or any(getattr(stage, "filter", None) is unbatched for stage in stages)
     ):
         raise ValueError("bucketed() makes the batches: in exact epochs no other stage does, nor takes them apart")
-    options = stages[places[0]].given()
+    options = stages[places[0]].options()
     key, name = options["key"], options["lengths"]
     if not isinstance(key, str) and name is None:
         raise ValueError(

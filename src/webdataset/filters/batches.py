@@ -49,7 +49,7 @@ def default_collation_fn(
 
 def _split_batched(stage: Stage) -> list[Stage]:
     """The two halves of `batched`: collecting, and making the batch."""
-    size, collation_fn, partial, handler = stage.given().values()
+    size, collation_fn, partial, handler = stage.options().values()
     lists = listed(size, partial)
     return [lists] if collation_fn is None else [lists, _collated(collation_fn, handler=handler)]
 

@@ -43,6 +43,8 @@ GROUP_SAMPLES = 256
 class Pooled(PipelineStage):
     """The source of a pipeline: the stages `before`, read by one thread, and per-sample stages run by several."""
 
+    runs_ahead = True
+
     def __init__(self, before: Sequence[Any], stages: Sequence[Stage], *, threads: int, ahead: int, group: int) -> None:
         self.before = list(before)
         self.stages = list(stages)

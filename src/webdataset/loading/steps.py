@@ -139,7 +139,7 @@ def exact_steps(
             pinned = bool(options.get("pin_memory"))
             pipeline = in_reused_memory(pipeline, pool + 2 * workers, collate, deep=size is not None, pinned=pinned)
     options |= {"batch_size": None, "collate_fn": EachItem(collate or converted_as_torch)}
-    if not threads and workers and not pipeline.runner.program().is_near:
+    if not threads and workers and not pipeline.runner.program().has_local_shards:
         work = StepWork(pipeline)
         return StepWorkers(work), options | {"sampler": ReadSteps(work)}
     steps = Steps(pipeline, threads=workers if threads else 0)
@@ -159,7 +159,7 @@ def in_reused_memory(dataset: Any, count: int, collate: Any, *, deep: bool, pinn
     """An exact dataset whose batches lie in the memory of earlier ones; those of `count` steps are there at a time."""
     stage = dataset.pipeline[-1]
     given: dict[str, Any] = (
-        stage.given() if isinstance(stage, Stage) and stage.filter is batched else {"collation_fn": None}
+        stage.options() if isinstance(stage, Stage) and stage.filter is batched else {"collation_fn": None}
     )
     default = collated_as_torch if deep else default_collation_fn
     if collate is not None or given["collation_fn"] is not default:

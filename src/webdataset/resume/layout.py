@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from webdataset import tariterators
 from webdataset.base.behaviour import behaviour_of
 from webdataset.base.mixing import Mixture
+from webdataset.base.progress import PipelineProgress
 from webdataset.base.stages import Stage
 from webdataset.filters import detshuffle
 from webdataset.shardlists import ShardShuffle
@@ -98,6 +99,16 @@ def kind_of(stage: Any) -> str | None:
     return behaviour_of(stage).kind
 
 
+def is_pipeline(source: Any) -> bool:
+    """Whether a source is a pipeline, which knows itself where it is."""
+    return isinstance(getattr(source, "_progress", None), PipelineProgress)
+
+
+def runs_ahead(source: Any) -> bool:
+    """Whether a source is run by threads, ahead of what is taken from it."""
+    return getattr(source, "runs_ahead", False) is True
+
+
 def is_mixture(stage: Any) -> bool:
     """Whether a source mixes datasets."""
     return isinstance(stage, Mixture)
@@ -143,12 +154,12 @@ def _check_shuffle(stages: Sequence[Any], after: int, shuffles: Sequence[int]) -
     if before:
         name = _function_name(before[0]).lstrip("_")
         raise NotResumableError(f"{name}() stands before shuffle(), and the shuffle holds its items: put it after")
-    if hasattr(stages[0], "seek"):
+    if runs_ahead(stages[0]):
         raise NotResumableError("threads work on what is shuffled then: put shuffle() first, or use no workers")
     if after == 1 and (is_mixture(stages[0]) or hasattr(stages[0], "repetitions")):
         raise NotResumableError("it shuffles a mixture, or a dataset within another: shuffle each dataset itself")
     if isinstance(stages[at], Stage):
-        given = stages[at].given()
+        given = stages[at].options()
         for name in ("rng", "max_bytes"):
             if given[name] is not None:
                 raise NotResumableError(f"what shuffle({name}=...) holds cannot be told from a seed")

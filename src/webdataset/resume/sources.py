@@ -26,7 +26,7 @@ from webdataset.errors import StateError
 from webdataset.filters.order import shuffled_from
 from webdataset.handlers import close
 
-from .layout import Layout, is_mixture, kind_of
+from .layout import Layout, is_mixture, is_pipeline, kind_of, runs_ahead
 from .positions import History, InMixture, InShard, InShuffle, named
 
 END = sys.maxsize
@@ -84,9 +84,9 @@ def source_of(layout: Layout, builder: PassBuilder) -> Any:
         return shards if layout.shuffle is None else _Shuffled(layout.shuffle, shards, builder)
     if layout.shuffle is None and is_mixture(layout.shards[0]):
         return _Mixture(layout.shards[0], builder)
-    if layout.shuffle is None and hasattr(layout.shards[0], "runner"):
+    if layout.shuffle is None and is_pipeline(layout.shards[0]):
         return _Inner(layout.shards[0], builder)
-    if hasattr(layout.shards[0], "seek"):
+    if runs_ahead(layout.shards[0]):
         return _ThreadedSource(layout.shards[0], builder)
     items = _Items(layout, builder)
     return items if layout.shuffle is None else _Shuffled(layout.shuffle, items, builder)
@@ -311,7 +311,7 @@ class _Mixture:
     def __init__(self, mix: Any, builder: PassBuilder) -> None:
         self._mix = mix
         self._builder = builder
-        self._pipelines = [each if hasattr(each, "runner") else self._wrapped(each) for each in mix.datasets]
+        self._pipelines = [each if is_pipeline(each) else self._wrapped(each) for each in mix.datasets]
         self._turns = Turns()
 
     def started(self, saved: Any = None) -> Iterator[Any]:
@@ -347,7 +347,7 @@ class _Shuffled:
         self._builder = builder
         self._count = Count()
         self._few = 0
-        given = stage.given() if isinstance(stage, Stage) else vars(stage)
+        given = stage.options() if isinstance(stage, Stage) else vars(stage)
         self._sizes: tuple[int, int] = given["bufsize"], given["initial"]
         self._seed = given["seed"]
         self._number = 0

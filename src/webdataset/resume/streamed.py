@@ -17,7 +17,7 @@ from webdataset.base.workers import is_loader_worker, pytorch_worker_info
 from webdataset.errors import StateError
 from webdataset.handlers import close
 
-from .layout import NotResumableError, described, is_mixture, layout_of, remembered
+from .layout import NotResumableError, described, is_mixture, is_pipeline, layout_of, remembered
 from .positions import ENDED, Owner, Position
 from .segments import StreamPass
 from .sources import Count, PassBuilder
@@ -279,7 +279,7 @@ class StreamedRunner:
 def _pipelines_of(source: Any) -> list[Any]:
     if is_mixture(source):
         return [pipeline for each in source.datasets for pipeline in _pipelines_of(each)]
-    return [source] if hasattr(source, "runner") else []
+    return [source] if is_pipeline(source) else []
 
 
 def cannot_be_saved(reason: Exception) -> StateError:
