@@ -41,8 +41,10 @@ def test_an_empty_pass_ends_a_round_unless_it_is_the_rest_of_one() -> None:
         return list(rounds(begin, lambda *_: None, passes=(0, 9), items=(0, 9), resumed=resumed))
 
     assert (take(resumed=False), take(resumed=True)) == ([], [1, 2])
-    assert list(one_after_the_other(iter([iter(""), iter("a")]))) == []
-    assert list(one_after_the_other(iter([iter(""), iter("a"), iter("b")]), resumed=True)) == ["a", "b"]
+    finished: list[bool] = []
+    assert list(one_after_the_other(lambda: ([iter(""), iter("a")], False), lambda: finished.append(True))) == []
+    assert list(one_after_the_other(lambda: ([iter(""), iter("a"), iter("b")], True))) == ["a", "b"]
+    assert finished == [True]
 
 
 def test_a_pass_is_closed_when_the_round_is_given_up() -> None:

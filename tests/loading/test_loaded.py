@@ -48,3 +48,10 @@ def test_a_loader_of_something_else_has_no_state() -> None:
         one.state_dict()
     with pytest.raises(wds.StateError, match="cannot be loaded into this loader"):
         one.load_state_dict({})
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_what_a_program_puts_in_the_place_of_the_loader_is_read_as_it_is(make_shards: Any, exact: bool) -> None:
+    dataset = wds.WebDataset(make_shards(1, samples=3), exact=exact)
+    mocked = loader(dataset, num_workers=1).test(mock=True, mock_sample="a", mock_length=2)
+    assert list(mocked) == ["a", "a"]

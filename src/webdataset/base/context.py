@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from .reports import Report, current_report
+from .reports import Report, current_report, put_in_force
 from .workers import make_seed, pytorch_worker_info
 
 
@@ -71,13 +71,13 @@ class PassContext:
     @contextmanager
     def in_force(self) -> Iterator[None]:
         """Stages built inside this block belong to this pass."""
-        outer = getattr(_local, "context", None)
+        outer, outer_report = pass_in_force(), put_in_force(self.report)
         _local.context = self
         try:
-            with self.report.in_force():
-                yield
+            yield
         finally:
             _local.context = outer
+            put_in_force(outer_report)
 
 
 def pass_in_force() -> PassContext | None:

@@ -108,12 +108,18 @@ class Report:
     @contextmanager
     def in_force(self) -> Iterator[None]:
         """Stages built inside this block report here."""
-        outer = getattr(_local, "report", None)
-        _local.report = self
+        outer = put_in_force(self)
         try:
             yield
         finally:
-            _local.report = outer
+            put_in_force(outer)
+
+
+def put_in_force(report: Report | None) -> Report | None:
+    """Put a report in force, or none, and return the one that was."""
+    outer: Report | None = getattr(_local, "report", None)
+    _local.report = report
+    return outer
 
 
 def current_report() -> Report:

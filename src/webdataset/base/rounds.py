@@ -46,8 +46,14 @@ class RoundLimits(NamedTuple):
         return min(length, self.items) if self.items else length
 
 
-def one_after_the_other(passes: Iterable[Iterator[Any]], *, resumed: bool = False) -> Iterator[Any]:
-    """The items of passes; one that gives nothing is the last, unless it is the rest of a pass that was resumed."""
+def one_after_the_other(
+    begin: Callable[[], tuple[Iterable[Iterator[Any]], bool]], finish: Callable[[], None] | None = None
+) -> Iterator[Any]:
+    """The items of passes; one that gives nothing is the last, unless it is the rest of a pass that was resumed.
+
+    `begin()` returns the passes, and whether the first is resumed; `finish()` is called after the last item.
+    """
+    passes, resumed = begin()
     for one_pass in passes:
         try:
             first = next(one_pass, _NOTHING)
@@ -55,10 +61,12 @@ def one_after_the_other(passes: Iterable[Iterator[Any]], *, resumed: bool = Fals
                 yield first
                 yield from one_pass
             elif not resumed:
-                return
+                break
         finally:
             close(one_pass)
         resumed = False
+    if finish is not None:
+        finish()
 
 
 def rounds(

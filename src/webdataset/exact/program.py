@@ -291,10 +291,13 @@ class Program:
 
     def taken_apart(self, at: StepPosition, items: list[Any], skipped: int) -> Iterator[tuple[StepPosition, Any]]:
         """The items of a step from some number on, each with the place after it."""
-        even = len(items) == self.batches.per_step
+        epoch, start, step, _, _, *rest = at
+        even, count = len(items) == self.batches.per_step, len(items)
         for number, item in enumerate(items[skipped:], skipped + 1):
-            last = number == len(items)
-            yield at._replace(step=at.step + last, skip=0 if last else number, even=last or even), item
+            if number == count:
+                yield StepPosition(epoch, start, step + 1, 0, True, *rest), item
+            else:
+                yield StepPosition(epoch, start, step, number, even, *rest), item
 
     def position(self, place: StepPosition) -> int:
         """The position of the epoch up to which every rank has taken its samples."""

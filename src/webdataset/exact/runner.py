@@ -39,7 +39,8 @@ class ExactRunner:
 
     def passes(self) -> Iterator[Any]:
         """The next epochs, one after the other."""
-        return one_after_the_other(self.pipeline.iterator1() for _ in range(self.pipeline.repetitions))
+        pipeline = self.pipeline
+        return one_after_the_other(lambda: ((pipeline.iterator1() for _ in range(pipeline.repetitions)), False))
 
     def one_pass(self, context: PassContext, opened: ExitStack) -> Iterator[Any]:
         """The items of an epoch, or of the rest of one."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from typing import Any, NamedTuple
 
-from webdataset.base.behaviour import PER_SAMPLE, behaviour_of
+from webdataset.base.behaviour import behaviour_of
 from webdataset.base.context import PassContext
 from webdataset.base.mailbox import Mailbox
 from webdataset.base.progress import PipelineProgress
@@ -48,7 +48,7 @@ def open_loader(dataset: Any, args: tuple[Any, ...], options: dict[str, Any], *,
         repeated = repeated_in_batches(dataset, args, options)
         workers, options = exact_steps(dataset, args, options, threads=not processes)
         mailbox = _mailbox(workers.dataset, processes=processes)
-        loader = _loader(workers.steps, (), options, mailbox, processes=processes)
+        loader = workers.loader = _loader(workers.steps, (), options, mailbox, processes=processes)
         return Loading(loader, workers, mailbox, repeated, exact=True)
     mailbox = _mailbox(dataset, processes=processes)
     if not processes:
@@ -99,12 +99,16 @@ class LoadedRunner(StreamedRunner):
 
     def one_pass(self, context: PassContext, opened: ExitStack) -> Iterator[Any]:  # noqa: ARG002 - workers have their own
         """What the workers give in a pass, through the stages after the loader."""
-        self.workers.begin()
         loader, *later = self.pipeline.pipeline
-        source = self._kept(opened, iter(self.pipeline.invoke(loader)))
-        items = self._kept(opened, self.workers.items(source))
+        of_workers = loader is self.workers.loader  # a program may have put something else in its place
+        if of_workers:
+            self.workers.begin()
+        items = self._kept(opened, iter(self.pipeline.invoke(loader)))
+        if of_workers:
+            items = self._kept(opened, self.workers.items(items))
         for stage in later:
-            watched = behaviour_of(stage) is PER_SAMPLE
+            behaviour = behaviour_of(stage)
+            watched = behaviour.kind == "expands" and behaviour.in_pool
             expansion = _Expansion(self.progress, stage)
             source = self._kept(opened, expansion.before(items)) if watched else items
             items = self._kept(opened, iter(self.pipeline.invoke(stage, source)))

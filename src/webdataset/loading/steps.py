@@ -203,6 +203,7 @@ class StepWorkers:
     is_tracked = resumes_steps = True
 
     def __init__(self, steps: Steps | StepWork) -> None:
+        self.loader: Any = None
         self.dataset = steps.dataset
         self.steps = steps
         self.place: StepPosition | None = None

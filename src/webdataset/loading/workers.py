@@ -24,6 +24,8 @@ from .threads import ThreadLoader, converted_as_torch
 class Workers(Protocol):
     """What runs the passes of a loader, and knows after which item it is."""
 
+    loader: Any
+    """What gives their items: torch's loader, or ours."""
     is_tracked: bool
     """Whether it is known after which item it is."""
     resumes_steps: bool

@@ -47,9 +47,11 @@ class StreamedRunner:
 
     def passes(self) -> Iterator[Any]:
         """All passes, one after the other; a pass that gives nothing ends it."""
+        return one_after_the_other(self._begin, self._finish)
+
+    def _begin(self) -> tuple[Iterator[Iterator[Any]], bool]:
         start = self._start()
-        yield from one_after_the_other(self._numbered(start.passes if start else 0), resumed=start is not None)
-        self._finish()
+        return self._numbered(start.passes if start else 0), start is not None
 
     def _numbered(self, first: int) -> Iterator[Iterator[Any]]:
         for number in range(first, self.pipeline.repetitions):
