@@ -10,10 +10,13 @@ import tomllib
 from collections import Counter
 from pathlib import Path
 
+from webdataset.pipeline import DataPipeline
+
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "webdataset"
 MOST_MODULES = 24
 MOST_JOINED = 12
+MOST_METHODS = 30
 
 
 def contracts() -> list[dict[str, object]]:
@@ -46,6 +49,19 @@ def test_no_module_needs_itself() -> None:
 def test_no_folder_has_many_modules() -> None:
     sizes = Counter(path.parent.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("*.py"))
     assert {folder: size for folder, size in sizes.items() if size > MOST_MODULES} == {}
+
+
+def test_a_pipeline_has_few_methods() -> None:
+    kinds = [kind for kind in DataPipeline.__mro__ if kind is not object]
+    methods = {
+        name for kind in kinds for name, value in vars(kind).items() if callable(value) or hasattr(value, "__get__")
+    }
+    assert len(methods - {"__dict__", "__weakref__"}) <= MOST_METHODS
+
+
+def test_a_loader_knows_of_no_way_to_run_a_dataset() -> None:
+    rooms = {name.split(".")[1] for name in imports_of("webdataset.loader")}
+    assert rooms.isdisjoint({"exact", "resume"})
 
 
 # -- the graph of imports ------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import pickle
 import signal
@@ -215,3 +216,25 @@ def test_a_dataset_of_the_main_process_can_be_pickled_after_use(make_shards):
     dataset = wds.WebDataset(make_shards(1)).map(key_of)
     list(dataset)
     assert len(list(pickle.loads(pickle.dumps(dataset)))) == 10
+
+
+@wds.pipelinefilter(per_sample=True)
+def each_twice(data):
+    for item in data:
+        yield from (item, item)
+
+
+@wds.pipelinefilter(per_sample=True)
+def each_once(data):
+    yield from data
+
+
+def test_a_stage_after_the_loader_that_makes_several_items_of_one_has_no_state(make_shards):
+    dataset = wds.WebDataset(make_shards(1, samples=4)).map(operator.itemgetter("__key__"))
+    loader = wds.WebLoader(dataset, batch_size=None, workers="thread")
+    once, twice = loader.compose(each_once()), loader.compose(each_twice())
+    assert list(once) == ["000000", "000001", "000002", "000003"]
+    assert once.state_dict()["kind"] == "threads"
+    assert list(twice)[:3] == ["000000", "000000", "000001"]
+    with pytest.raises(wds.StateError, match=r"each_twice.* after the loader may hold samples"):
+        twice.state_dict()

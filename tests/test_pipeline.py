@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import collections.abc
-import multiprocessing
 import pickle
 import subprocess
 import sys
@@ -11,7 +10,6 @@ import sys
 import pytest
 
 import webdataset as wds
-from webdataset.base.passes import PassCounter
 
 
 def count_to(n):
@@ -168,27 +166,3 @@ def test_interleaved_pipelines_count_apart():
     good = wds.DataPipeline(["1", "2", "3"].copy, wds.map(int, handler=wds.ignore_and_continue))
     assert list(zip(good, bad, strict=False)) == [(1, 1)]
     assert (bad.stats()["samples_dropped"], good.stats()["samples_dropped"]) == (2, 0)
-
-
-def count_passes(counter, queue):
-    queue.put([counter.begin(), counter.begin()])
-
-
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_passes_begun_in_other_processes_count(method):
-    context = multiprocessing.get_context(method)
-    queue = context.SimpleQueue()
-    counter = PassCounter()
-    counter.begin()
-    for _ in range(2):
-        process = context.Process(target=count_passes, args=(counter, queue))
-        process.start()
-        process.join()
-    assert [queue.get(), queue.get(), counter.begin()] == [[1, 2], [3, 4], 5]
-
-
-def test_a_pickled_copy_of_a_counter_goes_its_own_way():
-    counter = PassCounter()
-    counter.begin()
-    copy = pickle.loads(pickle.dumps(counter))
-    assert (copy.begin(), copy.begin(), counter.begin()) == (1, 2, 1)

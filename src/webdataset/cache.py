@@ -19,6 +19,7 @@ from functools import partial
 from typing import Any
 
 from . import tariterators
+from .base.behaviour import behaves
 from .base.logs import Log
 from .base.redact import redacted
 from .base.reports import current_report
@@ -138,6 +139,7 @@ def lru_cleanup(
     LRUCleanup(cache_dir, cache_size, keyfn, verbose, interval=None).cleanup()
 
 
+@behaves("opens")
 class StreamingOpen:
     """A stage that opens shards in place: url -> {"url", "stream"} and "local_path" for files."""
 
@@ -158,6 +160,7 @@ class StreamingOpen:
         return opened if path is None else opened | {"local_path": path}
 
 
+@behaves("opens")
 class FileCache:
     """A stage that opens shards from a folder of this machine, into which it fetches what is missing.
 
@@ -391,6 +394,7 @@ def cached_url_opener(  # noqa: PLR0917 - the order is the API's
     return cache(data)
 
 
+@behaves("holds", "cached_tarfile_to_samples() looks ahead; WebDataset(cache_dir=...) does not")
 def cached_tarfile_samples(  # noqa: PLR0917 - the order is the API's
     src: Iterable[Any],
     handler: Handler = reraise_exception,

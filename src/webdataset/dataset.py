@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 from . import shardlists, tariterators
+from .base.behaviour import Behaviour, behaves
 from .base.settings import settings
 from .base.stages import PipelineStage
 from .base.workers import pytorch_worker_info
@@ -211,12 +212,10 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+@behaves("observes", skip_on_resume=True)  # a pass that goes on may have no samples left
 def _checked(source: Iterator[Any]) -> Iterator[Any]:
     """check_empty as it is now: programs replace it in this module."""
     return check_empty(source)
-
-
-_checked.only_at_the_start = True  # type: ignore[attr-defined]  # a pass that goes on may have no samples left
 
 
 class _Reader(PipelineStage):
@@ -262,13 +261,15 @@ class _Reader(PipelineStage):
         )
 
     @property
-    def reads_shards(self) -> bool:
-        """Whether it is our own reader that reads them."""
-        return self.opener is not None or tariterators.tarfile_to_samples is _our_tarfile_to_samples
+    def behaviour(self) -> Behaviour:
+        """It reads shards, as long as it is our own reader that does."""
+        if self.opener is not None or tariterators.tarfile_to_samples is _our_tarfile_to_samples:
+            return Behaviour("reads")
+        return Behaviour("holds", "a program has replaced tarfile_to_samples")
 
     def by_number(self) -> dict[str, Any] | None:
         """The options with which reading a shard's samples by their numbers gives the same; None if it may not."""
-        if self.opener is not None or self.large is not None or not self.reads_shards:
+        if self.opener is not None or self.large is not None or self.behaviour.kind != "reads":
             return None
         chosen = {"select_files": self.select_files, "rename_files": self.rename_files}
         options = StorageOptions.of(self.options).changed(proxy=self.proxy)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import count, islice, repeat
 from typing import Any
 
+from .base.behaviour import Behaviour
 from .base.iterables import TorchIterable
 from .base.stages import PipelineStage
 from .filters.closing import closing
@@ -33,6 +34,8 @@ class repeatedly(TorchIterable, PipelineStage):  # noqa: N801 - named like the f
     >>> list(repeatedly([1, 2, 3], nepochs=2)), list(repeatedly([1, 2, 3], nbatches=4))
     ([1, 2, 3, 1, 2, 3], [1, 2, 3, 1])
     """
+
+    behaviour = Behaviour("holds", "repeatedly() counts passes of its own; repeat() does it so that it can be saved")
 
     def __init__(
         self,
@@ -64,6 +67,10 @@ class with_epoch(TorchIterable, PipelineStage):  # noqa: N801 - named like the m
     >>> list(with_epoch([1, 2, 3], 5))
     [1, 2, 3, 1, 2]
     """
+
+    behaviour = Behaviour(
+        "holds", "with_epoch() as a stage counts items of its own; the method does it so that they can be saved"
+    )
 
     def __init__(self, dataset: Iterable[Any], length: int) -> None:
         self.dataset = dataset

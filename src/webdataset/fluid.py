@@ -7,12 +7,13 @@ from functools import partial
 from typing import Any, Self
 
 from . import filters
-from .base.stages import Filter, fluent
+from .base.stages import Filter
 from .base.workers import pytorch_worker_info
+from .filters import FilterMethods
 from .pipeline import DataPipeline
 
 
-class FluidInterface:
+class FluidInterface(FilterMethods):
     """Mixin that gives a DataPipeline the filters as methods; each returns a new dataset.
 
     Add your own: `class MyDataset(WebDataset): every = wds.fluent(my_filter)`.
@@ -20,31 +21,7 @@ class FluidInterface:
 
     compose: Callable[..., Self]
 
-    batched = fluent(filters.batched)
-    bucketed = fluent(filters.bucketed)
-    unbatched = fluent(filters.unbatched)
-    listed = fluent(filters.listed)
-    unlisted = fluent(filters.unlisted)
-    log_keys = fluent(filters.log_keys)
-    map = fluent(filters.map)
-    decode = fluent(filters.decode)
-    map_dict = fluent(filters.map_dict)
-    map_tuple = fluent(filters.map_tuple)
-    select = fluent(filters.select)
-    to_tuple = fluent(filters.to_tuple)
-    slice = fluent(filters.slice)
-    rename = fluent(filters.rename)
-    rename_keys = fluent(filters.rename_keys)
-    extract_keys = fluent(filters.extract_keys)
-    rsample = fluent(filters.rsample)
-    seeded = fluent(filters.seeded)
-    xdecode = fluent(filters.xdecode)
-    associate = fluent(filters.associate)
-    info = fluent(filters.info)
-    pipe = fluent(filters.pipe)
-    then = fluent(filters.then)
-
-    def shuffle(self, size: int, **kw: Any) -> Self:
+    def shuffle(self, size: int, **kw: Any) -> Self:  # type: ignore[override]  # as programs call it
         """Shuffle samples in a buffer of this many; less than 1 changes nothing."""
         return self if size < 1 else self.compose(filters.shuffle(size, **kw))
 

@@ -9,9 +9,10 @@ from itertools import accumulate
 from math import inf
 from typing import Any
 
+from .base.context import current_pass
+from .base.counter import PassCounter
 from .base.mixing import Mixture, Turns
-from .base.passes import PassCounter
-from .base.reports import Report, current_report
+from .base.reports import Report
 from .base.workers import make_seed, pytorch_worker_info
 from .handlers import close
 
@@ -88,20 +89,20 @@ class RandomMix(_Mixture):
 
     def _rng(self) -> random.Random:
         if self.seed is None:
-            return random.Random(current_report().seed())
+            return random.Random(current_pass().seed())
         rank, _, worker, _ = pytorch_worker_info()
         return random.Random(make_seed(self.seed, rank, worker))
 
 
 def _planned(mix: _Mixture) -> Iterator[Any]:
     """A pass over a mixture of exact datasets that is read by itself, rather than as the source of a pipeline."""
-    from .exact.program import Place, program_of
+    from .exact.program import StepPosition, program_of
 
     program = program_of([mix])
     assert program is not None
-    report = Report(epoch=mix._passes.begin())
+    epoch = mix._passes.begin()
     _, _, worker, workers = pytorch_worker_info()
-    for _, item in program.items(Place(report.epoch), report, worker=worker, workers=workers):
+    for _, item in program.items(StepPosition(epoch), Report(), worker=worker, workers=workers):
         yield item
 
 

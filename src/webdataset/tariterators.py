@@ -14,6 +14,8 @@ from functools import partial
 from itertools import groupby
 from typing import Any, NamedTuple
 
+from .base.behaviour import behaves
+from .base.context import PassContext, current_pass
 from .base.reports import Report, current_report
 from .base.stages import pipelinefilter
 from .codecs.compression import decompressed, is_expanded
@@ -86,6 +88,7 @@ def valid_sample(sample: Any) -> bool:
     return isinstance(sample, dict) and len(sample) > 0 and not sample.get("__bad__", False)
 
 
+@behaves("holds", "url_opener() as a stage of its own looks ahead")
 def url_opener(data: Iterable[Sample], handler: Handler = reraise_exception, **kw: Any) -> Iterator[Sample]:
     """Open each shard: `{"url": ...}` becomes `{"url": ..., "stream": ...}`, with `local_path` for a local file.
 
@@ -116,6 +119,7 @@ def tar_file_iterator(
     return _files(members, skip_meta, checked_handler(handler), report)
 
 
+@behaves("holds", "tar_file_expander() as a stage of its own looks ahead")
 def tar_file_expander(
     data: Iterable[Sample],
     handler: Handler = reraise_exception,
@@ -132,9 +136,10 @@ def tar_file_expander(
     """
     items = partial(_file_items, eof_value=eof_value)
     reading = Reading(select_files, rename_files, concatenated=concatenated)
-    return _each_shard(data, reading, items, checked_handler(handler), current_report())
+    return _each_shard(data, reading, items, checked_handler(handler), current_pass())
 
 
+@behaves("holds", "group_by_keys() as a stage of its own looks ahead")
 def group_by_keys(
     data: Iterable[Sample],
     keys: SplitName = base_plus_ext,
@@ -176,7 +181,7 @@ def tarfile_samples(
     if reads_in_one_step():
         grouping = Grouping(keys, True, None, handler, current_report())
         reading = Reading(select_files, rename_files, large, concatenated)
-        return _each_shard(streams, reading, grouping.of_shard, handler, grouping.report)
+        return _each_shard(streams, reading, grouping.of_shard, handler, current_pass())
     # a replacement need not know the options that nobody uses
     chosen: Any = {"select_files": select_files, "rename_files": rename_files, "concatenated": concatenated or None}
     files = tar_file_expander(streams, handler=handler, **{name: f for name, f in chosen.items() if f is not None})
@@ -184,7 +189,7 @@ def tarfile_samples(
     return group_by_keys(files, handler=handler, **splitting)
 
 
-tarfile_to_samples = pipelinefilter(tarfile_samples)
+tarfile_to_samples = pipelinefilter(kind="reads")(tarfile_samples)
 
 
 def reads_in_one_step() -> bool:
@@ -337,9 +342,10 @@ def _each_shard(
     reading: Reading,
     items: Callable[[Iterator[list[Member]], Sample], Iterator[Sample]],
     handler: Handler,
-    report: Report,
+    context: PassContext,
 ) -> Iterator[Sample]:
     """What `items` makes of the members of each shard; the handler is asked about a shard that fails."""
+    report = context.report
     look_ahead = getattr(streams, "look_ahead", None)
     try:
         for source in streams:
@@ -357,8 +363,8 @@ def _each_shard(
             finally:
                 close(windows)
                 _close_quietly(stream)
-            if report.shard_ended is not None:
-                report.shard_ended(source)
+            if context.on_shard_end is not None:
+                context.on_shard_end(source)
     finally:
         close(streams)
 

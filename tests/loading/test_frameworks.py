@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import weakref
+from types import ModuleType
 
 import pytest
 import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 import webdataset as wds
+from webdataset.loading import frameworks
 
 
 def key_of(sample):
@@ -95,3 +98,12 @@ def test_default_collation_gives_tensors(make_shards):
     dataset = wds.WebDataset(make_shards(1, samples=4)).decode().to_tuple("cls")
     (batch,) = next(iter(wds.WebLoader(dataset, batch_size=4, num_workers=1, workers="thread").dataset))
     assert torch.equal(batch, torch.tensor([0, 1, 2, 3]))
+
+
+def test_batches_of_rounds_come_on_the_device_too(make_shards, monkeypatch):
+    monkeypatch.setitem(sys.modules, "accelerate", ModuleType("accelerate"))
+    monkeypatch.setattr(frameworks, "_on_the_device", lambda batches: (f"{key} on the device" for key in batches))
+    dataset = wds.WebDataset(make_shards(1, samples=2)).map(key_of)
+    loader = wds.WebLoader(dataset, batch_size=None, workers="thread").with_epoch(3)
+    assert loader._is_accelerate_prepared
+    assert list(loader) == [f"{key} on the device" for key in ("000000", "000001", "000000")]

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 import webdataset as wds
 from tests_support import numbered, numbered_shards, tar_bytes
+from webdataset.base.behaviour import behaves
 
 SIZES = (7, 11, 2, 0, 5)
 """Samples in the shards of the small dataset."""
@@ -30,6 +31,10 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
 
 def key(sample: dict[str, Any]) -> int:
     return int(sample["__key__"])
+
+
+def length_of(item: Any) -> int:
+    return len(str(item))
 
 
 def is_even(number: int) -> bool:
@@ -128,6 +133,21 @@ def hundreds(small: list[str]) -> Any:
     return wds.WebDataset(small, shardshuffle=3).shuffle(5).map(key).map(plus_hundred)
 
 
+class Seekable:
+    """A source that has attributes which mean something else to a pipeline."""
+
+    runner = behaviour = "its own"
+
+    def __init__(self, items: Any) -> None:
+        self.items = items
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.items)
+
+    def seek(self, place: int) -> None:
+        raise AssertionError(place)
+
+
 SOURCES: dict[str, Callable[[list[str]], Any]] = {
     "explicit stages": lambda urls: wds.DataPipeline(
         wds.SimpleShardList(urls),
@@ -145,6 +165,7 @@ SOURCES: dict[str, Callable[[list[str]], Any]] = {
     ),
     "a list": lambda urls: wds.DataPipeline([list(range(20))], wds.shuffle(6), wds.listed(3)),
     "a function": lambda urls: wds.DataPipeline(partial(iter, range(20)), wds.listed(3)),
+    "a source with names of ours": lambda urls: wds.DataPipeline(Seekable(range(20)), wds.listed(3)),
     "a mock": lambda urls: wds.FluidWrapper(wds.MockDataset(7, 20)).listed(3),
     "a dataset within another": lambda urls: wds.FluidWrapper(hundreds(urls)).compose(thrice).listed(4),
     "mixed": lambda urls: wds.DataPipeline(wds.RandomMix([evens(urls), hundreds(urls)]), wds.listed(3)),
@@ -323,10 +344,31 @@ def test_a_shard_that_has_lost_samples_is_noticed(tmp_path: Path) -> None:
         next(iter(dataset))
 
 
+class OwnCache(wds.Cached):
+    """A stage that is told by what it is, not by its name."""
+
+
+@behaves("holds", "it looks ahead")
+def looks_ahead(source: Iterator[Any]) -> Iterator[Any]:
+    return iter(list(source))
+
+
+def test_a_class_that_is_only_named_like_a_cache_is_none(small: list[str]) -> None:
+    class Cached(wds.PipelineStage):
+        def run(self, src: Iterator[Any]) -> Iterator[Any]:
+            return src
+
+    check_resumes(lambda: wds.WebDataset(small).map(key).compose(Cached()), epochs=1)
+    assert len(list(wds.WebDataset(small, exact=True).compose(Cached()))) == sum(SIZES)
+
+
 @pytest.mark.parametrize(
     ("stages", "reason"),
     [
         (lambda data: data.mcached(), "mcached"),
+        (lambda data: data.compose(OwnCache()), "mcached"),
+        (lambda data: data.bucketed(length_of, max_tokens=9, collation_fn=None, batchsize=2), r"bucketed\(\) holds"),
+        (lambda data: data.compose(looks_ahead), "it looks ahead"),
         (lambda data: data.shuffle(5).shuffle(5), "shuffles twice"),
         (lambda data: data.listed(2).shuffle(5), r"listed\(\) stands before shuffle"),
         (lambda data: data.shuffle(5, max_bytes=1000), "max_bytes"),

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webdataset.base.reports import Report
+from webdataset.base.context import PassContext
 from webdataset.errors import EmptyDatasetError
 from webdataset.shardlists import (
     PytorchShardList,
@@ -133,7 +133,7 @@ def test_deterministic_resampling_is_a_function_of_seed_pass_and_worker(place):
 
 def test_in_a_pipeline_the_pass_counts_however_many_processes_there_were():
     def draw(epoch):
-        with Report(epoch=epoch).in_force():
+        with PassContext(epoch=epoch).in_force():
             return urls(islice(ResampledShards("a-{0..99}", deterministic=True), 10))
 
     assert draw(0) == draw(0) != draw(1)

@@ -18,6 +18,12 @@ from .reports import Report
 from .workers import pytorch_worker_info
 
 
+def publish(folder: str | None, report: Report) -> None:
+    """Leave the counts of a pass that ends now for the loader that started this worker, if one did."""
+    if folder is not None:
+        leave(folder, report)
+
+
 def leave(folder: str, report: Report) -> None:
     """Leave the counts of a pass that ends now in this worker, and the error that is being handled, if any."""
     rank, _, worker, workers = pytorch_worker_info()

@@ -25,7 +25,7 @@ R = TypeVar("R")
 PATIENCE = 0.1
 """Seconds for which closing waits for threads; those that are still busy then end by themselves."""
 LONG, OFTEN = 0.01, 3
-"""Another thread is worth while after so many calls, one after the other, that waited for so many seconds."""
+"""Another thread is worth while after this many calls, one after the other, that waited for this many seconds."""
 
 
 def ordered_map(
@@ -39,7 +39,7 @@ def ordered_map(
 ) -> Iterator[R]:
     """`map(function, tasks)` by several threads, in order.
 
-    With `begin_with`, so many threads begin. Others join them if results are waited for while the calls themselves
+    With `begin_with`, that many threads begin. Others join them if results are waited for while the calls themselves
     wait rather than compute: threads that compute only stand in each other's way.
 
     One thread reads the tasks, never more than `ahead` of those whose results were taken. An error, of the tasks or of

@@ -1,7 +1,7 @@
-"""One pass over the data: which epoch it is, how strict to be, and what was read, dropped and why.
+"""What a pass has read, dropped and why, and how strict it is about that.
 
-A pipeline makes one report per pass and puts it in force while it builds its stages; each stage keeps
-the one it was built under. So nested and interleaved pipelines count apart, at no cost per sample.
+A report is in force while the stages of a pass are built; each stage keeps the one it was built under. So nested and
+interleaved pipelines count apart, at no cost per sample.
 
 >>> report = Report()
 >>> with report.in_force():
@@ -11,7 +11,6 @@ True
 
 from __future__ import annotations
 
-import os
 import threading
 import warnings
 from collections import Counter
@@ -23,7 +22,6 @@ from webdataset.errors import ShardError, ShardWarning, WebDatasetError
 
 from .redact import redacted
 from .settings import settings
-from .workers import make_seed, pytorch_worker_info
 
 COUNTS = (
     "shards_read",
@@ -51,23 +49,10 @@ class Report:
     (10, {'ValueError: bad png': 1})
     """
 
-    def __init__(self, *, strict: bool | None = None, epoch: int = 0, chance: int | None = None) -> None:
+    def __init__(self, *, strict: bool | None = None) -> None:
         self.strict = settings.strict if strict is None else strict
-        self.epoch = epoch
-        self.chance = chance
-        """What the seeds of stages without a seed of their own are made from; None draws them from the system."""
-        self.shard_ended: Callable[[dict[str, Any]], None] | None = None
-        """Called by the tar reader after each shard."""
-        self.seeds = 0
-        """How many of them were given."""
-        self.step: tuple[dict[Any, Any], int] | None = None
-        """In exact epochs, what the steps of a pass keep in common, and the number of the one that is being made."""
         self.counts: Counter[str] = Counter()
         self.reasons: Counter[str] = Counter()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """For another process: without what listens in this one."""
-        return {**self.__dict__, "shard_ended": None, "step": None}
 
     def count(self, name: str, n: float = 1) -> None:
         """Add to one of COUNTS."""
@@ -92,20 +77,6 @@ class Report:
     def success_for(self, handler: Any) -> Callable[[], Any] | None:
         """What to call after an item came through, for handlers that want to know."""
         return getattr(handler, "succeeded", None)
-
-    def seed(self) -> int:
-        """A seed for the next stage that has none: its own in every pass and worker, the same when a pass is resumed.
-
-        >>> Report(chance=5).seed() == Report(chance=5).seed(), Report(chance=5).seed() == Report(chance=6).seed()
-        (True, False)
-        """
-        self.seeds += 1
-        return int.from_bytes(os.urandom(8), "big") if self.chance is None else self.numbered_seed(self.seeds)
-
-    def numbered_seed(self, number: int) -> int:
-        """The seed that was, or will be, given as this one, from 1 on."""
-        rank, _, worker, _ = pytorch_worker_info()
-        return make_seed(self.chance, self.epoch, rank, worker, number, bits=63)
 
     def warn(self, message: str, **places: Any) -> None:
         """One counted warning about a place in the data; an error in strict mode."""
@@ -137,12 +108,18 @@ class Report:
     @contextmanager
     def in_force(self) -> Iterator[None]:
         """Stages built inside this block report here."""
-        outer = getattr(_local, "report", None)
-        _local.report = self
+        outer = put_in_force(self)
         try:
             yield
         finally:
-            _local.report = outer
+            put_in_force(outer)
+
+
+def put_in_force(report: Report | None) -> Report | None:
+    """Put a report in force, or none, and return the one that was."""
+    outer: Report | None = getattr(_local, "report", None)
+    _local.report = report
+    return outer
 
 
 def current_report() -> Report:

@@ -18,6 +18,8 @@ from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from webdataset.handlers import checked_handler, reraise_exception
 
+from .behaviour import PER_SAMPLE, UNDECLARED, Behaviour, Kind
+
 P = ParamSpec("P")
 Pipeline = TypeVar("Pipeline")
 
@@ -66,11 +68,16 @@ class Stage:
         """The function behind the stage."""
         return self.filter.function
 
-    def given(self) -> dict[str, Any]:
+    @property
+    def behaviour(self) -> Behaviour:
+        """What the stage does to the stream."""
+        return self.filter.behaviour
+
+    def options(self) -> dict[str, Any]:
         """The options by name, with those that were not given.
 
         >>> from webdataset.filters import listed
-        >>> listed(2).given()
+        >>> listed(2).options()
         {'batchsize': 2, 'partial': True}
         """
         import inspect  # takes as long to import as all of this package's ground
@@ -97,10 +104,10 @@ class Filter(Generic[P]):
     __qualname__: str
 
     def __init__(
-        self, function: Callable[Concatenate[Any, P], Any], per_sample: bool = False, eager: bool = False
+        self, function: Callable[Concatenate[Any, P], Any], behaviour: Behaviour = UNDECLARED, eager: bool = False
     ) -> None:
         self.function = function
-        self.per_sample = per_sample
+        self.behaviour = behaviour
         self.eager = eager
         self._handler = _handler_of(function)
         update_wrapper(self, function)
@@ -109,6 +116,11 @@ class Filter(Generic[P]):
     def f(self) -> Callable[..., Any]:
         """The function, under its old name."""
         return self.function
+
+    @property
+    def per_sample(self) -> bool:
+        """Whether each sample is treated on its own, so that several threads may run it."""
+        return self.behaviour.in_pool
 
     def __call__(self, *args: P.args, **kw: P.kwargs) -> Stage:
         if self._handler is not None:
@@ -125,7 +137,7 @@ class Filter(Generic[P]):
         found: Any = sys.modules.get(self.__module__)
         for part in self.__qualname__.split("."):
             found = getattr(found, part, None)
-        return self.__qualname__ if found is self else (Filter, (self.function, self.per_sample, self.eager))
+        return self.__qualname__ if found is self else (Filter, (self.function, self.behaviour, self.eager))
 
 
 class _HandlerOption:
@@ -161,14 +173,18 @@ def _handler_of(function: Any) -> _HandlerOption | None:
 def pipelinefilter(function: Callable[Concatenate[Any, P], Any]) -> Filter[P]: ...
 @overload
 def pipelinefilter(
-    *, per_sample: bool, eager: bool = False
+    *, kind: Kind | None = None, per_sample: bool = False, eager: bool = False, **behaviour: Any
 ) -> Callable[[Callable[Concatenate[Any, P], Any]], Filter[P]]: ...
-def pipelinefilter(function: Any = None, *, per_sample: bool = False, eager: bool = False) -> Any:
+def pipelinefilter(
+    function: Any = None, *, kind: Kind | None = None, per_sample: bool = False, eager: bool = False, **behaviour: Any
+) -> Any:
     """Turn `f(source, *options)` into a filter: `f(*options)` is then a stage of a pipeline.
 
-    `@pipelinefilter(per_sample=True)` says that each sample is treated on its own, whatever came before it: thread
-    workers then run the stage on several samples at a time. `eager=True` starts the stage once without data when
-    it is given its options, so that wrong ones are refused where they were written, not in the first pass.
+    `kind` declares what the stage does to the stream, with the other fields of `webdataset.base.behaviour.Behaviour`:
+    `kind="each"` makes one item of each, so thread workers run the stage on several samples at a time, and its place
+    can be saved. `per_sample=True` says that each sample is treated on its own, and makes any number of items.
+    `eager=True` starts the stage once without data when it is given its options, so that wrong ones are refused where
+    they were written, not in the first pass.
 
     >>> @pipelinefilter
     ... def doubled(data):
@@ -176,9 +192,12 @@ def pipelinefilter(function: Any = None, *, per_sample: bool = False, eager: boo
     >>> list(doubled()([1, 2]))
     [2, 4]
     """
+    declared = PER_SAMPLE if per_sample else UNDECLARED
+    if kind is not None:
+        declared = Behaviour(kind, **{"in_pool": kind in {"each", "selects"} or per_sample, **behaviour})
     if function is None:
-        return partial(Filter, per_sample=per_sample, eager=eager)
-    return Filter(function, per_sample, eager)
+        return partial(Filter, behaviour=declared, eager=eager)
+    return Filter(function, declared, eager)
 
 
 class FluentMethod(Generic[P]):

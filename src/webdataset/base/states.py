@@ -1,4 +1,4 @@
-"""States: where a run is, as a few numbers that can be saved as JSON, checked, and taken up elsewhere.
+"""States: where a run is, as a few values that can be saved as JSON, checked, and resumed elsewhere.
 
 A state says what it is a state of: the data, the order, the stages. One that does not fit is refused, with the
 difference.
@@ -25,9 +25,9 @@ def loader_state(states: Sequence[dict[str, Any]], next_worker: int = 0) -> dict
     return {"version": VERSION, "kind": "loader", "workers": workers, "next": next_worker, "of": described}
 
 
-def loader_places(pipeline: Any, state: dict[str, Any], workers: int) -> tuple[list[dict[str, Any]], int]:
+def loader_places(described: Any, state: dict[str, Any], workers: int) -> tuple[list[dict[str, Any]], int]:
     """The states for the workers of a loader, in their order, and whose turn it is; the loader must have as many."""
-    check_fits(state, "loader", pipeline.described())
+    check_fits(state, "loader", described)
     if len(state["workers"]) != max(workers, 1):
         raise StateError(
             f"the state is that of a loader with {len(state['workers'])} workers, and this one has {workers}",
@@ -53,7 +53,7 @@ def check_fits(state: Any, kind: str, described: Any) -> None:
     if differences := list(_differences("", plain(state["of"]), plain(described))):
         raise StateError(
             "the state does not fit: " + "; ".join(differences[:5]),
-            hint="go on with the data, the seed and the pipeline with which it was saved, or start anew without it",
+            hint="go on with the data, the seed and the pipeline with which it was saved, or start again without it",
         )
 
 

@@ -36,7 +36,7 @@ class Drawn(NamedTuple):
     parts: list[int]
 
 
-class Wanted(NamedTuple):
+class WantedSamples(NamedTuple):
     """Samples of one dataset that are read at the same time, those of one shard side by side, as they lie there."""
 
     part: int
@@ -46,9 +46,9 @@ class Wanted(NamedTuple):
     numbers: Array
     """Which samples of their shards they are."""
 
-    def some(self, these: Array) -> Wanted:
+    def some(self, these: Array) -> WantedSamples:
         """Those at these places."""
-        return Wanted(self.part, self.positions[these], self.shards[these], self.numbers[these])
+        return WantedSamples(self.part, self.positions[these], self.shards[these], self.numbers[these])
 
 
 class Feed:
@@ -65,7 +65,7 @@ class Feed:
         worker: int = 0,
         workers: int = 1,
         base: int = 0,
-        ahead: Callable[[Iterator[Wanted], Callable[[Wanted], Any]], Iterator[Any]] | None = None,
+        ahead: Callable[[Iterator[WantedSamples], Callable[[WantedSamples], Any]], Iterator[Any]] | None = None,
     ) -> None:
         self._epoch = epoch
         self._share = share
@@ -126,7 +126,7 @@ class Feed:
 
     # -- what is wanted --------------------------------------------------------------------------
 
-    def _wanted(self, first_step: int) -> Iterator[Wanted]:
+    def _wanted(self, first_step: int) -> Iterator[WantedSamples]:
         """The windows in which this worker has samples, in the order in which it comes to them."""
         streams = [
             self._wanted_of(part, lane, first_step)
@@ -136,17 +136,17 @@ class Feed:
         in_order = (wanted for _, wanted in heapq.merge(*streams, key=itemgetter(0)))
         return self._of_all(in_order) if self._epoch.fits else in_order
 
-    def _of_all(self, windows: Iterator[Wanted]) -> Iterator[Wanted]:
+    def _of_all(self, windows: Iterator[WantedSamples]) -> Iterator[WantedSamples]:
         """The same samples, where all may be in memory: shard by shard, or when they are due if that costs nothing."""
         import numpy as np
 
-        by_part: dict[int, list[Wanted]] = {}
+        by_part: dict[int, list[WantedSamples]] = {}
         for wanted in windows:
             by_part.setdefault(wanted.part, []).append(wanted)
         due = []
         for part, group in by_part.items():
             columns = zip(*(wanted[1:] for wanted in group), strict=True)
-            whole = Wanted(part, *(np.concatenate(column) for column in columns))
+            whole = WantedSamples(part, *(np.concatenate(column) for column in columns))
             if self._samples[part].at_hand:
                 self._samples[part].expect_all()
                 due.append(self._by_steps(whole))
@@ -154,7 +154,7 @@ class Feed:
                 yield from _by_shards(whole, self._samples[part].together)
         yield from (wanted for _, wanted in heapq.merge(*due, key=itemgetter(0)))
 
-    def _by_steps(self, wanted: Wanted) -> Iterator[tuple[Any, Wanted]]:
+    def _by_steps(self, wanted: WantedSamples) -> Iterator[tuple[Any, WantedSamples]]:
         """Samples a few at a time as steps want them, with their first step and position."""
         import numpy as np
 
@@ -165,7 +165,7 @@ class Feed:
                 when = int(steps[few[0]]), int(wanted.positions[few[0]]), wanted.part
                 yield when, wanted.some(few[np.lexsort((wanted.numbers[few], wanted.shards[few]))])
 
-    def _wanted_of(self, part: int, lane: int, first_step: int) -> Iterator[tuple[Any, Wanted]]:
+    def _wanted_of(self, part: int, lane: int, first_step: int) -> Iterator[tuple[Any, WantedSamples]]:
         """The windows of a lane with when they are wanted: the first step and position."""
         epoch = self._epoch
         turns = epoch.turns_of(part, lane)
@@ -180,7 +180,7 @@ class Feed:
 
     def _wanted_in(
         self, part: int, windows: list[Window], positions: Array, first_step: int
-    ) -> Iterator[tuple[Any, Wanted]]:
+    ) -> Iterator[tuple[Any, WantedSamples]]:
         """The samples of some windows that this worker gives, by windows; `positions` are those of all samples."""
         import numpy as np
 
@@ -197,11 +197,11 @@ class Feed:
         first_places = positions[mine][borders].tolist()
         edges = pairwise([*borders.tolist(), len(mine)])
         for step, place, (low, high) in zip(first_steps, first_places, edges, strict=True):
-            yield (step, place, part), Wanted(part, *(column[low:high] for column in columns))
+            yield (step, place, part), WantedSamples(part, *(column[low:high] for column in columns))
 
     # -- reading ---------------------------------------------------------------------------------
 
-    def _load(self, wanted: Wanted) -> tuple[int, list[int], list[Any]]:
+    def _load(self, wanted: WantedSamples) -> tuple[int, list[int], list[Any]]:
         """The wanted samples: the dataset, their positions, and themselves."""
         import numpy as np
 
@@ -223,7 +223,7 @@ class Feed:
 
 
 def _stretches(windows: Iterator[Window], length: int) -> Iterator[list[Window]]:
-    """The windows of a lane of which so many samples are used, several together; few at first, to begin soon."""
+    """The windows of a lane of which `length` samples are used, several together; few at first, to begin soon."""
     together: list[Window] = []
     count, enough = 0, 1
     for window in windows:
@@ -238,8 +238,8 @@ def _stretches(windows: Iterator[Window], length: int) -> Iterator[list[Window]]
         yield together
 
 
-def _by_shards(wanted: Wanted, together: int) -> Iterator[Wanted]:
-    """The same samples shard by shard, so many at a time: reading is as sequential as it gets."""
+def _by_shards(wanted: WantedSamples, together: int) -> Iterator[WantedSamples]:
+    """The same samples shard by shard, `together` at a time: reading is as sequential as it gets."""
     import numpy as np
 
     order = np.lexsort((wanted.numbers, wanted.shards))
@@ -248,5 +248,5 @@ def _by_shards(wanted: Wanted, together: int) -> Iterator[Wanted]:
             yield wanted.some(few)
 
 
-def _when_wanted(wanted: Iterator[Wanted], load: Callable[[Wanted], Any]) -> Iterator[Any]:
+def _when_wanted(wanted: Iterator[WantedSamples], load: Callable[[WantedSamples], Any]) -> Iterator[Any]:
     return map(load, wanted)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Which: TypeAlias = SupportsIndex | str | slice
 
 
-class Part(NamedTuple):
+class StagedPart(NamedTuple):
     """One dataset of an exact pipeline, and the stages that its samples pass."""
 
     shards: ExactShards
@@ -130,12 +130,12 @@ class ExactSamples(Sequence[Sample]):
         return sample
 
 
-def parts_of(stages: Sequence[Any]) -> list[Part]:
+def parts_of(stages: Sequence[Any]) -> list[StagedPart]:
     """The datasets of an exact pipeline, one after the other, each with all stages that its samples pass."""
     source, rest = stages[0], list(stages[1:])
     inner = [dataset.pipeline for dataset in getattr(source, "datasets", ())] or [getattr(source, "pipeline", None)]
     if inner[0] is None:
-        return [Part(source, rest)]
+        return [StagedPart(source, rest)]
     return [part._replace(stages=[*part.stages, *rest]) for pipeline in inner for part in parts_of(pipeline)]
 
 
@@ -153,7 +153,7 @@ def items(stages: Sequence[Any], samples: ExactSamples, which: Which, invoke: Ca
     return made if isinstance(which, slice) else made[0]
 
 
-def _item(part: Part, sample: Sample, strict: bool | None, invoke: Callable[..., Any]) -> Any:
+def _item(part: StagedPart, sample: Sample, strict: bool | None, invoke: Callable[..., Any]) -> Any:
     url, key = sample["__url__"], sample["__key__"]
     if part.shards.remainder == "uneven":
         sample = {**sample, "__real__": True}

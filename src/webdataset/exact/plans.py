@@ -23,7 +23,7 @@ from webdataset.epochs.order import BLOCK_BYTES, LANES, SHUFFLE_BYTES, OrderSett
 from webdataset.epochs.share import Cut, Share
 from webdataset.indices.making import catalogue_of
 
-from .program import ExactShards, Program, Source
+from .program import ExactShards, ExactSource, Program
 from .run import AHEAD
 
 PAIRS = 1 << 20
@@ -200,12 +200,12 @@ def plan(
     catalogue = catalogue_of(urls, concatenated=concatenated)
     shards = ExactShards(catalogue, settings=settings, remainder=remainder, rank=0, world_size=ranks)
     cut = Cut(batch, not partial, remainder).checked()
-    return Plan(Program([Source(shards, [])], []), ranks=ranks, workers=workers, cut=cut, epoch=epoch)
+    return Plan(Program([ExactSource(shards, [])], []), ranks=ranks, workers=workers, cut=cut, epoch=epoch)
 
 
 def plan_of(pipeline: Any, *, ranks: int | None = None, workers: int = 1, epoch: int = 0) -> Plan:
     """What an epoch of this exact pipeline will be."""
-    program = pipeline.program() if getattr(pipeline, "exact", False) else None
+    program = pipeline.runner.program() if getattr(pipeline, "exact", False) else None
     if program is None:
         raise TypeError("only datasets with exact epochs have a plan: WebDataset(..., exact=True)")
     ranks = program.sources[0].shards.rank_and_world()[1] if ranks is None else ranks

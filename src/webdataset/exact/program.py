@@ -2,7 +2,7 @@
 
 A step is what one rank takes for one batch (or, in a pipeline without batches, for one sample). Every stage is
 applied to the samples of each step by itself: so the number of steps is known, a step can be made by any worker, and
-where a run stopped is said by a number.
+a number says where a run stopped.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from webdataset.storage.urls import is_local
 from webdataset.tariterators import SplitName, base_plus_ext
 
 from .lengths import Lengths
-from .run import Run
-from .stages import Batches, batches_of, bucketing_of, described, kept_stages
+from .run import EpochRun
+from .stages import Batching, batches_of, bucketing_of, described, kept_stages
 
 GROUP = 16
 """Samples that are one step in a pipeline without batches."""
@@ -91,17 +91,17 @@ class ExactShards(PipelineStage):
         return MixturePart(self.catalogue.total, lanes, self._order, repeats)
 
     def samples(self, report: Report) -> Samples:
-        """What reads the samples by their numbers."""
+        """A reader of these shards' samples by number."""
         return Samples(self.catalogue, report=report, **self._reading)
 
     @property
-    def is_near(self) -> bool:
+    def has_local_shards(self) -> bool:
         """Whether the shards are files of this machine."""
         return self._reading["local_copy"] is not None or all(is_local(url) for url in self.catalogue.urls[:1])
 
     @property
     def connections(self) -> int | None:
-        """How many parts of its shards may be asked for at a time, if that was said."""
+        """How many parts of its shards may be requested at a time, if an option limits that."""
         found: int | None = self._reading["storage_options"].get("connections")
         return found
 
@@ -140,7 +140,7 @@ def exact_shards(
     return ExactShards(catalogue, settings=settings, **options)
 
 
-class Source(NamedTuple):
+class ExactSource(NamedTuple):
     """One dataset of an exact pipeline: its shards, and its own stages."""
 
     shards: ExactShards
@@ -148,7 +148,7 @@ class Source(NamedTuple):
     repeats: int = 1
 
 
-class Place(NamedTuple):
+class StepPosition(NamedTuple):
     """Where a run is in an epoch, or where it is to begin."""
 
     epoch: int = 0
@@ -178,7 +178,7 @@ class Program:
     """What an exact pipeline does: the datasets it draws from, and the stages that all samples pass."""
 
     def __init__(
-        self, sources: Sequence[Source], stages: Sequence[Any], mixing: Mixing | None = None, *, group: int = GROUP
+        self, sources: Sequence[ExactSource], stages: Sequence[Any], mixing: Mixing | None = None, *, group: int = GROUP
     ) -> None:
         first = sources[0].shards
         shuffled = first.settings.shuffle_bytes > 0
@@ -193,26 +193,26 @@ class Program:
         if self.bucketing is not None:
             self._lengths = Lengths(self.sources, self.bucketing.field, measure)
             size = self.bucketing.batchsize
-            self.batches = Batches(size, size, False, True)
+            self.batches = Batching(size, size, False, True)
         whole = self.batches.whole
         if whole and first.remainder == "uneven":
             raise ValueError('remainder="uneven" gives smaller batches at the end: it does not go with partial=False')
         if not self.batches.batches and self.batches.size == 1:
-            self.batches = Batches(group, 1, False, False)
+            self.batches = Batching(group, 1, False, False)
         self.cut = Cut(self.batches.size, whole, first.remainder, self.batches.batches)
 
     # -- how much --------------------------------------------------------------------------------
 
     @property
-    def is_near(self) -> bool:
+    def has_local_shards(self) -> bool:
         """Whether all shards are files of this machine."""
-        return all(source.shards.is_near for source in self.sources)
+        return all(source.shards.has_local_shards for source in self.sources)
 
     @property
     def connections(self) -> int | None:
-        """How many parts of shards may be asked for at a time, if that was said."""
-        said = [source.shards.connections for source in self.sources]
-        return min((number for number in said if number is not None), default=None)
+        """How many parts of shards may be requested at a time, if an option limits that."""
+        limits = [source.shards.connections for source in self.sources]
+        return min((number for number in limits if number is not None), default=None)
 
     def epoch(self, number: int) -> Mixed:
         """The order of an epoch."""
@@ -261,16 +261,18 @@ class Program:
 
     def steps(
         self,
-        place: Place,
+        place: StepPosition,
         report: Report,
         invoke: Callable[..., Any] = start,
         *,
         worker: int = 0,
         workers: int = 1,
         threads: int = 0,
-    ) -> Iterator[tuple[Place, list[Any]]]:
+    ) -> Iterator[tuple[StepPosition, list[Any]]]:
         """The steps of a worker from a place on, each with the items it gives, all of them."""
-        run = Run(self, place, report, worker=worker, workers=workers, ahead=bool(threads) or not self.is_near)
+        run = EpochRun(
+            self, place, report, worker=worker, workers=workers, ahead=bool(threads) or not self.has_local_shards
+        )
         work, steps = run.work(invoke), run.steps()
         done: Any = ordered_map(steps, work, threads=threads, ahead=2 * threads) if threads else map(work, steps)
         try:
@@ -282,19 +284,22 @@ class Program:
             close(steps)
             run.close()
 
-    def items(self, place: Place, report: Report, *args: Any, **kw: Any) -> Iterator[tuple[Place, Any]]:
+    def items(self, place: StepPosition, report: Report, *args: Any, **kw: Any) -> Iterator[tuple[StepPosition, Any]]:
         """What a worker gives from a place on, each item with the place after it."""
         for at, items in self.steps(place, report, *args, **kw):
             yield from self.taken_apart(at, items, place.skip if at.step == place.step else 0)
 
-    def taken_apart(self, at: Place, items: list[Any], skipped: int) -> Iterator[tuple[Place, Any]]:
+    def taken_apart(self, at: StepPosition, items: list[Any], skipped: int) -> Iterator[tuple[StepPosition, Any]]:
         """The items of a step from some number on, each with the place after it."""
-        even = len(items) == self.batches.per_step
+        epoch, start, step, _, _, *rest = at
+        even, count = len(items) == self.batches.per_step, len(items)
         for number, item in enumerate(items[skipped:], skipped + 1):
-            last = number == len(items)
-            yield at._replace(step=at.step + last, skip=0 if last else number, even=last or even), item
+            if number == count:
+                yield StepPosition(epoch, start, step + 1, 0, True, *rest), item
+            else:
+                yield StepPosition(epoch, start, step, number, even, *rest), item
 
-    def position(self, place: Place) -> int:
+    def position(self, place: StepPosition) -> int:
         """The position of the epoch up to which every rank has taken its samples."""
         epoch = self.epoch(place.epoch)
         share = self.share(epoch, place.start)
@@ -323,7 +328,7 @@ def program_of(stages: Sequence[Any], *, group: int = GROUP) -> Program | None:
         return None
     source = stages[0]
     if isinstance(source, ExactShards):
-        return Program([Source(source, [])], stages[1:], group=group)
+        return Program([ExactSource(source, [])], stages[1:], group=group)
     inner = getattr(source, "pipeline", None)
     if inner is not None:
         if source.nsamples > 0 or source.repetitions != 1:
@@ -345,6 +350,6 @@ def _mixture(mix: Mixture, stages: Sequence[Any], group: int) -> Program:
             raise ValueError(
                 "a mixture reads its datasets once or repeat(n) times: give it samples= for another length"
             )
-        sources.append(Source(inner[0], list(inner[1:]), dataset.repetitions))
+        sources.append(ExactSource(inner[0], list(inner[1:]), dataset.repetitions))
     mixing = Mixing(mix.weights, mix.longest, mix.samples, mix.seed or 0)
     return Program(sources, stages, mixing, group=group)

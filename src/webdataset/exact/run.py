@@ -8,6 +8,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
+from webdataset.base.context import PassContext
 from webdataset.base.pool import ordered_map
 from webdataset.base.reports import Report
 from webdataset.epochs.share import Share
@@ -16,7 +17,7 @@ from webdataset.errors import EmptyDatasetError
 from .feed import MISSING, Drawn, Feed
 
 if TYPE_CHECKING:
-    from .program import Place, Program
+    from .program import Program, StepPosition
 
 READERS = 4
 """The most threads that read from servers."""
@@ -27,11 +28,18 @@ Worked = tuple[int, list[Any], dict[str, Any]]
 """The number of a step, its items, and what was counted."""
 
 
-class Run:
+class EpochRun:
     """A pass over an epoch, or the rest of one, by one worker: what it reads, and what it makes of that."""
 
     def __init__(
-        self, program: Program, place: Place, report: Report, *, worker: int = 0, workers: int = 1, ahead: bool = False
+        self,
+        program: Program,
+        place: StepPosition,
+        report: Report,
+        *,
+        worker: int = 0,
+        workers: int = 1,
+        ahead: bool = False,
     ) -> None:
         self.program = program
         self.place = place
@@ -55,13 +63,13 @@ class Run:
         """The numbers of the steps, and their samples as they are read."""
         if not self._share.steps and not self.place.start:
             batch = f"a batch of {self.program.cut.size}" if self.program.cut.is_batch else "one"
-            told = f"{self._share.total} samples are too few for {batch} on each of {self._share.world} ranks"
-            raise EmptyDatasetError(told, hint='use smaller batches, fewer ranks, or remainder="pad"')
+            message = f"{self._share.total} samples are too few for {batch} on each of {self._share.world} ranks"
+            raise EmptyDatasetError(message, hint='use smaller batches, fewer ranks, or remainder="pad"')
         return self._feed.steps(self.place.step)
 
     def work(self, invoke: Callable[..., Any]) -> Callable[[tuple[int, Drawn]], Worked]:
         """What makes the items of a step of its samples."""
-        return _Work(self.program, self._feed, self._share, self.report, invoke)
+        return _Work(self.program, self._feed, self._share, self.report, invoke, epoch=self.place.epoch)
 
     def close(self) -> None:
         """Close the shards."""
@@ -72,28 +80,32 @@ class Run:
 class _Work:
     """Makes the items of a step, by the stages; the report is that of the step alone, so that threads can do it."""
 
-    def __init__(self, program: Program, feed: Feed, share: Share, report: Report, invoke: Callable[..., Any]) -> None:
+    def __init__(
+        self, program: Program, feed: Feed, share: Share, report: Report, invoke: Callable[..., Any], *, epoch: int
+    ) -> None:
         self._program = program
+        self._epoch = epoch
         self._feed = feed
         self._share = share
         self._report = report
         self._invoke = invoke
         self._kept: dict[Any, Any] = {}
-        self._marks = program.cut.remainder == "uneven"
+        self._tells_real = program.cut.remainder == "uneven"
         self._plain = len(program.sources) == 1 and not program.sources[0].stages
 
     def __call__(self, step_and_samples: tuple[int, Drawn]) -> Worked:
         step, drawn = step_and_samples
-        report = Report(strict=self._report.strict, epoch=self._report.epoch)
-        report.step = self._kept, step
-        if self._marks:
+        context = PassContext(epoch=self._epoch, strict=self._report.strict)
+        context.step = self._kept, step
+        report = context.report
+        if self._tells_real:
             real = (self._share.positions(step) < self._share.total).tolist()
             marked = [
                 sample if sample is MISSING else {**sample, "__real__": is_real}
                 for sample, is_real in zip(drawn.samples, real, strict=True)
             ]
             drawn = drawn._replace(samples=marked)
-        with report.in_force():
+        with context.in_force():
             items = self._items(drawn)
             if not items and self._program.batches.batches and any(sample is not MISSING for sample in drawn.samples):
                 items = self._refilled(step, report)

@@ -3,52 +3,37 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Sequence
 from math import lcm
 from typing import Any, NamedTuple
 
-from webdataset.base.reports import current_report
-from webdataset.base.stages import PipelineStage, Stage
+from webdataset.base.behaviour import behaviour_of
+from webdataset.base.stages import Stage
 from webdataset.epochs.buckets import Bucketing
-from webdataset.filters import (
-    batched,
-    bucketed,
-    info,
-    listed,
-    log_keys,
-    rsample,
-    select,
-    shuffle,
-    slice,
-    unbatched,
-    unlisted,
-)
-from webdataset.filters.seeds import seed_of
+from webdataset.filters import batched, unbatched
 
 from .lengths import Measure
-
-WHOLE_STREAM = ("Cached", "LMDBCached", "DBCache")
 
 
 def kept_stages(stages: Iterable[Any], *, shuffled: bool) -> list[Any]:
     """The stages that are run: the plan shuffles already; what needs the whole stream cannot be."""
     kept: list[Any] = []
     for stage in stages:
-        name = described(stage)
+        behaviour = behaviour_of(stage)
         if shuffles(stage):
             if not shuffled:
                 raise ValueError("an exact epoch is shuffled by its plan: give shuffle_bytes= instead of shuffle()")
-        elif is_filter(stage, slice) or name in WHOLE_STREAM:
+        elif behaviour.stepwise is not None:
+            kept.append(behaviour.stepwise(**stage.options()))
+        elif behaviour.kind in {"counts", "caches"}:
+            name = described(stage)
             raise ValueError(f"{name} needs the whole stream of samples, which exact epochs give step by step")
-        elif is_filter(stage, rsample):
-            kept.append(Sampled(**stage.given()))
         else:
             kept.append(stage)
     return kept
 
 
-class Batches(NamedTuple):
+class Batching(NamedTuple):
     """How a pipeline's batches follow from its samples."""
 
     size: int
@@ -65,22 +50,22 @@ class Batches(NamedTuple):
         return self.size // self.item
 
 
-def batches_of(stages: Sequence[Any]) -> Batches:
+def batches_of(stages: Sequence[Any]) -> Batching:
     """How the stages of a pipeline batch its samples.
 
     >>> batches_of([batched(4), unbatched(), batched(6)])
-    Batches(size=12, item=6, whole=False, batches=True)
+    Batching(size=12, item=6, whole=False, batches=True)
     """
     sizes, levels, whole = [1], [1], False
     for stage in stages:
-        if is_filter(stage, batched) or is_filter(stage, listed):
-            given = stage.given()
+        if behaviour_of(stage).kind == "collects":
+            given = stage.options()
             levels.append(levels[-1] * int(given["batchsize"]))
             sizes.append(levels[-1])
             whole = whole or not given["partial"]
-        elif (is_filter(stage, unbatched) or is_filter(stage, unlisted)) and len(levels) > 1:
+        elif _takes_apart(stage) and len(levels) > 1:
             levels.pop()
-    return Batches(lcm(*sizes), levels[-1], whole, len(levels) > 1)
+    return Batching(lcm(*sizes), levels[-1], whole, len(levels) > 1)
 
 
 def bucketing_of(stages: list[Any]) -> tuple[Bucketing | None, Measure | None, list[Any]]:
@@ -88,12 +73,16 @@ def bucketing_of(stages: list[Any]) -> tuple[Bucketing | None, Measure | None, l
 
     The stage itself is left to collate what it is given.
     """
-    places = [place for place, stage in enumerate(stages) if is_filter(stage, bucketed)]
+    places = [place for place, stage in enumerate(stages) if behaviour_of(stage).kind == "buckets"]
     if not places:
         return None, None, stages
-    if len(places) > 1 or batches_of(stages).size > 1 or any(is_filter(stage, unbatched) for stage in stages):
+    if (
+        len(places) > 1
+        or batches_of(stages).size > 1
+        or any(getattr(stage, "filter", None) is unbatched for stage in stages)
+    ):
         raise ValueError("bucketed() makes the batches: in exact epochs no other stage does, nor takes them apart")
-    options = stages[places[0]].given()
+    options = stages[places[0]].options()
     key, name = options["key"], options["lengths"]
     if not isinstance(key, str) and name is None:
         raise ValueError(
@@ -117,25 +106,26 @@ def bucketing_of(stages: list[Any]) -> tuple[Bucketing | None, Measure | None, l
     return bucketing, measure, [together if place == places[0] else stage for place, stage in enumerate(stages)]
 
 
-def is_filter(stage: Any, filter: Any) -> bool:
-    """Whether a stage is this filter, with whatever options."""
-    return isinstance(stage, Stage) and stage.filter is filter
-
-
 def is_per_sample(stage: Any) -> bool:
     """Whether a stage makes one item of each sample, whatever the others are.
 
+    >>> from webdataset.filters import log_keys, select
     >>> is_per_sample(log_keys()), is_per_sample(select(len)), is_per_sample(batched(2))
     (True, False, False)
     """
-    if isinstance(stage, Stage):
-        return stage.filter in (info, log_keys) or (stage.filter.per_sample and stage.filter is not select)
-    return isinstance(stage, partial) and stage.func is map
+    behaviour = behaviour_of(stage)
+    return behaviour.kind in {"each", "observes"} or (behaviour.kind == "expands" and behaviour.in_pool)
 
 
 def shuffles(stage: Any) -> bool:
     """Whether a stage changes the order of samples only, which the plan does already."""
-    return is_filter(stage, shuffle) or described(stage) == "detshuffle"
+    return behaviour_of(stage).kind == "shuffles"
+
+
+def _takes_apart(stage: Any) -> bool:
+    """Whether a stage takes batches apart; what makes several items of a sample is no such stage."""
+    behaviour = behaviour_of(stage)
+    return behaviour.kind == "expands" and not behaviour.in_pool
 
 
 def described(stage: Any) -> str:
@@ -146,16 +136,3 @@ def described(stage: Any) -> str:
     functions = [value for value in values if callable(value)]
     names = [getattr(function, "__qualname__", type(function).__name__) for function in functions]
     return f"{stage.filter.__name__}({', '.join(names)})"
-
-
-class Sampled(PipelineStage):
-    """What `rsample` is in exact epochs: by a random number of each sample, whatever came before it."""
-
-    def __init__(self, p: float, seed: Any = None) -> None:
-        list(rsample.function([], p))  # a wrong probability is an error at once
-        self.p = p
-        self.seed = 0 if seed is None else seed
-
-    def run(self, src: Iterable[Any]) -> Iterator[Any]:
-        epoch, below = current_report().epoch, int(self.p * (1 << 63))
-        return (sample for sample in src if seed_of(sample, epoch, self.seed) < below)

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from webdataset.base.rounds import RoundLimits
 from webdataset.base.states import VERSION, check_fits
 from webdataset.errors import StateError
 
-from .program import Place, Program
-from .rounds import Limits, saved_round, taken_up
+from .program import Program, StepPosition
+from .rounds import restore_round, saved_round
 
 
-def exact_state(program: Program, place: Place, limits: Limits, *, worker: int = 0, workers: int = 1) -> dict[str, Any]:
+def exact_state(
+    program: Program, place: StepPosition, limits: RoundLimits, *, worker: int = 0, workers: int = 1
+) -> dict[str, Any]:
     """The state of an exact dataset that has given everything before a place."""
     rank, world = program.sources[0].shards.rank_and_world()
     return {
@@ -31,16 +34,16 @@ def exact_state(program: Program, place: Place, limits: Limits, *, worker: int =
     }
 
 
-def exact_place(program: Program, state: dict[str, Any], limits: Limits, *, workers: int = 1) -> Place:
+def exact_place(program: Program, state: dict[str, Any], limits: RoundLimits, *, workers: int = 1) -> StepPosition:
     """The place at which to go on; a StateError if the state is another dataset's."""
     check_fits(state, "exact", program.described())
     try:
-        return taken_up(program, _place(program, state, workers), state.get("round"), limits)
+        return restore_round(program, _place(program, state, workers), state.get("round"), limits)
     except (KeyError, TypeError, IndexError, AttributeError) as exn:
         raise StateError(f"the state is damaged: {type(exn).__name__} at {exn}") from None
 
 
-def _place(program: Program, state: dict[str, Any], workers: int) -> Place:
+def _place(program: Program, state: dict[str, Any], workers: int) -> StepPosition:
     world = program.sources[0].shards.rank_and_world()[1]
     saved = state["topology"]
     same = saved["world"] == world and saved["workers"] == workers and state["cut"] == list(program.cut)
@@ -51,9 +54,9 @@ def _place(program: Program, state: dict[str, Any], workers: int) -> Place:
             hint="save the state of the loader as a whole, WebLoader.state_dict(): it fits any number of workers",
         )
     if same:
-        # a worker among others goes on with its own steps, a loader deals them out anew
+        # a worker among others goes on with its own steps, a loader deals them out again
         base = state["base"] if workers > 1 else state["step"]
-        place = Place(state["epoch"], state["start"], state["step"], state["skip"], state["even"], base)
+        place = StepPosition(state["epoch"], state["start"], state["step"], state["skip"], state["even"], base)
         if min(place) < 0 or (workers == 1 and program.position(place) != state["position"]):
             raise StateError(f"the state is damaged: step {state['step']} is not at position {state['position']}")
         return place
@@ -61,14 +64,14 @@ def _place(program: Program, state: dict[str, Any], workers: int) -> Place:
         # the batches of all ranks together are the same as long as they are as large
         if saved["world"] * state["cut"][0] != world * program.cut.size or program.bucketing.max_tokens is not None:
             raise StateError(
-                f"batches by length of {saved['world']} ranks cannot be taken up by {world}",
+                f"batches by length of {saved['world']} ranks cannot be resumed by {world}",
                 hint="go on with as many ranks, or with batches that are as large over all ranks (and no max_tokens)",
             )
-        return Place(state["epoch"], state["start"], state["step"], base=state["step"])
+        return StepPosition(state["epoch"], state["start"], state["step"], base=state["step"])
     if state["skip"] and not state["even"]:
         raise StateError(
             f"the state was saved in the middle of a step of {saved['world']} ranks with batches of "
-            f"{state['cut'][0]}; it cannot be taken up by {world} ranks with batches of {program.cut.size}",
+            f"{state['cut'][0]}; it cannot be resumed by {world} ranks with batches of {program.cut.size}",
             hint="save it when the samples of a batch have all been given",
         )
-    return Place(state["epoch"], state["position"])
+    return StepPosition(state["epoch"], state["position"])

@@ -1,153 +1,65 @@
 """Filters: what a pipeline does with samples, one curried function each.
 
-Every filter exists as `name(options)`, a picklable stage that takes the source, and as `_name(source, options)`,
-the plain function behind it.
+Every filter exists as `name(options)`, a picklable stage that takes the source, as `_name(source, options)`, the plain
+function behind it, and as a method of every dataset. A function that is declared with `@pipelinefilter` in a module
+of this folder is all of that; `__init__.pyi` shows it to type checkers, and docs/filters.md to people.
 """
 
-from webdataset.base.stages import PipelineStage, pipelinefilter
+from importlib import import_module
+from pkgutil import iter_modules
+from types import ModuleType
+
+from webdataset.base.stages import Filter, PipelineStage, fluent, pipelinefilter
 from webdataset.handlers import reraise_exception
 
-from .batches import (
-    BatchError,
-    _batched,
-    _listed,
-    _unbatched,
-    _unlisted,
-    batched,
-    combine_values,
-    default_collation_fn,
-    dict2tuple,
-    listed,
-    tuple2dict,
-    unbatched,
-    unlisted,
-)
-from .bucketing import _bucketed, bucketed
+from .batches import BatchError, combine_values, default_collation_fn, dict2tuple, tuple2dict
 from .caching import Cached, LMDBCached, lmdb_cached, mcached
 from .composing import Curried, FilterFunction, RestCurried, compose, compose2, identity, pipeline
 from .dbcache import DBCache
-from .fields import (
-    _associate,
-    _extract_keys,
-    _rename,
-    _rename_keys,
-    _to_tuple,
-    associate,
-    extract_keys,
-    getfirst,
-    parse_field_spec,
-    rename,
-    rename_keys,
-    to_tuple,
-    transform_with,
-)
-from .mapping import (
-    _decode,
-    _map,
-    _map_dict,
-    _map_tuple,
-    _pipe,
-    _select,
-    _then,
-    _xdecode,
-    decode,
-    decode_bin,
-    decode_pickle,
-    decode_text,
-    default_decoders,
-    find_decoder,
-    map,
-    map_dict,
-    map_tuple,
-    pipe,
-    select,
-    then,
-    xdecode,
-)
+from .fields import getfirst, parse_field_spec, transform_with
+from .mapping import decode_bin, decode_pickle, decode_text, default_decoders, find_decoder
 from .mistakes import OptionError
-from .monitoring import _info, _log_keys, info, log_keys
-from .order import _rsample, _shuffle, _slice, detshuffle, pick, rsample, shuffle, slice
-from .seeds import _seeded, repeatable, seeded
+from .order import detshuffle, pick
+from .seeds import repeatable
 
-__all__ = [
-    "BatchError",
-    "Cached",
-    "Curried",
-    "DBCache",
-    "FilterFunction",
-    "LMDBCached",
-    "OptionError",
-    "PipelineStage",
-    "RestCurried",
-    "_associate",
-    "_batched",
-    "_bucketed",
-    "_decode",
-    "_extract_keys",
-    "_info",
-    "_listed",
-    "_log_keys",
-    "_map",
-    "_map_dict",
-    "_map_tuple",
-    "_pipe",
-    "_rename",
-    "_rename_keys",
-    "_rsample",
-    "_seeded",
-    "_select",
-    "_shuffle",
-    "_slice",
-    "_then",
-    "_to_tuple",
-    "_unbatched",
-    "_unlisted",
-    "_xdecode",
-    "associate",
-    "batched",
-    "bucketed",
-    "combine_values",
-    "compose",
-    "compose2",
-    "decode",
-    "decode_bin",
-    "decode_pickle",
-    "decode_text",
-    "default_collation_fn",
-    "default_decoders",
-    "detshuffle",
-    "dict2tuple",
-    "extract_keys",
-    "find_decoder",
-    "getfirst",
-    "identity",
-    "info",
-    "listed",
-    "lmdb_cached",
-    "log_keys",
-    "map",
-    "map_dict",
-    "map_tuple",
-    "mcached",
-    "parse_field_spec",
-    "pick",
-    "pipe",
-    "pipeline",
-    "pipelinefilter",
-    "rename",
-    "rename_keys",
-    "repeatable",
-    "reraise_exception",
-    "rsample",
-    "seeded",
-    "select",
-    "shuffle",
-    "slice",
-    "then",
-    "to_tuple",
-    "transform_with",
-    "tuple2dict",
-    "unbatched",
-    "unlisted",
-    "xdecode",
-]
+__all__ = ["PipelineStage", "pipelinefilter", "reraise_exception"]
+__all__ += ["BatchError", "combine_values", "default_collation_fn", "dict2tuple", "tuple2dict"]
+__all__ += ["Cached", "DBCache", "LMDBCached", "OptionError", "detshuffle", "lmdb_cached", "mcached", "pick"]
+__all__ += ["Curried", "FilterFunction", "RestCurried", "compose", "compose2", "identity", "pipeline", "repeatable"]
+__all__ += ["getfirst", "parse_field_spec", "transform_with"]
+__all__ += ["decode_bin", "decode_pickle", "decode_text", "default_decoders", "find_decoder"]
+
+
+class FilterMethods:
+    """The filters as methods: `dataset.name(options)` is `dataset.compose(name(options))`."""
+
+
+def declared() -> dict[str, Filter[...]]:
+    """The filters that the modules of this folder declare, by name.
+
+    >>> list(declared())[:3]
+    ['associate', 'batched', 'bucketed']
+    """
+    found = {}
+    for module in _modules():
+        names = {name: value for name, value in vars(module).items() if isinstance(value, Filter) and name[0] != "_"}
+        found |= {name: value for name, value in names.items() if value.__module__ == module.__name__}
+    return dict(sorted(found.items()))
+
+
+def _modules() -> list[ModuleType]:
+    return [import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__)]
+
+
+def _export() -> None:
+    """Put the filters into this package: as stages, as plain functions and as methods."""
+    for name, filter in declared().items():
+        function = filter.function
+        function.__name__ = function.__qualname__ = f"_{name}"  # by which programs import and pickle it
+        setattr(import_module(filter.__module__), f"_{name}", function)
+        globals().update({name: filter, f"_{name}": function})
+        __all__.extend([name, f"_{name}"])
+        setattr(FilterMethods, name, fluent(filter))
+
+
+_export()

@@ -8,11 +8,9 @@ from itertools import islice
 from typing import Any
 
 from webdataset.base.reports import Report, current_report
-from webdataset.base.stages import pipelinefilter
+from webdataset.base.stages import Stage, pipelinefilter
 from webdataset.errors import SampleError
 from webdataset.handlers import Handler, close, handled, reraise_exception
-
-from .closing import plain
 
 Collation = Callable[[list[Any]], Any]
 
@@ -49,7 +47,14 @@ def default_collation_fn(
     return tuple([combine_values(list(column), combine_tensors, combine_scalars) for column in columns])
 
 
-@pipelinefilter
+def _split_batched(stage: Stage) -> list[Stage]:
+    """The two halves of `batched`: collecting, and making the batch."""
+    size, collation_fn, partial, handler = stage.options().values()
+    lists = listed(size, partial)
+    return [lists] if collation_fn is None else [lists, _collated(collation_fn, handler=handler)]
+
+
+@pipelinefilter(kind="collects", split=_split_batched)
 def batched(
     data: Iterable[Any],
     batchsize: int = 20,
@@ -64,28 +69,22 @@ def batched(
     [(['a', 'b'], array([1, 2])), (['c'], array([3]))]
     """
     lists = _lists(iter(data), _checked_size(batchsize), partial)
-    return lists if collation_fn is None else _collated(lists, collation_fn, handler=handler)
+    return lists if collation_fn is None else _collated.function(lists, collation_fn, handler=handler)
 
 
-_batched = plain(batched)
-
-
-@pipelinefilter(per_sample=True)
-def collated(
+@pipelinefilter(kind="each")
+def _collated(
     data: Iterable[list[Any]], collation_fn: Collation = default_collation_fn, *, handler: Handler = reraise_exception
 ) -> Iterator[Any]:
     """Make batches of lists of samples: the second half of `batched`, after `listed`.
 
-    >>> list(collated()([[("a", 1), ("b", 2)]]))
+    >>> list(_collated()([[("a", 1), ("b", 2)]]))
     [(['a', 'b'], array([1, 2]))]
     """
     return handled(data, _counting(collation_fn, current_report()), handler)
 
 
-_collated = plain(collated)
-
-
-@pipelinefilter
+@pipelinefilter(kind="expands")
 def unbatched(data: Iterable[Any], *, handler: Handler = reraise_exception) -> Iterator[Any]:
     """Turn batches back into samples.
 
@@ -95,10 +94,7 @@ def unbatched(data: Iterable[Any], *, handler: Handler = reraise_exception) -> I
     return _each(handled(data, _samples_of, handler))
 
 
-_unbatched = plain(unbatched)
-
-
-@pipelinefilter
+@pipelinefilter(kind="collects")
 def listed(data: Iterable[Any], batchsize: int, partial: bool = True) -> Iterator[list[Any]]:
     """Collect samples into lists, as they are.
 
@@ -108,10 +104,7 @@ def listed(data: Iterable[Any], batchsize: int, partial: bool = True) -> Iterato
     return _lists(iter(data), _checked_size(batchsize), partial)
 
 
-_listed = plain(listed)
-
-
-@pipelinefilter
+@pipelinefilter(kind="expands")
 def unlisted(data: Iterable[list[Any]]) -> Iterator[Any]:
     """Turn lists back into samples.
 
@@ -119,9 +112,6 @@ def unlisted(data: Iterable[list[Any]]) -> Iterator[Any]:
     ['a', 'b', 'c']
     """
     return _each(handled(data, _checked_list))
-
-
-_unlisted = plain(unlisted)
 
 
 def combine_values(b: Sequence[Any], combine_tensors: bool = True, combine_scalars: bool = True) -> Any:

@@ -10,13 +10,12 @@ from webdataset.base.stages import pipelinefilter
 from webdataset.handlers import Handler, close, handled, reraise_exception
 
 from .batches import Collation, default_collation_fn
-from .closing import plain
 from .mistakes import OptionError
 
 DEFAULT_AMONG = 8192
 
 
-@pipelinefilter
+@pipelinefilter(kind="buckets", reason="bucketed() holds samples of several lengths; exact=True makes it possible")
 def bucketed(
     data: Iterable[Any],
     key: str | Callable[[Any], float],
@@ -56,9 +55,6 @@ def bucketed(
     else:
         lists = _by_tokens(iter(data), length, max_tokens, among)
     return lists if collation_fn is None else handled(lists, collation_fn, handler)
-
-
-_bucketed = plain(bucketed)
 
 
 def _length(key: str | Callable[[Any], float], scale: float) -> Callable[[Any], float]:

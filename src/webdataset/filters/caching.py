@@ -16,6 +16,7 @@ from itertools import islice
 from types import ModuleType
 from typing import Any
 
+from webdataset.base.behaviour import Behaviour
 from webdataset.base.locks import locked
 from webdataset.base.logs import Log
 from webdataset.base.reports import current_report
@@ -37,6 +38,8 @@ class Cached(PipelineStage):
     >>> list(stage.run(iter("ab"))), list(stage.run(iter("not read")))
     (['a', 'b'], ['a', 'b'])
     """
+
+    behaviour = Behaviour("caches", "mcached() serves later passes from memory")
 
     def __init__(self) -> None:
         self.cached: list[Any] | None = None
@@ -67,6 +70,8 @@ class LMDBCached(PipelineStage):
     LMDB maps the file into memory and believes its pages: only read databases that you trust. One that is cut short, or
     that is no database, is an error.
     """
+
+    behaviour = Behaviour("caches", "lmdb_cached() serves later passes from its file")
 
     def __init__(
         self,

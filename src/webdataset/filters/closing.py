@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
-from webdataset.base.stages import Filter
 from webdataset.handlers import close
 
 R = TypeVar("R")
@@ -18,10 +17,3 @@ def closing(source: Any, results: Iterator[R]) -> Iterator[R]:
     finally:
         close(results)
         close(source)
-
-
-def plain(filter: Filter[Any]) -> Callable[..., Any]:
-    """The function behind a filter, under the underscore name by which programs import and pickle it."""
-    function: Any = filter.function
-    function.__name__ = function.__qualname__ = f"_{filter.__name__}"
-    return filter.function

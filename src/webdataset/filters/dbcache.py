@@ -9,6 +9,7 @@ from contextlib import closing
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from webdataset.base.behaviour import Behaviour
 from webdataset.base.iterables import TorchIterable
 from webdataset.base.logs import Log
 from webdataset.base.stages import PipelineStage
@@ -31,6 +32,8 @@ class DBCache(TorchIterable, PipelineStage):
     The file is filled in one transaction: if the pass fails, is killed, given up, or skips a shard, it is as if it had
     not begun.
     """
+
+    behaviour = Behaviour("caches", "dbcache() serves samples from its file")
 
     def __init__(
         self,

@@ -11,14 +11,13 @@ from webdataset.base.stages import pipelinefilter
 from webdataset.errors import SampleError
 from webdataset.handlers import Handler, handled, reraise_exception
 
-from .closing import plain
 from .mistakes import OptionError
 
 Sample = dict[str, Any]
 Names = str | Sequence[str]
 
 
-@pipelinefilter(per_sample=True)
+@pipelinefilter(kind="each")
 def to_tuple(
     data: Iterable[Sample],
     *args: Names,
@@ -41,10 +40,7 @@ def to_tuple(
     return handled(data, _quick_tuple_maker(names, slowly, none_is_error), handler)
 
 
-_to_tuple = plain(to_tuple)
-
-
-@pipelinefilter(per_sample=True)
+@pipelinefilter(kind="each")
 def rename(
     data: Iterable[Sample], /, handler: Handler = reraise_exception, keep: bool = True, **kw: Names
 ) -> Iterator[Sample]:
@@ -63,10 +59,7 @@ def rename(
     return handled(data, renamed, handler)
 
 
-_rename = plain(rename)
-
-
-@pipelinefilter(per_sample=True)
+@pipelinefilter(kind="each")
 def rename_keys(
     data: Iterable[Sample],
     /,
@@ -108,10 +101,7 @@ def rename_keys(
     return handled(data, renamed, handler)
 
 
-_rename_keys = plain(rename_keys)
-
-
-@pipelinefilter(per_sample=True)
+@pipelinefilter(kind="each")
 def extract_keys(
     data: Iterable[Sample],
     *patterns: Names,
@@ -142,10 +132,7 @@ def extract_keys(
     return handled(data, extracted, handler)
 
 
-_extract_keys = plain(extract_keys)
-
-
-@pipelinefilter(per_sample=True)
+@pipelinefilter(kind="each")
 def associate(
     data: Iterable[Sample],
     /,
@@ -168,9 +155,6 @@ def associate(
         return {**sample, **extra} if extra else sample
 
     return handled(data, associated, handler)
-
-
-_associate = plain(associate)
 
 
 def getfirst(a: Mapping[str, Any], keys: Names, default: Any = None, missing_is_error: bool = True) -> Any:

@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
 from typing import Any
 
-from webdataset.base.reports import current_report
+from webdataset.base.context import current_pass
 from webdataset.base.stages import pipelinefilter
 from webdataset.errors import DecodingError
 from webdataset.handlers import Handler, handled, reraise_exception
 
-from .closing import closing, plain
+from .closing import closing
 from .mistakes import OptionError
 
 
-@pipelinefilter(per_sample=True)
+@pipelinefilter(kind="each")
 def map(data: Iterable[Any], f: Callable[[Any], Any], handler: Handler = reraise_exception) -> Iterator[Any]:
     """Apply a function to every sample; None drops the sample, a new dict keeps the old `__key__`.
 
@@ -36,10 +36,7 @@ def map(data: Iterable[Any], f: Callable[[Any], Any], handler: Handler = reraise
     return handled(data, mapped, handler)
 
 
-_map = plain(map)
-
-
-@pipelinefilter(per_sample=True)
+@pipelinefilter(kind="each")
 def map_dict(
     data: Iterable[dict[str, Any]], /, handler: Handler = reraise_exception, **kw: Callable[[Any], Any]
 ) -> Iterator[dict[str, Any]]:
@@ -62,10 +59,7 @@ def map_dict(
     return handled(data, mapped, handler)
 
 
-_map_dict = plain(map_dict)
-
-
-@pipelinefilter(per_sample=True)
+@pipelinefilter(kind="each")
 def map_tuple(
     data: Iterable[Sequence[Any]], *args: Callable[[Any], Any] | None, handler: Handler = reraise_exception
 ) -> Iterator[tuple[Any, ...]]:
@@ -90,10 +84,7 @@ def map_tuple(
     return handled(data, mapped, handler)
 
 
-_map_tuple = plain(map_tuple)
-
-
-@pipelinefilter(per_sample=True)
+@pipelinefilter(kind="selects")
 def select(
     data: Iterable[Any], predicate: Callable[[Any], Any], *, handler: Handler = reraise_exception
 ) -> Iterator[Any]:
@@ -104,9 +95,6 @@ def select(
     """
     _check_callable("select", predicate)
     return handled(data, lambda sample: sample if predicate(sample) else None, handler)
-
-
-_select = plain(select)
 
 
 @pipelinefilter
@@ -121,20 +109,14 @@ def pipe(data: Iterable[Any], f: Callable[..., Iterable[Any]], *args: Any, **kw:
     return closing(source, iter(f(source, *args, **kw)))
 
 
-_pipe = plain(pipe)
-
-
 @pipelinefilter
 def then(data: Iterable[Any], f: Callable[..., Iterable[Any]], *args: Any, **kw: Any) -> Iterator[Any]:
     """`pipe`, under its name in the 0.1 API."""
-    piped: Iterator[Any] = _pipe(data, f, *args, **kw)
+    piped: Iterator[Any] = pipe.function(data, f, *args, **kw)
     return piped
 
 
-_then = plain(then)
-
-
-@pipelinefilter(per_sample=True, eager=True)
+@pipelinefilter(kind="each", eager=True)
 def decode(
     data: Iterable[dict[str, Any]],
     /,
@@ -179,9 +161,6 @@ def decode(
     return handled(data, decoded, handler)
 
 
-_decode = plain(decode)
-
-
 def decode_bin(stream: Any) -> Any:
     """The bytes as they are."""
     return stream.read()
@@ -203,7 +182,7 @@ def decode_pickle(stream: Any) -> Any:
 default_decoders: list[tuple[str, Any]] = [("*.bin", decode_bin), ("*.txt", decode_text), ("*.pyd", decode_pickle)]
 
 
-@pipelinefilter(per_sample=True)
+@pipelinefilter(kind="each")
 def xdecode(
     data: Iterable[dict[str, Any]],
     /,
@@ -227,9 +206,6 @@ def xdecode(
         }
 
     return handled(data, decoded, handler)
-
-
-_xdecode = plain(xdecode)
 
 
 def find_decoder(decoders: Sequence[tuple[str, Any]], path: str) -> Any:
@@ -267,7 +243,7 @@ class UnknownFieldError(DecodingError, ValueError):
 def _in_pass(function: Any) -> Any:
     """The function, or for one that wants to know in which pass it is used, as repeatable() does, that of this pass."""
     in_pass = getattr(function, "in_pass", None)
-    return in_pass(current_report()) if callable(in_pass) else function
+    return in_pass(current_pass()) if callable(in_pass) else function
 
 
 def _with_key_of(sample: Any, result: dict[Any, Any]) -> dict[Any, Any]:

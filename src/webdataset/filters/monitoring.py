@@ -11,10 +11,10 @@ from webdataset.base.printing import short_repr
 from webdataset.base.stages import pipelinefilter
 from webdataset.handlers import close
 
-from .closing import closing, plain
+from .closing import closing
 
 
-@pipelinefilter
+@pipelinefilter(kind="observes")
 def info(  # noqa: PLR0917 - the signature is given by the API
     data: Iterable[Any],
     fmt: str | None = None,
@@ -36,17 +36,11 @@ def info(  # noqa: PLR0917 - the signature is given by the API
     return _shown(iter(data), lambda sample: _text(sample, fmt, width, name), n, every, stream)
 
 
-_info = plain(info)
-
-
-@pipelinefilter
+@pipelinefilter(kind="observes")
 def log_keys(data: Iterable[dict[str, Any]], logfile: str | None = None) -> Iterator[dict[str, Any]]:
     """Append a line "index, worker, rank, key" (tab-separated) per sample to a file that processes may share."""
     source = iter(data)
     return closing(source, source) if logfile is None else _logged(source, logfile)
-
-
-_log_keys = plain(log_keys)
 
 
 def _shown(source: Iterator[Any], text: Callable[[Any], str], n: int, every: int, stream: TextIO) -> Iterator[Any]:

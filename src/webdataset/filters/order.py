@@ -8,15 +8,17 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
-from webdataset.base.reports import current_report
+from webdataset.base.behaviour import Behaviour
+from webdataset.base.context import current_pass
 from webdataset.base.stages import PipelineStage, pipelinefilter
 from webdataset.handlers import Handler, close
 
-from .closing import closing, plain
+from .closing import closing
 from .mistakes import OptionError
+from .seeds import seed_of
 
 
-@pipelinefilter
+@pipelinefilter(kind="shuffles")
 def shuffle(  # noqa: PLR0917 - the signature is given by the API
     data: Iterable[Any],
     bufsize: int = 1000,
@@ -47,9 +49,6 @@ def shuffle(  # noqa: PLR0917 - the signature is given by the API
     return _shuffled(source, bufsize, initial, random_bits)
 
 
-_shuffle = plain(shuffle)
-
-
 class detshuffle(PipelineStage):  # noqa: N801 - named like the filter it is
     """A shuffle whose order depends on seed and epoch only; every run is the next epoch.
 
@@ -57,6 +56,8 @@ class detshuffle(PipelineStage):  # noqa: N801 - named like the filter it is
     >>> list(stage.run(range(5))), list(stage.run(range(5)))
     ([1, 0, 4, 3, 2], [0, 4, 3, 1, 2])
     """
+
+    behaviour = Behaviour("shuffles", keeps=("epoch",))
 
     def __init__(self, bufsize: int = 1000, initial: int = 100, seed: int = 0, epoch: int = -1) -> None:
         self.bufsize = bufsize
@@ -67,27 +68,35 @@ class detshuffle(PipelineStage):  # noqa: N801 - named like the filter it is
     def run(self, src: Iterable[Any]) -> Iterator[Any]:
         self.epoch += 1
         rng = random.Random(self.seed + self.epoch)
-        shuffled: Iterator[Any] = _shuffle(src, self.bufsize, self.initial, rng)
+        shuffled: Iterator[Any] = shuffle.function(src, self.bufsize, self.initial, rng)
         return shuffled
 
 
-@pipelinefilter
+class Sampled(PipelineStage):
+    """What `rsample` is in exact epochs: by a random number of each sample, whatever came before it."""
+
+    def __init__(self, p: float, seed: Any = None) -> None:
+        self.p = _checked_probability(p)
+        self.seed = 0 if seed is None else seed
+
+    def run(self, src: Iterable[Any]) -> Iterator[Any]:
+        epoch, below = current_pass().epoch, int(self.p * (1 << 63))
+        return (sample for sample in src if seed_of(sample, epoch, self.seed) < below)
+
+
+@pipelinefilter(kind="counts", stepwise=Sampled)
 def rsample(data: Iterable[Any], p: float = 0.5, *, seed: Any = None) -> Iterator[Any]:
     """Keep each sample with probability `p`.
 
     >>> list(rsample(1.0)("abc")), list(rsample(0.0)("abc"))
     (['a', 'b', 'c'], [])
     """
-    if not 0.0 <= p <= 1.0:
-        raise OptionError(f"p is a probability between 0 and 1, got {p}")
+    p = _checked_probability(p)
     source, drawn = iter(data), _generator(seed).random
     return closing(source, (sample for sample in source if drawn() < p))
 
 
-_rsample = plain(rsample)
-
-
-@pipelinefilter
+@pipelinefilter(kind="counts")
 def slice(data: Iterable[Any], *args: int | None) -> Iterator[Any]:
     """A part of the stream, with the arguments of itertools.islice.
 
@@ -96,9 +105,6 @@ def slice(data: Iterable[Any], *args: int | None) -> Iterator[Any]:
     """
     source = iter(data)
     return closing(source, islice(source, *args))
-
-
-_slice = plain(slice)
 
 
 def pick(buf: list[Any], rng: Any) -> Any:
@@ -147,7 +153,7 @@ def _shuffled(
     random_bits: Callable[[int], int],
     buffer: list[Any] | None = None,
 ) -> Iterator[Any]:
-    # a shuffle may be taken up at the beginning of this loop: with the buffer full but for one, the loop does as
+    # a shuffle may be resumed at the beginning of this loop: with the buffer full but for one, the loop does as
     # `_exchanged` does
     buffer = [] if buffer is None else buffer
     try:
@@ -222,9 +228,15 @@ def _pick(buffer: list[Any], random_bits: Callable[[int], int]) -> Any:
     return taken
 
 
+def _checked_probability(p: float) -> float:
+    if not 0.0 <= p <= 1.0:
+        raise OptionError(f"p is a probability between 0 and 1, got {p}")
+    return p
+
+
 def _generator(seed: Any) -> random.Random:
     """Without a seed, one of the pass: every pass and worker has its own, and a resumed pass has it again."""
-    return random.Random(current_report().seed() if seed is None else seed)
+    return random.Random(current_pass().seed() if seed is None else seed)
 
 
 def _random_bits(rng: Any) -> Callable[[int], int]:

@@ -8,16 +8,14 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from webdataset.base.reports import Report, current_report
+from webdataset.base.context import PassContext, current_pass
 from webdataset.base.stages import pipelinefilter
 from webdataset.base.workers import make_seed
 from webdataset.errors import SampleError
 from webdataset.handlers import handled
 
-from .closing import plain
 
-
-@pipelinefilter(per_sample=True)
+@pipelinefilter(kind="each")
 def seeded(data: Iterable[dict[str, Any]], seed: int = 0) -> Iterator[dict[str, Any]]:
     """Give every sample a `__seed__`: 63 bits from the seed, the epoch, the name of the shard and the key.
 
@@ -27,11 +25,8 @@ def seeded(data: Iterable[dict[str, Any]], seed: int = 0) -> Iterator[dict[str, 
     >>> sample["__seed__"]
     8064476832449826415
     """
-    epoch = current_report().epoch
+    epoch = current_pass().epoch
     return handled(data, lambda sample: {**sample, "__seed__": seed_of(sample, epoch, seed)})
-
-
-_seeded = plain(seeded)
 
 
 def seed_of(sample: dict[str, Any], epoch: int, seed: int = 0) -> int:
@@ -70,9 +65,9 @@ class Repeatable:
         # the name by which states tell functions apart
         self.__qualname__ = f"repeatable({getattr(function, '__qualname__', type(function).__qualname__)}, {seed})"
 
-    def in_pass(self, report: Report) -> Repeatable:
+    def in_pass(self, context: PassContext) -> Repeatable:
         """The function for one pass: numbers are others in every epoch."""
-        return Repeatable(self.function, self.seed, report.epoch)
+        return Repeatable(self.function, self.seed, context.epoch)
 
     def __call__(self, sample: dict[str, Any]) -> Any:
         with drawing_from(self._seed(sample)):

@@ -1,7 +1,7 @@
 """Batches in reused memory: collation that writes arrays and tensors into buffers, round and round.
 
 Making fresh memory for each batch costs page faults, and copying from pinned memory is what a GPU does fastest. The
-price is that a batch is overwritten after so many further ones: that is why nobody gets this without asking for it.
+price is that a batch is overwritten after as many further ones: that is why nobody gets this without asking for it.
 
 >>> import numpy
 >>> collate = Buffered(2, list)
@@ -18,7 +18,7 @@ from functools import partial
 from itertools import cycle
 from typing import Any
 
-from webdataset.base.reports import current_report
+from webdataset.base.context import current_pass
 from webdataset.filters import BatchError, default_collation_fn
 
 Column = list[Any]
@@ -83,7 +83,7 @@ class BufferedSteps:
         self.stands_for = stands_for
 
     def __call__(self, samples: list[Any]) -> Any:
-        kept, step = current_report().step or ({}, 0)
+        kept, step = current_pass().step or ({}, 0)
         number = step % self._count
         if number not in kept:
             kept[number] = self._made()

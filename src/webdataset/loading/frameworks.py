@@ -16,7 +16,7 @@ from typing import Any, Self
 from webdataset.base.iterables import TorchIterable
 
 
-class LoaderFace:
+class DataLoaderFacade:
     """Mixin that makes a loader look like torch's DataLoader."""
 
     _torch_names: tuple[str, ...] = ("DataLoader", "IterableDataset")
@@ -87,7 +87,17 @@ class LoaderFace:
     @property
     def use_stateful_dataloader(self) -> bool:
         """Whether `accelerator.save_state()` is to save the loader's state."""
-        return getattr(self, "_taken", None) is not None
+        workers = getattr(self, "_workers", None)
+        return workers is not None and bool(workers.resumes_steps)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader is, after the latest batch that it gave: small, and fit for JSON."""
+        return super().state_dict() if self._shown is None else self._shown  # type: ignore[misc]
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Make the next pass go on where the state was saved."""
+        self._shown = None
+        super().load_state_dict(state)  # type: ignore[misc]
 
     def __iter__(self) -> Iterator[Any]:
         batches: Iterator[Any] = super().__iter__()  # type: ignore[misc]

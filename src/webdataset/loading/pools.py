@@ -23,23 +23,27 @@ from itertools import chain, islice
 from operator import length_hint
 from typing import Any
 
+from webdataset.base.behaviour import behaviour_of
+from webdataset.base.context import PassContext, current_pass
 from webdataset.base.pool import ordered_map
-from webdataset.base.reports import Report, current_report
+from webdataset.base.reports import Report
 from webdataset.base.stages import PipelineStage, Stage
-from webdataset.filters import batched, listed, rsample, shuffle, slice, unbatched, unlisted
-from webdataset.filters.batches import collated
+from webdataset.filters.batches import _collated
 from webdataset.filters.order import size_in_bytes
 from webdataset.handlers import Handler, close, reraise_exception
 from webdataset.pipeline import DataPipeline
+from webdataset.resume.positions import Ahead, Position, named
 
 GROUP_SECONDS = 0.002
 GROUP_BYTES = 1 << 20
 GROUP_SAMPLES = 256
-"""Samples are handed to a thread in groups that keep it busy for about so long, and hold no more than this."""
+"""Samples are handed to a thread in groups that keep it busy for about this long, and hold no more than this."""
 
 
 class Pooled(PipelineStage):
     """The source of a pipeline: the stages `before`, read by one thread, and per-sample stages run by several."""
+
+    runs_ahead = True
 
     def __init__(self, before: Sequence[Any], stages: Sequence[Stage], *, threads: int, ahead: int, group: int) -> None:
         self.before = list(before)
@@ -47,7 +51,7 @@ class Pooled(PipelineStage):
         self.threads = threads
         self.ahead = ahead
         self.group = group
-        self._going_on: Any = None
+        self._start: Ahead | None = None
         """Where the next pass is to begin, if a state was loaded."""
         self._begun_at: Any = None
         """Where this pass has begun, None for the beginning."""
@@ -58,27 +62,28 @@ class Pooled(PipelineStage):
         has begun; and how many items of its next one were given, too."""
 
     def run(self, src: Any = None) -> Iterator[Any]:  # noqa: ARG002 - a source has none
-        report = current_report()
-        _fused(self.stages, Report(), _Group([], []))  # wrong options are an error before anything is read
+        context = current_pass()
+        _fused(self.stages, PassContext(), _Group([], []))  # wrong options are an error before anything is read
         before = DataPipeline()
-        before.pipeline, before.strict = self.before, report.strict
-        before._chance = report.seed()
-        before.set_epoch(report.epoch)
-        (mark, given), self._going_on = self._going_on or (None, 0), None
-        if mark is not None:
+        before.pipeline, before.strict = self.before, context.strict
+        before.runner.progress.base_seed = context.seed()
+        before.set_epoch(context.epoch)
+        (position, given), self._start = self._start or (None, 0), None
+        if position is not None:
             # what stages keep from pass to pass is the dataset's, who has taken it over already
-            before.load_mark([*mark[:4], (), *mark[5:]])
-        self._begun_at = mark
+            position = Position.of(position)
+            before.runner.seek(position._replace(kept=()))
+        self._begun_at = position
         groups = _Groups(before, self.group)
         self._latest, self._passing = (groups, None, given), None
-        items = self._items(groups, report)
+        items = self._items(groups, context)
         return _after(items, given) if given else items
 
     # -- where it is -----------------------------------------------------------------------------
 
     @property
     def pipeline(self) -> list[Any]:
-        """The stages before, which must be such that they can be taken up again."""
+        """The stages before, which must be resumable themselves."""
         return self.before
 
     def position(self) -> Any:
@@ -89,14 +94,14 @@ class Pooled(PipelineStage):
                 return groups, group.places[group.numbers[given - 1]], 0
         return self._latest
 
-    def saved(self, position: Any) -> Any:
-        """What `go_on` needs to begin at a position."""
+    def saved(self, position: Any) -> Ahead:
+        """What `seek` needs to begin at a position."""
         groups, at, given = position
-        return self._begun_at if at is None else groups.mark_of(at), given
+        return Ahead(self._begun_at if at is None else groups.position_of(at), given)
 
-    def go_on(self, saved: Any) -> None:
+    def seek(self, saved: Any) -> None:
         """Make the next pass begin where this was saved."""
-        self._going_on = saved
+        self._start = None if saved is None else named(Ahead, saved)
 
     def stats(self) -> dict[str, Any]:
         """What the datasets within count; the pipeline that this is a part of counts the rest."""
@@ -104,8 +109,9 @@ class Pooled(PipelineStage):
         before.pipeline = self.before
         return before.stats()
 
-    def _items(self, groups: _Groups, report: Report) -> Iterator[Any]:
-        work = partial(_timed, groups, partial(_fused, self.stages, report))
+    def _items(self, groups: _Groups, context: PassContext) -> Iterator[Any]:
+        report = context.report
+        work = partial(_timed, groups, partial(_fused, self.stages, context))
         outcomes = ordered_map(groups, work, threads=self.threads, ahead=self.ahead)
         complete = None
         try:
@@ -137,18 +143,18 @@ def pooled(stages: Sequence[Any], threads: int, *, batches: int = 2) -> list[Any
     `batches` is how many batches may be waiting. Where the first function of the user's own follows, the consumer
     takes over. A pipeline without anything for threads to do is read ahead by one.
 
-    >>> from webdataset.filters import map
+    >>> from webdataset.filters import map, shuffle
     >>> [type(stage).__name__ for stage in pooled([range(3), map(str), shuffle(10), map(int), print], 4)]
     ['Pooled', 'builtin_function_or_method']
     """
-    done, rest = list(stages[:1]), deque(chain.from_iterable(halves(stage) for stage in stages[1:]))
+    done, rest = list(stages[:1]), deque(chain.from_iterable(split(stage) for stage in stages[1:]))
     while rest:
         run: list[Stage] = []
         while rest and _per_sample(rest[0]):
             run.append(rest.popleft())
         if run:
             done = [_pool(done, run, threads, batches)]
-        elif isinstance(done[0], Pooled) and getattr(rest[0], "filter", None) not in _ORDER:
+        elif isinstance(done[0], Pooled) and not _arranges(rest[0]):
             break
         else:
             done.append(rest.popleft())
@@ -157,21 +163,19 @@ def pooled(stages: Sequence[Any], threads: int, *, batches: int = 2) -> list[Any
     return [*done, *rest]
 
 
-def halves(stage: Any) -> list[Any]:
-    """`batched` as its two halves: collecting, and making the batch."""
-    if not isinstance(stage, Stage) or stage.filter is not batched:
-        return [stage]
-    size, collation_fn, partial_, handler = stage.given().values()
-    lists = listed(size, partial_)
-    return [lists] if collation_fn is None else [lists, collated(collation_fn, handler=handler)]
+def split(stage: Any) -> list[Any]:
+    """A stage as those that it is made of, as `batched` of collecting and of making the batch."""
+    made_of = behaviour_of(stage).split
+    return [stage] if made_of is None else made_of(stage)
 
 
-_ORDER = (shuffle, rsample, slice, listed, unlisted, unbatched)
-"""Stages of ours that only arrange samples: the thread that reads for the next pool runs them."""
+def _arranges(stage: Any) -> bool:
+    """Whether a filter only arranges samples: the thread that reads for the next pool runs it."""
+    return isinstance(stage, Stage) and stage.behaviour.kind in {"shuffles", "counts", "collects", "expands"}
 
 
 def _pool(before: list[Any], run: list[Stage], threads: int, batches: int) -> Pooled:
-    if run and run[0].filter is collated:
+    if run and run[0].filter is _collated:
         threads = 1 if len(run) == 1 else threads
         return Pooled(before, run, threads=threads, ahead=threads - 1 + batches, group=1)
     return Pooled(before, run, threads=threads, ahead=2 * threads + 2, group=GROUP_SAMPLES)
@@ -219,7 +223,7 @@ class _Groups:
         self.source = source
         self.limit = limit
         self.wanted = 1
-        self._told = Report()
+        self._reported = Report()
         self._counted: Any = None
         """The place after the first sample, if those after the others differ from it by their numbers only."""
 
@@ -232,8 +236,8 @@ class _Groups:
             for sample in source:
                 samples.append(sample)
                 if self._counted is None:
-                    places.append(self.source.place_now())
-                    self._counted = places[-1] if self.source.is_counted else None
+                    places.append(self.source.runner.snapshot())
+                    self._counted = places[-1] if self.source.runner.is_counted else None
                 held += size_in_bytes(sample) if self.limit > 1 else 0
                 if len(samples) < self.wanted and held < GROUP_BYTES and time.perf_counter() - begun < GROUP_SECONDS:
                     continue
@@ -247,12 +251,12 @@ class _Groups:
         if failure is not None:
             raise failure
 
-    def mark_of(self, place: Any) -> Any:
-        """The mark of a sample's place."""
+    def position_of(self, place: Any) -> Position:
+        """The position of a sample's place."""
         if self._counted is None:
-            return self.source.mark_of(place)
+            return self.source.runner.position_of(place)  # type: ignore[no-any-return]
         run, passes, given, _, inner = self._counted
-        return self.source.mark_of((run, passes, given, (place,), inner))
+        return self.source.runner.position_of((run, passes, given, (place,), inner))  # type: ignore[no-any-return]
 
     def _places(self, samples: list[Any], places: list[Any]) -> Sequence[Any]:
         """The places of the latest samples: their numbers, if that says it."""
@@ -262,21 +266,22 @@ class _Groups:
         return range(last - len(samples) + 1, last + 1)
 
     def worked(self, samples: int, seconds: float) -> None:
-        """A group of this many samples kept a thread busy for so long."""
+        """A group of this many samples kept a thread busy for this many seconds."""
         enough = int(samples * GROUP_SECONDS / seconds) if seconds > 0 else self.limit
         self.wanted = max(1, min(enough, 2 * samples, self.limit))
 
     def _counts(self) -> dict[str, Any]:
         """What the source has counted since this was last asked."""
-        report = self.source._report
-        if report is None:
+        context = self.source.runner.progress.context
+        if context is None:
             return {}
-        new, told = Report(), self._told
-        new.counts = report.counts - told.counts
-        new.reasons = report.reasons - told.reasons
+        report = context.report
+        new, reported = Report(), self._reported
+        new.counts = report.counts - reported.counts
+        new.reasons = report.reasons - reported.reasons
         if not new.counts:
             return {}
-        told.counts, told.reasons = report.counts.copy(), report.reasons.copy()
+        reported.counts, reported.reasons = report.counts.copy(), report.reasons.copy()
         return {**new.counts, "reasons": dict(new.reasons)}
 
 
@@ -296,12 +301,12 @@ def _timed(groups: _Groups, function: Callable[[_Group], _Group], group: _Group)
     return result
 
 
-def _fused(stages: Sequence[Stage], report: Report, group: _Group) -> _Group:
+def _fused(stages: Sequence[Stage], context: PassContext, group: _Group) -> _Group:
     """Run a group through the stages; errors stay among the items, for the consumer to ask the handlers."""
     if not stages:
         return group
-    deferred = _Deferred(report)
-    with deferred.in_force():
+    deferred = _Deferred(context.report)
+    with PassContext(epoch=context.epoch, report=deferred).in_force():
         source: Any = deferred.noted(group.items)
         for stage in stages:
             source = stage(source)
@@ -324,7 +329,7 @@ class _Deferred(Report):
     """Takes down what handlers are to be asked and told, among the items, for the consumer to do it in order."""
 
     def __init__(self, report: Report) -> None:
-        super().__init__(strict=report.strict, epoch=report.epoch)
+        super().__init__(strict=report.strict)
         self.items: list[Any] = []
         self.eventful = False
         self.number = 0

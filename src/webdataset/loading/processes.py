@@ -59,16 +59,16 @@ def _watched(batches: Any, mailbox: Mailbox | None) -> Iterator[Any]:
 
 def _raised(exn: Exception, mailbox: Mailbox | None) -> Exception | None:
     """The error as it was raised in the worker; torch makes a new one, which has lost its place."""
-    told = re.match(r"Caught \w+ in DataLoader worker process (\d+)\.\n", str(exn.args[0] if exn.args else exn))
-    return None if told is None or mailbox is None else mailbox.error(int(told[1]))
+    found = re.match(r"Caught \w+ in DataLoader worker process (\d+)\.\n", str(exn.args[0] if exn.args else exn))
+    return None if found is None or mailbox is None else mailbox.error(int(found[1]))
 
 
 def _died(exn: Exception, batches: Any) -> WorkerError | None:
     """Which worker died, and of what; torch tells its process id, and not always the signal."""
-    told = re.match(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\)", str(exn))
-    if told is None or not isinstance(exn, RuntimeError):
+    found = re.match(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\)", str(exn))
+    if found is None or not isinstance(exn, RuntimeError):
         return None
-    pids = {int(pid) for pid in told[1].split(",")}
+    pids = {int(pid) for pid in found[1].split(",")}
     workers = getattr(batches, "_workers", [])
     dead = [(n, worker) for n, worker in enumerate(workers) if worker.pid in pids]
     for _, worker in dead:

@@ -1,4 +1,4 @@
-"""The steps of an exact dataset on their way through a loader, and the place that the loader has come to.
+"""The steps of an exact dataset on their way through a loader, and how far the loader has come.
 
 Worker processes and threads give whole steps, so the loader gets them in the order of the epoch, however many there are
 of them; the items of a step are taken apart where they arrive.
@@ -12,16 +12,16 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
+from webdataset.base.counter import PassCounter
 from webdataset.base.iterables import TorchIterable
-from webdataset.base.passes import PassCounter
+from webdataset.base.mailbox import publish
 from webdataset.base.reports import Report
-from webdataset.base.stages import PipelineStage, Stage
-from webdataset.errors import StateError
+from webdataset.base.rounds import RoundLimits
+from webdataset.base.stages import Stage
 from webdataset.exact.feed import Drawn
-from webdataset.exact.program import Place, Program
-from webdataset.exact.rounds import Limits
-from webdataset.exact.run import Run
-from webdataset.exact.stages import is_filter
+from webdataset.exact.program import Program, StepPosition
+from webdataset.exact.rounds import Rounds
+from webdataset.exact.run import EpochRun
 from webdataset.exact.states import exact_place, exact_state
 from webdataset.filters import batched, combine_values, default_collation_fn
 from webdataset.pipeline import DataPipeline
@@ -38,7 +38,7 @@ class Steps(TorchIterable):
         self.threads = threads
         self._begins = PassCounter(), PassCounter(), PassCounter()
 
-    def begin(self, place: Place) -> None:
+    def begin(self, place: StepPosition) -> None:
         """Tell all workers where the next pass begins, also those that are there already.
 
         Workers do not count by themselves: those of a pass that was abandoned may still do so when the next one has
@@ -47,9 +47,9 @@ class Steps(TorchIterable):
         for counter, number in zip(self._begins, (place.epoch, place.start, place.step), strict=True):
             counter.set(number)
 
-    def __iter__(self) -> Iterator[tuple[Place, list[Any]]]:
+    def __iter__(self) -> Iterator[tuple[StepPosition, list[Any]]]:
         epoch, start, step = [counter.next() for counter in self._begins]
-        return self.dataset.steps(threads=self.threads, place=Place(epoch, start, step, base=step))
+        return self.dataset.runner.steps(StepPosition(epoch, start, step, base=step), self.threads)  # type: ignore[no-any-return]
 
     def stats(self) -> dict[str, Any]:
         """What the dataset counts."""
@@ -65,8 +65,8 @@ class ReadSteps:
     def __init__(self, steps: StepWork) -> None:
         self._steps = steps
 
-    def __iter__(self) -> Iterator[tuple[Place, tuple[int, list[Any]]]]:
-        return self._steps.dataset.read_steps(self._steps.epoch.next())
+    def __iter__(self) -> Iterator[tuple[StepPosition, tuple[int, list[Any]]]]:
+        return self._steps.dataset.runner.read_steps(self._steps.epoch.next())  # type: ignore[no-any-return]
 
 
 class StepWork:
@@ -77,9 +77,9 @@ class StepWork:
     def __init__(self, dataset: DataPipeline) -> None:
         self.dataset = dataset
         self.epoch = PassCounter()
-        self._run: Run | None = None
+        self._run: EpochRun | None = None
 
-    def begin(self, place: Place) -> None:
+    def begin(self, place: StepPosition) -> None:
         """Say which epoch the next pass is."""
         self.epoch.set(place.epoch)
 
@@ -87,14 +87,16 @@ class StepWork:
         """What the dataset counts."""
         return self.dataset.stats()
 
-    def __getitem__(self, read: tuple[Place, tuple[int, Drawn]]) -> tuple[Place, list[Any], dict[str, Any]]:
+    def __getitem__(
+        self, read: tuple[StepPosition, tuple[int, Drawn]]
+    ) -> tuple[StepPosition, list[Any], dict[str, Any]]:
         place, step = read
         if self._run is None or self._run.place != place:
-            self._run = Run(self.dataset.program(), place, Report(strict=self.dataset.strict, epoch=place.epoch))
+            self._run = EpochRun(self.dataset.runner.program(), place, Report(strict=self.dataset.strict))
         try:
             number, items, counts = self._run.work(self.dataset.invoke)(step)
         except Exception:
-            self.dataset.publish(self._run.report)
+            publish(self.dataset.runner.progress.mailbox, self._run.report)
             raise
         return place._replace(step=number, skip=0), items, counts
 
@@ -104,7 +106,7 @@ class StepWork:
 
 def exact_steps(
     dataset: Any, args: tuple[Any, ...], options: dict[str, Any], *, threads: bool
-) -> tuple[Taken, Steps | StepWork, tuple[Any, ...], dict[str, Any]]:
+) -> tuple[StepWorkers, dict[str, Any]]:
     """An exact dataset and a DataLoader's arguments, as the loader of steps takes them.
 
     The loader's batches are made by a stage of the dataset, so that the plan knows of them.
@@ -129,7 +131,7 @@ def exact_steps(
     if size is not None:
         pipeline = pipeline.compose(batched(size, collate or collated_as_torch, not whole))
         collate = None
-    pipeline = pipeline.of_one_pass()
+    pipeline = _of_one_pass(pipeline)
     workers = options.get("num_workers", 0)
     if threads:
         options["num_workers"] = 0
@@ -137,28 +139,39 @@ def exact_steps(
             pinned = bool(options.get("pin_memory"))
             pipeline = in_reused_memory(pipeline, pool + 2 * workers, collate, deep=size is not None, pinned=pinned)
     options |= {"batch_size": None, "collate_fn": EachItem(collate or converted_as_torch)}
-    if not threads and workers and not pipeline.program().is_near:
+    if not threads and workers and not pipeline.runner.program().has_local_shards:
         work = StepWork(pipeline)
-        return Taken(work), work, (), options | {"sampler": ReadSteps(work)}
+        return StepWorkers(work), options | {"sampler": ReadSteps(work)}
     steps = Steps(pipeline, threads=workers if threads else 0)
-    return Taken(steps), steps, (), options
+    return StepWorkers(steps), options
+
+
+def _of_one_pass(dataset: DataPipeline) -> DataPipeline:
+    """A dataset, or a copy that counts its passes in common with it and neither repeats nor cuts them."""
+    if RoundLimits.of(dataset).is_one_pass:
+        return dataset
+    result = copy.copy(dataset)
+    result.repetitions, result.nsamples = 1, -1
+    return result
 
 
 def in_reused_memory(dataset: Any, count: int, collate: Any, *, deep: bool, pinned: bool) -> Any:
-    """An exact dataset whose batches lie in the memory of earlier ones; those of so many steps are there at a time."""
+    """An exact dataset whose batches lie in the memory of earlier ones; those of `count` steps are there at a time."""
     stage = dataset.pipeline[-1]
-    given: dict[str, Any] = stage.given() if is_filter(stage, batched) else {"collation_fn": None}
+    given: dict[str, Any] = (
+        stage.options() if isinstance(stage, Stage) and stage.filter is batched else {"collation_fn": None}
+    )
     default = collated_as_torch if deep else default_collation_fn
     if collate is not None or given["collation_fn"] is not default:
         needed = "batches that the loader makes (batch_size=), or batched() as the dataset's last stage"
         raise ValueError(f"pool= needs {needed}, and no collate_fn or collation_fn")
-    per_step = dataset.program().batches.per_step
+    per_step = dataset.runner.program().batches.per_step
     as_torch = deep and "torch" in sys.modules
     rest = collated_as_torch if as_torch else combine_values
     made = partial(Buffered, per_step, rest, deep=as_torch, pinned=pinned and has_cuda())
-    said = [*stage.args, *stage.kw.values()]
-    given["collation_fn"] = BufferedSteps(count, made, default if default in said else None)
-    given = {name: value for name, value in given.items() if name != "handler" or value in said}
+    options = [*stage.args, *stage.kw.values()]
+    given["collation_fn"] = BufferedSteps(count, made, default if default in options else None)
+    given = {name: value for name, value in given.items() if name != "handler" or value in options}
     result = copy.copy(dataset)
     result.pipeline = [*dataset.pipeline[:-1], batched(**given)]
     return result
@@ -173,21 +186,6 @@ def repeated_in_batches(dataset: Any, args: tuple[Any, ...], options: dict[str, 
     return passes, max(1, items // size) if options.get("drop_last") else -(-items // size)
 
 
-def may_hold(stages: list[Any]) -> Any:
-    """The first of the stages after a loader that may hold samples which the loader has given; None without one."""
-    return next((stage for stage in stages if not (isinstance(stage, Stage) and stage.filter.per_sample)), None)
-
-
-def check_can_be_saved(stages: list[Any]) -> None:
-    """Raise if one of the stages after a loader may hold samples that the loader has given."""
-    stage = may_hold(stages)
-    if stage is not None:
-        raise StateError(
-            f"the state cannot be saved: the stage {stage!r} after the loader may hold samples",
-            hint="put it into the dataset, before the loader",
-        )
-
-
 class EachItem:
     """Applies a loader's collation to every item of a step."""
 
@@ -199,75 +197,85 @@ class EachItem:
         return place, [self.function(item) for item in items], *counts
 
 
-class Taken(PipelineStage):
-    """Takes steps apart, and knows where a run is, after the latest item that was taken."""
+class StepWorkers:
+    """The workers of a loader of an exact dataset, and where it is, after the latest item that was taken."""
+
+    is_tracked = resumes_steps = True
 
     def __init__(self, steps: Steps | StepWork) -> None:
+        self.loader: Any = None
         self.dataset = steps.dataset
         self.steps = steps
-        self.place: Place | None = None
+        self.place: StepPosition | None = None
         """Where the run is; None before the first pass."""
 
     def begin(self) -> None:
         """A pass is about to begin: all workers are told which epoch it is."""
-        self.place = self.dataset.next_place()
+        self.place = self.dataset.runner.next_place()
         self.steps.begin(self.place)
-        self.dataset.resume_at(self.place)
+        self.dataset.runner.seek(self.place)
         self.dataset.set_epoch(self.place.epoch + 1)
 
-    def set_epoch(self, epoch: int) -> None:
-        """Make this the epoch of the next pass; a state that was loaded counts if it is of that epoch."""
-        self.dataset.set_epoch(epoch)
-        self.place = self.dataset.next_place()
-
-    def run(self, src: Iterable[tuple[Any, list[Any]]]) -> Iterator[Any]:
-        assert self.place is not None
-        return self._items(iter(src), self.place)
-
-    def state_dict(self, limits: Limits) -> dict[str, Any]:
-        """The state of the loader."""
-        return exact_state(self.dataset.program(), self.place or self.dataset.next_place(), limits)
-
-    def load_state_dict(self, state: dict[str, Any], limits: Limits) -> None:
-        """Make the next pass go on where the state was saved."""
-        self.resume_at(exact_place(self.dataset.program(), state, limits))
-
-    # -- for rounds ------------------------------------------------------------------------------
-
-    def program(self) -> Program:
-        """What the dataset does."""
-        return self.dataset.program()  # type: ignore[no-any-return]
-
-    def next_epoch(self) -> int:
-        """The epoch of the next pass."""
-        return self.dataset.next_epoch()
-
-    def resume_place(self) -> Place | None:
-        """Where the next pass is to begin, if a state was loaded."""
-        return self.dataset.resume_place()  # type: ignore[no-any-return]
-
-    def resume_at(self, place: Place) -> None:
-        """Make the next pass begin at a place; its steps are dealt to the workers anew."""
-        self.place = place._replace(base=place.step)
-        self.dataset.resume_at(self.place)
-
-    def length(self, later: list[Any], passes: int) -> int:
-        """How many items the next passes give after some later stages, or that which is under way."""
-        whole = copy.copy(self.dataset)
-        whole.pipeline = [*self.dataset.pipeline, *later]
-        whole.place = self.place
-        return whole.items_in_passes(passes)
-
-    def _items(self, steps: Iterator[Any], start: Place) -> Iterator[Any]:
-        program = self.dataset.program()
-        for told, items, *counts in steps:
-            self.dataset.resumed()
+    def items(self, steps: Iterable[Any]) -> Iterator[Any]:
+        """The items of the steps that the workers have made."""
+        runner, start = self.dataset.runner, self.place
+        assert start is not None, "begin() comes before items()"
+        program = runner.program()
+        for at, items, *counts in steps:
+            runner.mark_started()
             for one in counts:
-                self.dataset.count(one)
-            place = Place(*told)
+                if runner.progress.context is not None:
+                    runner.progress.context.report.add(one)
+            place = StepPosition(*at)
             skipped = start.skip if place.step == start.step else 0
             for self.place, item in program.taken_apart(place, items, skipped):
                 yield item
             if not items:
                 self.place = place._replace(step=place.step + 1)
-        self.place = Place(start.epoch + 1)
+        self.place = StepPosition(start.epoch + 1)
+
+    def rounds(self, limits: RoundLimits, *, held: bool) -> Rounds | None:
+        """How epochs are repeated or cut; None where every round begins with an epoch.
+
+        That is so if a stage after the loader holds samples: they would be lost.
+        """
+        return None if limits.is_one_pass or held else Rounds(self, limits)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make this the epoch of the next pass; a state that was loaded counts if it is of that epoch."""
+        self.dataset.set_epoch(epoch)
+        self.place = self.dataset.runner.next_place()
+
+    def state(self, limits: RoundLimits) -> dict[str, Any]:
+        """The state of the loader."""
+        return exact_state(self.program(), self.place or self.dataset.runner.next_place(), limits)
+
+    def load(self, state: dict[str, Any], limits: RoundLimits) -> None:
+        """Make the next pass go on where the state was saved."""
+        self.seek(exact_place(self.program(), state, limits))
+
+    def length(self, later: list[Any], passes: int) -> int:
+        """How many items the next passes give after some later stages, or that which is under way."""
+        whole = copy.copy(self.dataset)
+        whole.pipeline = [*self.dataset.pipeline, *later]
+        whole.runner.place = self.place
+        return int(whole.runner.items_in_passes(passes))
+
+    # -- for rounds ------------------------------------------------------------------------------
+
+    def program(self) -> Program:
+        """What the dataset does."""
+        return self.dataset.runner.program()  # type: ignore[no-any-return]
+
+    def next_epoch(self) -> int:
+        """The epoch of the next pass."""
+        return int(self.dataset.runner.next_epoch())
+
+    def loaded_place(self) -> StepPosition | None:
+        """Where the next pass is to begin, if a state was loaded."""
+        return self.dataset.runner.loaded_place()  # type: ignore[no-any-return]
+
+    def seek(self, place: StepPosition) -> None:
+        """Make the next pass begin at a place; its steps are dealt to the workers again."""
+        self.place = place._replace(base=place.step)
+        self.dataset.runner.seek(self.place)

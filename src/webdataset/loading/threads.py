@@ -17,12 +17,13 @@ from webdataset.base.iterables import TorchIterable
 from webdataset.base.pool import ordered_map
 from webdataset.base.stages import pipelinefilter
 from webdataset.filters import combine_values, default_collation_fn, listed
-from webdataset.filters.batches import collated
+from webdataset.filters.batches import _collated
 from webdataset.handlers import handled
 from webdataset.pipeline import DataPipeline
+from webdataset.resume.positions import Threaded
 
 from .buffers import Buffered
-from .pools import Pooled, halves, pooled
+from .pools import Pooled, pooled, split
 
 
 class ThreadLoader:
@@ -80,7 +81,7 @@ class ThreadLoader:
         self.sampler = sampler
         self.batch_sampler = batch_sampler
         self._reading: DataPipeline | None = None
-        self._going_on: Any = None
+        self._start: Any = None
         """Where the next pass is to begin, if a state was loaded."""
         self._ended = True
         if pool and (collate_fn is not None or not (self._batches or self._ends_in_batches())):
@@ -106,9 +107,9 @@ class ThreadLoader:
 
     def _streamed(self) -> Iterator[Any]:
         reading = self._built()
-        mark, self._going_on = self._going_on, None
-        if mark is not None:
-            reading.load_mark(mark)
+        start, self._start = self._start, None
+        if start is not None:
+            reading.runner.seek(start)
         self._reading = reading
         yield from reading
         self._ended = True
@@ -119,7 +120,7 @@ class ThreadLoader:
         self._ended = False
         source, finish = self._threaded(), self._finish()
         if self.batch_size is not None:
-            stages = [source, listed(self.batch_size, not self.drop_last), collated(finish)]
+            stages = [source, listed(self.batch_size, not self.drop_last), _collated(finish)]
             reading.pipeline = stages if self.num_workers < 1 else pooled(stages, 1, batches=self.prefetch_factor)
         elif finish is converted_as_torch or self.num_workers < 1:
             reading.pipeline = [source, partial(map, finish)]
@@ -127,21 +128,21 @@ class ThreadLoader:
             reading.pipeline = [Pooled([source], [_applied(finish)], threads=1, ahead=self.prefetch_factor, group=1)]
         return reading
 
-    def mark(self) -> tuple[Any, Any]:
-        """Where a streamed dataset is: the beginning of its next pass, and the place in the one that is under way."""
-        if self._going_on is not None:
-            return self.dataset.next_mark(), self._going_on
-        under_way = self._reading is not None and not self._ended
-        return self.dataset.next_mark(), self._reading.mark() if under_way and self._reading is not None else None
+    def position(self) -> Threaded:
+        """Where a streamed dataset is."""
+        following, reading = self.dataset.runner.next_position(), self._reading
+        if self._start is not None or reading is None or self._ended:
+            return Threaded(following, self._start)
+        return Threaded(following, reading.runner.position())
 
-    def forget(self) -> None:
+    def finish_pass(self) -> None:
         """The pass that is under way is of no interest any more."""
-        self._going_on, self._ended = None, True
+        self._start, self._ended = None, True
 
-    def load_mark(self, mark: tuple[Any, Any]) -> None:
-        """Make the next pass begin after the item that a mark was given with."""
-        following, self._going_on = mark
-        self.dataset.load_mark(following)
+    def seek(self, position: Threaded) -> None:
+        """Make the next pass begin after the item that a position was given with."""
+        self._start = position.current
+        self.dataset.runner.seek(position.following)
         self._ended = True
 
     def _threaded(self) -> Any:
@@ -152,11 +153,11 @@ class ThreadLoader:
         piped = isinstance(self.dataset, DataPipeline)
         threaded = copy.copy(self.dataset) if piped else DataPipeline(self.dataset)
         if piped:
-            self.dataset.handed_over()
+            self.dataset.runner.detach()
         if in_buffers:
             *stages, last = threaded.pipeline
-            lists, made = halves(last)
-            buffered = collated(self._buffered(2 * self.prefetch_factor, deep=False), **made.kw)
+            lists, made = split(last)
+            buffered = _collated(self._buffered(2 * self.prefetch_factor, deep=False), **made.kw)
             threaded.pipeline = [*stages, lists, buffered]
         if self.num_workers > 0:
             threaded.pipeline = pooled(threaded.pipeline, self.num_workers, batches=self.prefetch_factor)
@@ -164,7 +165,7 @@ class ThreadLoader:
 
     def _ends_in_batches(self) -> bool:
         stages = getattr(self.dataset, "pipeline", None) or [None]
-        made = halves(stages[-1])[1:]
+        made = split(stages[-1])[1:]
         return bool(made) and made[0].args[0] is default_collation_fn
 
     # -- datasets with indices -------------------------------------------------------------------
@@ -214,7 +215,7 @@ class ThreadLoader:
         return Buffered(self.pool + ahead + 2, rest, deep=deep, pinned=self.pin_memory and has_cuda())
 
 
-@pipelinefilter(per_sample=True)
+@pipelinefilter(kind="each")
 def _applied(data: Iterable[Any], function: Callable[[Any], Any]) -> Iterator[Any]:
     return handled(data, function)
 

@@ -1,41 +1,24 @@
-"""What a streamed pipeline consists of, as far as taking it up again goes.
+"""The parts of a streamed pipeline, as resuming it needs them.
 
     shards | reader | head | shuffle | segments
     listed |   where the samples come   | what is done with them then
 
-A segment is a run of stages that can be begun anew at an item of its input at which it held nothing back.
+A segment is a run of stages that can be started again at an item of its input at which it held nothing back.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, NamedTuple
 
 from webdataset import tariterators
+from webdataset.base.behaviour import behaviour_of
 from webdataset.base.mixing import Mixture
+from webdataset.base.progress import PipelineProgress
 from webdataset.base.stages import Stage
-from webdataset.cache import FileCache, StreamingOpen
-from webdataset.filters import batched, detshuffle, info, listed, log_keys, rsample, shuffle, slice, unbatched, unlisted
+from webdataset.filters import detshuffle
 from webdataset.shardlists import ShardShuffle
-
-EACH, BATCH, PARTS, ORDER, SHUFFLE, OWN = "each", "batch", "parts", "order", "shuffle", "own"
-
-HOLDING = {
-    "Cached": "mcached() serves later passes from memory",
-    "LMDBCached": "lmdb_cached() serves later passes from its file",
-    "DBCache": "dbcache() serves samples from its file",
-    "group_by_keys": "group_by_keys() as a stage of its own looks ahead",
-    "tar_file_expander": "tar_file_expander() as a stage of its own looks ahead",
-    "url_opener": "url_opener() as a stage of its own looks ahead",
-    "cached_tarfile_samples": "cached_tarfile_to_samples() looks ahead; WebDataset(cache_dir=...) does not",
-    "repeatedly": "repeatedly() counts passes of its own; repeat() does it so that it can be saved",
-    "with_epoch": "with_epoch() as a stage counts items of its own; the method does it so that they can be saved",
-    "DirectoryShardList": "a folder that fills and empties gives other shards the next time",
-    "MultiShardSample": "the shards of a YAML file are drawn by chance",
-    "_Reader": "a program has replaced tarfile_to_samples",
-}
 
 
 class NotResumableError(ValueError):
@@ -43,7 +26,7 @@ class NotResumableError(ValueError):
 
 
 class Segment(NamedTuple):
-    """Stages that can be begun anew together."""
+    """Stages that can be started again together."""
 
     stages: list[Any]
     multiplies: bool = False
@@ -64,16 +47,17 @@ class Layout(NamedTuple):
 
 
 def layout_of(stages: Sequence[Any]) -> Layout:
-    """The parts of a pipeline; NotResumableError if it has some that cannot be taken up again."""
-    for stage in stages:
-        if (name := _function_name(stage)) in HOLDING and not _reads_shards(stage):
-            raise NotResumableError(HOLDING[name])
-    ends = [n for n, stage in enumerate(stages) if _reads_shards(stage)]
+    """The parts of a pipeline; NotResumableError if it has some that cannot be resumed."""
+    kinds = [kind_of(stage) for stage in stages]
+    for stage, kind in zip(stages, kinds, strict=True):
+        if kind in {"holds", "caches", "buckets"}:
+            raise NotResumableError(behaviour_of(stage).reason or f"{_function_name(stage)} holds items")
+    ends = [n for n, kind in enumerate(kinds) if kind == "reads"]
     if len(ends) > 1:
         raise NotResumableError("it reads shards in more than one stage")
     first, after = 1, 1
     if ends:
-        opening = [n for n, stage in enumerate(stages) if isinstance(stage, (FileCache, StreamingOpen))]
+        opening = [n for n, kind in enumerate(kinds) if kind == "opens"]
         first, after = min([*opening, ends[0]]), ends[0] + 1
         if not tariterators.reads_in_one_step():
             raise NotResumableError("a program has replaced tar_file_expander or group_by_keys")
@@ -83,7 +67,7 @@ def layout_of(stages: Sequence[Any]) -> Layout:
         layout_of(within)  # the source is a pipeline, which must be resumable itself
     elif hasattr(stages[0], "__next__"):
         raise NotResumableError(f"its source, a {type(stages[0]).__name__}, can be read only once")
-    shuffles = [n for n, stage in enumerate(stages[after:], after) if kind_of(stage) == SHUFFLE]
+    shuffles = [n for n, kind in enumerate(kinds) if kind == "shuffles" and n >= after]
     if not shuffles:
         return Layout(list(stages[:first]), list(stages[first:after]), [], None, segments_of(stages[after:]))
     at = shuffles[0]
@@ -97,42 +81,32 @@ def segments_of(stages: Sequence[Any]) -> list[Segment]:
     segments = [Segment([])]
     for stage in stages:
         kind = kind_of(stage)
-        if kind == ORDER:
+        if kind == "counts":
             segments += [Segment([stage], counts=True), Segment([])]
             continue
         latest = segments[-1]
-        if latest.multiplies and kind in (BATCH, OWN):
+        if latest.multiplies and kind in ("collects", None):
             latest = Segment([])
             segments.append(latest)
         latest.stages.append(stage)
-        if kind in (PARTS, OWN):
+        if kind in ("expands", None):
             segments[-1] = latest._replace(multiplies=True)
     return [segment for segment in segments if segment.stages]
 
 
-def kind_of(stage: Any) -> str:
-    """What a stage does with the stream."""
-    if isinstance(stage, detshuffle):
-        return SHUFFLE
-    if getattr(stage, "only_at_the_start", False):
-        return EACH
-    if not isinstance(stage, Stage):
-        return EACH if isinstance(stage, partial) and stage.func is map else OWN
-    for kind, filters in _KINDS.items():
-        if stage.filter in filters:
-            return kind
-    if not stage.filter.per_sample:
-        return OWN
-    return EACH if stage.filter.__module__.startswith("webdataset.") else PARTS
+def kind_of(stage: Any) -> str | None:
+    """What a stage does to the stream; None if it does not say."""
+    return behaviour_of(stage).kind
 
 
-_KINDS: dict[str, tuple[Any, ...]] = {
-    EACH: (info, log_keys),
-    BATCH: (batched, listed),
-    PARTS: (unbatched, unlisted),
-    ORDER: (rsample, slice),
-    SHUFFLE: (shuffle,),
-}
+def is_pipeline(source: Any) -> bool:
+    """Whether a source is a pipeline, which knows itself where it is."""
+    return isinstance(getattr(source, "_progress", None), PipelineProgress)
+
+
+def runs_ahead(source: Any) -> bool:
+    """Whether a source is run by threads, ahead of what is taken from it."""
+    return getattr(source, "runs_ahead", False) is True
 
 
 def is_mixture(stage: Any) -> bool:
@@ -142,13 +116,12 @@ def is_mixture(stage: Any) -> bool:
 
 def remembered(stages: Sequence[Any]) -> list[tuple[Any, str]]:
     """What stages keep from pass to pass: seeds that nobody gave, and epochs that they count, as (stage, attribute)."""
-    seeds = [(stage, "seed") for stage in stages if isinstance(stage, ShardShuffle) and stage.drawn]
-    return seeds + [(stage, "epoch") for stage in stages if isinstance(stage, detshuffle)]
+    return [(stage, name) for stage in stages for name in behaviour_of(stage).keeps]
 
 
 def described(pipeline: Any) -> dict[str, Any]:
     """What must be the same for a state to fit."""
-    stages = [stage for stage in pipeline.pipeline if not isinstance(stage, (FileCache, StreamingOpen))]
+    stages = [stage for stage in pipeline.pipeline if kind_of(stage) != "opens"]
     return {
         "source": _described_source(stages[0]) if stages else None,
         "stages": [_text(stage) for stage in stages[1:]],
@@ -177,25 +150,19 @@ def _check_shuffle(stages: Sequence[Any], after: int, shuffles: Sequence[int]) -
     at = shuffles[0]
     if len(shuffles) > 1:
         raise NotResumableError("it shuffles twice: one shuffle() before the batches is enough")
-    before = [stage for stage in stages[after:at] if kind_of(stage) in (BATCH, ORDER)]
+    before = [stage for stage in stages[after:at] if kind_of(stage) in ("collects", "counts")]
     if before:
         name = _function_name(before[0]).lstrip("_")
         raise NotResumableError(f"{name}() stands before shuffle(), and the shuffle holds its items: put it after")
-    if hasattr(stages[0], "go_on"):
+    if runs_ahead(stages[0]):
         raise NotResumableError("threads work on what is shuffled then: put shuffle() first, or use no workers")
     if after == 1 and (is_mixture(stages[0]) or hasattr(stages[0], "repetitions")):
         raise NotResumableError("it shuffles a mixture, or a dataset within another: shuffle each dataset itself")
     if isinstance(stages[at], Stage):
-        given = stages[at].given()
+        given = stages[at].options()
         for name in ("rng", "max_bytes"):
             if given[name] is not None:
                 raise NotResumableError(f"what shuffle({name}=...) holds cannot be told from a seed")
-
-
-def _reads_shards(stage: Any) -> bool:
-    return getattr(stage, "reads_shards", False) or (
-        isinstance(stage, Stage) and stage.filter is tariterators.tarfile_to_samples
-    )
 
 
 def _function_name(stage: Any) -> str:

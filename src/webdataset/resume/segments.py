@@ -1,7 +1,7 @@
-"""Taking a streamed pass up again: where it is, said by a few numbers, and how it goes on from there.
+"""Resume a streamed pass from a position.
 
 What can be saved of generators is where their data came from. So a pass counts: the samples that were read of each
-shard, what came out of the shuffle, what a group of items began with. When it is taken up, shards that were read are
+shard, what came out of the shuffle, what a group of items began with. When it is resumed, shards that were read are
 not opened again, but for those of which samples were still in the shuffle's buffer: the shuffle is repeated with
 numbers instead of samples, which tells what it held, and just that is read again.
 """
@@ -14,24 +14,25 @@ from operator import length_hint
 from typing import Any
 
 from .layout import Layout, Segment
-from .sources import END, Building, Count, passed_over, source_of
+from .positions import Within, named
+from .sources import END, Count, PassBuilder, passed_over, source_of
 
 
-class Run:
+class StreamPass:
     """One pass over a pipeline that can say where it is."""
 
-    def __init__(self, layout: Layout, building: Building) -> None:
-        self._building = building
-        self._source = source_of(layout, building)
+    def __init__(self, layout: Layout, builder: PassBuilder) -> None:
+        self._builder = builder
+        self._source = source_of(layout, builder)
         parts: list[Any] = [self._source]
         for segment in layout.segments:
             kind = _Counting if segment.counts else _Grouping if segment.multiplies else _Plain
-            parts.append(kind(segment, building, parts[-1]))
+            parts.append(kind(segment, builder, parts[-1]))
         self._parts = parts
 
     def started(self, where: Any = None) -> Iterator[Any]:
         """The items, from a place on."""
-        saved, tail = (None, None) if where is None else where
+        saved, tail = (None, None) if where is None else named(Within, where)
         stream = self._source.started(saved)
         numbers = None if tail is None else iter(tail)
         for part in self._parts[1:]:
@@ -50,7 +51,7 @@ class Run:
     def where(self, position: Any) -> Any:
         """A position as a place from which a pass can be started."""
         first, *tail = position
-        return self._source.saved(first), tuple(tail)
+        return Within(self._source.saved(first), tuple(tail))
 
 
 # -- segments ------------------------------------------------------------------------------------
@@ -61,13 +62,13 @@ class _Plain:
 
     simple = False
 
-    def __init__(self, segment: Segment, building: Building, before: Any) -> None:
+    def __init__(self, segment: Segment, builder: PassBuilder, before: Any) -> None:
         self._stages = segment.stages
-        self._building = building
+        self._builder = builder
         self._before = before
 
     def started(self, stream: Iterator[Any], numbers: Iterator[int] | None) -> Iterator[Any]:
-        return self._building.chained(stream, self._stages, resumed=numbers is not None)
+        return self._builder.chained(stream, self._stages, resumed=numbers is not None)
 
     def position(self) -> tuple[Any, ...]:
         return self._before.position()  # type: ignore[no-any-return]
@@ -76,20 +77,20 @@ class _Plain:
 class _Grouping(_Plain):
     """Stages that may give several items for what they took in: that is taken in again, what was given is left out."""
 
-    def __init__(self, segment: Segment, building: Building, before: Any) -> None:
-        super().__init__(segment, building, before)
+    def __init__(self, segment: Segment, builder: PassBuilder, before: Any) -> None:
+        super().__init__(segment, builder, before)
         self._numbers = iter(range(1, END))
         """What is left of them tells how much was given, as in Count."""
         self._left = END - 1
         self._at: Any = None
-        self._taken = 0
+        self._pulled = 0
         """What was left, where the source was, and what had been taken from it, when the latest group began."""
 
     def started(self, stream: Iterator[Any], numbers: Iterator[int] | None) -> Iterator[Any]:
         self._at = self._before.position()
-        source = self._building.kept(self._watched(stream) if self._before.simple else self._watched_closely(stream))
+        source = self._builder.kept(self._watched(stream) if self._before.simple else self._watched_closely(stream))
         items = compress(
-            self._building.chained(source, self._stages, resumed=numbers is not None),
+            self._builder.chained(source, self._stages, resumed=numbers is not None),
             self._numbers,
         )
         if numbers is not None:
@@ -98,7 +99,10 @@ class _Grouping(_Plain):
 
     def position(self) -> tuple[Any, ...]:
         given = self._left - length_hint(self._numbers)
-        return (self._at[0] + self._taken, given) if self._before.simple else (*self._at, given)
+        if not self._before.simple:
+            return (*self._at, given)
+        (first,) = self._at
+        return first + self._pulled, given
 
     def _watched(self, stream: Iterator[Any]) -> Iterator[Any]:
         """What is taken in; a group begins where something was given since the last time."""
@@ -106,7 +110,7 @@ class _Grouping(_Plain):
         for taken, item in enumerate(stream, 1):
             yield item
             if (now := length_hint(numbers)) != left:
-                self._left, self._taken, left = now, taken, now
+                self._left, self._pulled, left = now, taken, now
 
     def _watched_closely(self, stream: Iterator[Any]) -> Iterator[Any]:
         for item in stream:
@@ -122,11 +126,11 @@ class _Counting(_Plain):
         taken = given = 0
         if numbers is not None:
             taken, given = next(numbers), next(numbers)
-        self._taken, self._given = Count(taken), Count()
-        source = chain(repeat(None, taken), self._taken.over(stream))
-        items = self._given.over(self._building.chained(source, self._stages, resumed=False))
+        self._pulled, self._given = Count(taken), Count()
+        source = chain(repeat(None, taken), self._pulled.over(stream))
+        items = self._given.over(self._builder.chained(source, self._stages, resumed=False))
         passed_over(items, 0, given, ())
         return items
 
     def position(self) -> tuple[Any, ...]:
-        return *self._before.position(), self._taken(), self._given()
+        return *self._before.position(), self._pulled(), self._given()

@@ -1,6 +1,6 @@
-"""Where the samples of a streamed pass come from, and how they are read again when it is taken up.
+"""Where the samples of a streamed pass come from, and how they are read again when it is resumed.
 
-Each source counts what it gives, says what its position is, and can be started anew from what was saved of it.
+Each source counts what it gives, says what its position is, and can be started again from what was saved of it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ from itertools import chain, compress, islice
 from operator import length_hint
 from typing import Any
 
+from webdataset.base.behaviour import behaviour_of
+from webdataset.base.context import PassContext
 from webdataset.base.mixing import Turns
-from webdataset.base.reports import Report
 from webdataset.base.stages import Stage
 from webdataset.errors import StateError
 from webdataset.filters.order import shuffled_from
 from webdataset.handlers import close
 
-from .layout import EACH, Layout, is_mixture, kind_of
+from .layout import Layout, is_mixture, is_pipeline, kind_of, runs_ahead
+from .positions import History, InMixture, InShard, InShuffle, named
 
 END = sys.maxsize
 MANY = 1000
@@ -45,13 +47,13 @@ class Count:
         return END - 1 - length_hint(self._numbers)
 
 
-class Building:
+class PassBuilder:
     """What the parts of a run are built with."""
 
     def __init__(
-        self, report: Report, invoke: Callable[..., Any], opened: ExitStack, wrap: Callable[[Any], Any]
+        self, context: PassContext, invoke: Callable[..., Any], opened: ExitStack, wrap: Callable[[Any], Any]
     ) -> None:
-        self.report = report
+        self.context = context
         self.invoke = invoke
         self.opened = opened
         self.wrap = wrap
@@ -59,16 +61,16 @@ class Building:
     def chained(self, source: Any, stages: Iterable[Any], *, resumed: bool) -> Iterator[Any]:
         """A source through stages; checks that are for the first sample of a pass are for that only."""
         for stage in stages:
-            if not (resumed and getattr(stage, "only_at_the_start", False)):
+            if not (resumed and behaviour_of(stage).skip_on_resume):
                 source = self.kept(iter(self.invoke(stage, source)))
         return iter(source)
 
-    def go_on(self, pipeline: Any, mark: Any) -> None:
-        """Let a pipeline within go on from its mark in this pass; if it is not read any more, then not in the next."""
-        pipeline.begin_anew()
-        if mark is not None:
-            pipeline.load_mark(mark)
-            self.opened.callback(pipeline.begun)
+    def seek(self, pipeline: Any, position: Any) -> None:
+        """Let a pipeline within go on from a position in this pass; if it is not read any more, not in the next."""
+        pipeline.runner.forget_pass()
+        if position is not None:
+            pipeline.runner.seek(position)
+            self.opened.callback(pipeline.runner.finish_resumed)
 
     def kept(self, iterator: Any) -> Iterator[Any]:
         """An iterator that is closed with the pass."""
@@ -76,18 +78,18 @@ class Building:
         return iterator  # type: ignore[no-any-return]
 
 
-def source_of(layout: Layout, building: Building) -> Any:
+def source_of(layout: Layout, builder: PassBuilder) -> Any:
     if layout.reader:
-        shards = _Shards(layout, building)
-        return shards if layout.shuffle is None else _Shuffled(layout.shuffle, shards, building)
+        shards = _Shards(layout, builder)
+        return shards if layout.shuffle is None else _Shuffled(layout.shuffle, shards, builder)
     if layout.shuffle is None and is_mixture(layout.shards[0]):
-        return _Mixture(layout.shards[0], building)
-    if layout.shuffle is None and hasattr(layout.shards[0], "next_mark"):
-        return _Inner(layout.shards[0], building)
-    if hasattr(layout.shards[0], "go_on"):
-        return _Ahead(layout.shards[0], building)
-    items = _Items(layout, building)
-    return items if layout.shuffle is None else _Shuffled(layout.shuffle, items, building)
+        return _Mixture(layout.shards[0], builder)
+    if layout.shuffle is None and is_pipeline(layout.shards[0]):
+        return _Inner(layout.shards[0], builder)
+    if runs_ahead(layout.shards[0]):
+        return _ThreadedSource(layout.shards[0], builder)
+    items = _Items(layout, builder)
+    return items if layout.shuffle is None else _Shuffled(layout.shuffle, items, builder)
 
 
 class _Items:
@@ -96,9 +98,9 @@ class _Items:
     simple = True
     """Whether the position is the number of items that were given."""
 
-    def __init__(self, layout: Layout, building: Building) -> None:
+    def __init__(self, layout: Layout, builder: PassBuilder) -> None:
         self._layout = layout
-        self._building = building
+        self._builder = builder
         self.count = Count()
 
     def started(self, saved: Any = None) -> Iterator[Any]:
@@ -106,9 +108,9 @@ class _Items:
 
     def resumed(self, given: int, wanted: Sequence[int], history: Any) -> tuple[Iterator[Any], dict[int, Any]]:  # noqa: ARG002
         """What comes after a number of items, and those of them that are wanted, by number."""
-        building = self._building
-        source = building.kept(iter(building.invoke(self._layout.shards[0])))
-        stream = self.count.over(building.chained(source, self._layout.head, resumed=given > 0))
+        builder = self._builder
+        source = builder.kept(iter(builder.invoke(self._layout.shards[0])))
+        stream = self.count.over(builder.chained(source, self._layout.head, resumed=given > 0))
         return stream, passed_over(stream, 0, given, wanted)
 
     def position(self) -> tuple[Any, ...]:
@@ -127,31 +129,31 @@ class _Shards:
 
     simple = True
 
-    def __init__(self, layout: Layout, building: Building) -> None:
+    def __init__(self, layout: Layout, builder: PassBuilder) -> None:
         self._layout = layout
-        self._building = building
+        self._builder = builder
         self.count = Count()
         self._first = 0
         self._lost = False
         self._sums = [0]
         """Checksums of the urls of the first shards."""
         self.shards, self.samples = [0], [0]
-        """After so many shards there were so many samples: every time a shard ends."""
+        """The numbers of shards and of samples that were read, at the end of each shard."""
         self._packed: tuple[int, str] = 0, ""
         self._lock = threading.Lock()
         """A thread may read while another asks where it is."""
 
     def started(self, saved: Any = None) -> Iterator[Any]:
-        shard, offset, known, digest = saved or (0, 0, 0, 0)
+        shard, offset, known, digest = InShard() if saved is None else named(InShard, saved)
         listed, before = self._listed(known, digest)
         self.shards = [shard]
-        stream = self._read(chain(before[shard:], listed), self._building, resumed=saved is not None)
+        stream = self._read(chain(before[shard:], listed), self._builder, resumed=saved is not None)
         self._pass_over(stream, 0, offset, ())
         return stream
 
     def resumed(self, given: int, wanted: Sequence[int], history: Any) -> tuple[Iterator[Any], dict[int, Any]]:
         """The samples after a number of them, and those of them that are wanted, by number."""
-        known, digest, packed = history
+        known, digest, packed = named(History, history)
         self.shards, self.samples = _unpacked(packed)
         at = bisect_right(self.samples, given)
         del self.shards[at:], self.samples[at:]
@@ -163,7 +165,7 @@ class _Shards:
             if these:
                 found |= self._read_again(before[self.shards[part - 1] : self.shards[part]], (low, high), these)
         self.count = Count(self.samples[-1])
-        stream = self._read(chain(before[self.shards[-1] :], listed), self._building, resumed=True)
+        stream = self._read(chain(before[self.shards[-1] :], listed), self._builder, resumed=True)
         found |= self._pass_over(stream, self.samples[-1], given, wanted)
         return stream, found
 
@@ -174,14 +176,14 @@ class _Shards:
         with self._lock:
             at = bisect_right(self.samples, position) - 1
             shard = self.shards[at]
-            return shard, position - self.samples[at], *self._known(shard)
+            return InShard(shard, position - self.samples[at], *self._known(shard))
 
     def history(self) -> Any:
         """What else must be known to read samples again: how many there were in each shard."""
         with self._lock:
             if self._packed[0] != len(self.shards):
                 self._packed = len(self.shards), _packed(self.shards, self.samples)
-            return *self._known(self.shards[-1]), self._packed[1]
+            return History(*self._known(self.shards[-1]), self._packed[1])
 
     def forget(self, given: int, wanted: Iterable[int]) -> None:
         """Put the shards together of which no samples are wanted any more."""
@@ -201,8 +203,8 @@ class _Shards:
     def _listed(self, known: int, digest: int) -> tuple[Iterator[Any], list[Any]]:
         """The shards, but for the first ones, which must be those that the state was saved with; and the first ones."""
         source, *stages = self._layout.shards
-        building = self._building
-        listed = self._summed(building.chained(building.kept(iter(building.invoke(source))), stages, resumed=False))
+        builder = self._builder
+        listed = self._summed(builder.chained(builder.kept(iter(builder.invoke(source))), stages, resumed=False))
         before = list(islice(listed, known))
         if self._sums[-1] != digest:
             raise StateError(
@@ -217,29 +219,30 @@ class _Shards:
             self._sums.append(zlib.crc32(str(url).encode("utf-8", "surrogatepass"), self._sums[-1]))
             yield shard
 
-    def _read(self, shards: Iterator[Any], building: Building, *, resumed: bool) -> Iterator[Any]:
+    def _read(self, shards: Iterator[Any], builder: PassBuilder, *, resumed: bool) -> Iterator[Any]:
         self._first = self.shards[-1]
-        building.report.shard_ended = self._ended
+        builder.context.on_shard_end = self._ended
         numbered = ({**shard, "__number__": n} if isinstance(shard, dict) else shard for n, shard in enumerate(shards))
         stages = [*self._layout.reader, *self._layout.head]
-        return self.count.over(building.chained(numbered, stages, resumed=resumed))
+        return self.count.over(builder.chained(numbered, stages, resumed=resumed))
 
     def _read_again(self, shards: list[Any], span: tuple[int, int], wanted: Sequence[int]) -> dict[int, Any]:
         """Samples of shards that were read before, which gave those from a number up to another."""
         from .picking import picked
 
-        outer, (first, end) = self._building, span
-        report = Report(strict=outer.report.strict, epoch=outer.report.epoch, chance=outer.report.chance)
+        outer, (first, end) = self._builder, span
+        known = outer.context
+        context = PassContext(epoch=known.epoch, strict=known.strict, base_seed=known.base_seed)
         reader, head = self._layout.reader, self._layout.head
-        with ExitStack() as opened, report.in_force():
-            building = Building(report, outer.invoke, opened, outer.wrap)
-            if len(reader) == 1 and all(kind_of(stage) == EACH for stage in head):
-                samples = picked(shards, [number - first for number in wanted], end - first, reader[0], report)
+        with ExitStack() as opened, context.in_force():
+            builder = PassBuilder(context, outer.invoke, opened, outer.wrap)
+            if len(reader) == 1 and all(kind_of(stage) in ("each", "selects", "observes") for stage in head):
+                samples = picked(shards, [number - first for number in wanted], end - first, reader[0], context.report)
                 if samples is not None:
-                    passed = list(building.chained(iter(samples), head, resumed=True))
+                    passed = list(builder.chained(iter(samples), head, resumed=True))
                     if len(passed) == len(wanted):
                         return dict(zip(wanted, passed, strict=True))
-            stream = building.chained(iter(shards), [*reader, *head], resumed=True)
+            stream = builder.chained(iter(shards), [*reader, *head], resumed=True)
             return passed_over(stream, first, wanted[-1] + 1, wanted)
 
     def _pass_over(self, stream: Iterator[Any], first: int, given: int, wanted: Sequence[int]) -> dict[int, Any]:
@@ -265,33 +268,33 @@ class _Inner:
 
     simple = False
 
-    def __init__(self, pipeline: Any, building: Building) -> None:
+    def __init__(self, pipeline: Any, builder: PassBuilder) -> None:
         self._pipeline = pipeline
-        self._building = building
+        self._builder = builder
 
     def started(self, saved: Any = None) -> Iterator[Any]:
-        self._building.go_on(self._pipeline, saved)
-        return self._building.kept(iter(self._building.invoke(self._pipeline)))
+        self._builder.seek(self._pipeline, saved)
+        return self._builder.kept(iter(self._builder.invoke(self._pipeline)))
 
     def position(self) -> tuple[Any, ...]:
-        return (self._pipeline.mark(),)
+        return (self._pipeline.runner.position(),)
 
     def saved(self, position: Any) -> Any:
         return position
 
 
-class _Ahead:
+class _ThreadedSource:
     """Items of stages that threads run ahead of what is taken from them, and which say themselves where they are."""
 
     simple = False
 
-    def __init__(self, stage: Any, building: Building) -> None:
+    def __init__(self, stage: Any, builder: PassBuilder) -> None:
         self._stage = stage
-        self._building = building
+        self._builder = builder
 
     def started(self, saved: Any = None) -> Iterator[Any]:
-        self._stage.go_on(saved)
-        return self._building.kept(iter(self._building.invoke(self._stage)))
+        self._stage.seek(saved)
+        return self._builder.kept(iter(self._builder.invoke(self._stage)))
 
     def position(self) -> tuple[Any, ...]:
         return (self._stage.position(),)
@@ -305,28 +308,29 @@ class _Mixture:
 
     simple = False
 
-    def __init__(self, mix: Any, building: Building) -> None:
+    def __init__(self, mix: Any, builder: PassBuilder) -> None:
         self._mix = mix
-        self._building = building
-        self._pipelines = [each if hasattr(each, "next_mark") else self._wrapped(each) for each in mix.datasets]
+        self._builder = builder
+        self._pipelines = [each if is_pipeline(each) else self._wrapped(each) for each in mix.datasets]
         self._turns = Turns()
 
     def started(self, saved: Any = None) -> Iterator[Any]:
-        taken, ended, marks = saved or (0, (), [None] * len(self._pipelines))
-        self._turns = Turns(taken, ended)
-        for pipeline, mark in zip(self._pipelines, marks, strict=True):
-            self._building.go_on(pipeline, mark)
-        return self._building.kept(self._mix.started(self._pipelines, self._turns))
+        nowhere = InMixture(0, (), (None,) * len(self._pipelines))
+        at = nowhere if saved is None else named(InMixture, saved)
+        self._turns = Turns(at.turns, at.ended)
+        for pipeline, position in zip(self._pipelines, at.positions, strict=True):
+            self._builder.seek(pipeline, position)
+        return self._builder.kept(self._mix.started(self._pipelines, self._turns))
 
     def _wrapped(self, dataset: Any) -> Any:
-        """Anything else, as a pipeline that is made anew for every pass, with what it draws."""
-        pipeline = self._building.wrap([tuple(dataset) if isinstance(dataset, (str, bytes)) else dataset])
-        pipeline._chance = self._building.report.seed()
+        """Anything else, as a pipeline that is made again for every pass, with what it draws."""
+        pipeline = self._builder.wrap([tuple(dataset) if isinstance(dataset, (str, bytes)) else dataset])
+        pipeline.runner.progress.base_seed = self._builder.context.seed()
         return pipeline
 
     def position(self) -> tuple[Any, ...]:
-        marks = tuple([pipeline.mark() for pipeline in self._pipelines])
-        return ((self._turns.taken, tuple(self._turns.ended), marks),)
+        positions = tuple([pipeline.runner.position() for pipeline in self._pipelines])
+        return (InMixture(self._turns.taken, tuple(self._turns.ended), positions),)
 
     def saved(self, position: Any) -> Any:
         return position
@@ -337,31 +341,31 @@ class _Shuffled:
 
     simple = True
 
-    def __init__(self, stage: Any, source: Any, building: Building) -> None:
+    def __init__(self, stage: Any, source: Any, builder: PassBuilder) -> None:
         self._stage = stage
         self._source = source
-        self._building = building
+        self._builder = builder
         self._count = Count()
         self._few = 0
-        given = stage.given() if isinstance(stage, Stage) else vars(stage)
+        given = stage.options() if isinstance(stage, Stage) else vars(stage)
         self._sizes: tuple[int, int] = given["bufsize"], given["initial"]
         self._seed = given["seed"]
         self._number = 0
         """Of the seed that the pass gave, or of the epoch that a detshuffle counts."""
 
     def started(self, saved: Any = None) -> Iterator[Any]:
-        report = self._building.report
+        context = self._builder.context
         if saved is None:
             stream = self._source.started()
-            self._number = report.seeds + 1
-            stream = self._building.chained(stream, [self._stage], resumed=False)
+            self._number = context.seeds + 1
+            stream = self._builder.chained(stream, [self._stage], resumed=False)
             self._number = self._number if isinstance(self._stage, Stage) else self._stage.epoch
             return self._count.over(stream)
-        out, pulled, self._number, history = saved
+        out, pulled, self._number, history = named(InShuffle, saved)
         given, buffer, rng, ended = self._repeated(out, pulled)
         stream, found = self._source.resumed(given, sorted(buffer), history)
         if isinstance(self._stage, Stage):
-            report.seeds += self._seed is None
+            context.seeds += self._seed is None
         else:
             self._stage.epoch = self._number
         buffer = [found[number] for number in buffer]
@@ -377,7 +381,7 @@ class _Shuffled:
             given, buffer, _, _ = self._repeated(position, pulled)
             self._source.forget(given, buffer)
             self._few = len(self._source.shards)
-        return position, pulled, self._number, self._source.history()
+        return InShuffle(position, pulled, self._number, self._source.history())
 
     def _repeated(self, out: int, pulled: int) -> tuple[int, list[Any], random.Random, bool]:
         """How many numbers went in until `out` came out, what was held then, and whether the source had ended.
@@ -396,7 +400,7 @@ class _Shuffled:
     def _drawn_seed(self) -> Any:
         if not isinstance(self._stage, Stage):
             return self._seed + self._number
-        return self._building.report.numbered_seed(self._number) if self._seed is None else self._seed
+        return self._builder.context.numbered_seed(self._number) if self._seed is None else self._seed
 
 
 def passed_over(stream: Iterator[Any], first: int, given: int, wanted: Sequence[int]) -> dict[int, Any]:
@@ -420,7 +424,7 @@ def _leave_out(stream: Iterator[Any], count: int) -> None:
 def _changed(count: int) -> StateError:
     return StateError(
         f"the data has changed since the state was saved: there are less than the {count} items that were read then",
-        hint="go on with the data with which it was saved, or start anew without the state",
+        hint="go on with the data with which it was saved, or start again without the state",
     )
 
 

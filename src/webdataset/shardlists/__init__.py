@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
+from webdataset.base.behaviour import Behaviour
+from webdataset.base.context import current_pass, pass_in_force
 from webdataset.base.iterables import TorchIterable
 from webdataset.base.logs import Log
-from webdataset.base.reports import current_report
 from webdataset.base.settings import settings
 from webdataset.base.stages import pipelinefilter
 from webdataset.base.workers import make_seed, pytorch_worker_info, pytorch_worker_seed
@@ -161,7 +162,7 @@ class ResampledShards(TorchIterable):
             yield {"url": self.urls[rng.randrange(len(self.urls))]}
 
     def _pass_seed(self) -> int:
-        chance = () if self.deterministic else (current_report().seed(),)
+        chance = () if self.deterministic else (current_pass().seed(),)
         seed = make_seed(self.worker_seed(), self.epoch, self.seed, *chance)
         if settings.show_seed:
             log.warning("ResampledShards seed %s (pass %s)", seed, self.epoch)
@@ -173,7 +174,7 @@ ResampledShardList = ResampledShards
 
 def resampled_(src: Iterable[Any], n: int = sys.maxsize) -> Iterator[Any]:
     """Read the whole source, then draw from it `n` times at random, with replacement."""
-    return _resampled(src, n, random.Random(current_report().seed()))
+    return _resampled(src, n, random.Random(current_pass().seed()))
 
 
 def _resampled(src: Iterable[Any], n: int, rng: random.Random) -> Iterator[Any]:
@@ -206,6 +207,11 @@ class ShardShuffle:
         self.bufsize = bufsize
         self.drawn = drawn
         """Whether the seed was drawn at random: then a state that is loaded brings its own."""
+
+    @property
+    def behaviour(self) -> Behaviour:
+        """A seed that nobody gave belongs to a position."""
+        return Behaviour(keeps=("seed",) if self.drawn else ())
 
     def set_epoch(self, epoch: int) -> None:
         """The next pass is pass number `epoch`."""
@@ -340,10 +346,9 @@ class PytorchShardList(ShardList):
 
 
 def _pass_in_pipeline(own: int) -> int:
-    """The number of this pass in the pipeline, which also counts passes of earlier worker processes; else our own."""
-    report = current_report()
-    in_force = report is current_report()
-    return report.epoch if in_force else own
+    """The pipeline's number of this pass, which also counts what earlier worker processes read; else our own."""
+    context = pass_in_force()
+    return own if context is None else context.epoch
 
 
 def _urls_of(item: object, options: StorageOptions) -> list[str]:

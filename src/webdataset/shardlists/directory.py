@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from webdataset.base.behaviour import Behaviour
 from webdataset.base.iterables import TorchIterable
 from webdataset.storage.braces import braceexpand
 from webdataset.storage.local import allowed_path
@@ -46,6 +47,8 @@ class DirectoryShardList(TorchIterable):
     ...     os.path.exists(used["url"])
     True
     """
+
+    behaviour = Behaviour("holds", "a folder that fills and empties gives other shards the next time")
 
     def __init__(  # noqa: PLR0917 - the order is the API's
         self,

@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from webdataset.base.behaviour import Behaviour
 from webdataset.base.iterables import TorchIterable
 from webdataset.base.settings import settings
 from webdataset.base.workers import make_seed
@@ -45,6 +46,8 @@ class MSSource:
 
 class MultiShardSample(TorchIterable):
     """Shards drawn from several datasets in every epoch; a call kept for programs written for version 0.2."""
+
+    behaviour = Behaviour("holds", "the shards of a YAML file are drawn by chance")
 
     def __init__(self, fname: Any, *, storage_options: Mapping[str, Any] | None = None) -> None:
         if not settings.allow_obsolete:

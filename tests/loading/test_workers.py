@@ -14,7 +14,8 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 import webdataset as wds
 from tests_support import numbered, numbered_shards, tar_bytes
-from webdataset.loading.workermarks import Placed, WorkerMarks
+from webdataset.base.rounds import RoundLimits
+from webdataset.loading.workers import ProcessWorkers, WithPositions
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than processors
 
@@ -38,14 +39,18 @@ class Loader:
     """What a loader does with the marks of its workers, in few lines."""
 
     def __init__(self, dataset: Any, workers: int, *, persistent: bool = False) -> None:
-        self.marks = WorkerMarks(dataset, workers)
         self.loader = torch.utils.data.DataLoader(
-            Placed(dataset), batch_size=None, num_workers=workers, persistent_workers=persistent, collate_fn=tuple
+            WithPositions(dataset),
+            batch_size=None,
+            num_workers=workers,
+            persistent_workers=persistent,
+            collate_fn=tuple,
         )
+        self.workers = ProcessWorkers(self.loader, dataset, workers)
 
     def __iter__(self) -> Iterator[Any]:
-        self.marks.begin()
-        return self.marks.items(self.loader)
+        self.workers.begin()
+        return self.workers.items(self.loader)
 
 
 def streamed(urls: list[str]) -> Any:
@@ -66,26 +71,26 @@ def test_a_loader_goes_on_with_the_worker_whose_turn_it_is(
     urls: list[str], make: Callable[[list[str]], Any], workers: int, persistent: bool
 ) -> None:
     loader = Loader(make(urls), workers, persistent=persistent)
-    states, given = [(0, 0, plain(loader.marks.state_dict()))], []
+    states, given = [(0, 0, plain(loader.workers.state(RoundLimits())))], []
     for epoch in range(2):
         items: list[Any] = []
         for item in loader:
             items.append(item)
-            states.append((epoch, len(items), plain(loader.marks.state_dict())))
-        states.append((epoch + 1, 0, plain(loader.marks.state_dict())))
+            states.append((epoch, len(items), plain(loader.workers.state(RoundLimits()))))
+        states.append((epoch + 1, 0, plain(loader.workers.state(RoundLimits()))))
         given.append(items)
     for epoch, count, state in states[:: 1 if workers == 0 else 5]:
         resumed = Loader(make(urls), workers, persistent=persistent)
-        resumed.marks.load_state_dict(state)
-        assert plain(resumed.marks.state_dict()) == state
+        resumed.workers.load(state, RoundLimits())
+        assert plain(resumed.workers.state(RoundLimits())) == state
         rest = [list(resumed) for _ in range(epoch, 2)]
         assert rest == [given[epoch][count:], *given[epoch + 1 :]] if epoch < 2 else rest == []
 
 
 def test_a_loader_with_another_number_of_workers_is_refused(urls: list[str]) -> None:
-    state = Loader(streamed(urls), 2).marks.state_dict()
+    state = Loader(streamed(urls), 2).workers.state(RoundLimits())
     with pytest.raises(wds.StateError, match="a loader with 2 workers, and this one has 3"):
-        Loader(streamed(urls), 3).marks.load_state_dict(state)
+        Loader(streamed(urls), 3).workers.load(state, RoundLimits())
 
 
 def test_the_state_of_eight_workers_with_large_buffers_is_small(tmp_path: Path) -> None:
@@ -95,7 +100,7 @@ def test_the_state_of_eight_workers_with_large_buffers_is_small(tmp_path: Path) 
     loader = Loader(dataset, 8)
     for _ in islice(loader, 1600):
         pass
-    assert len(json.dumps(loader.marks.state_dict())) < 64_000
+    assert len(json.dumps(loader.workers.state(RoundLimits()))) < 64_000
 
 
 def seeded(urls: list[str]) -> Any:
@@ -140,3 +145,25 @@ def test_torchdatas_loader_goes_on_at_every_batch(
     resumed = loader()
     resumed.load_state_dict(end)
     assert list(resumed) == second
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_set_epoch_chooses_the_order_of_a_streamed_dataset_in_all_workers(urls: list[str], workers: int) -> None:
+    loader = wds.WebLoader(seeded(urls), batch_size=None, num_workers=workers)
+    orders = [list(loader) for _ in range(3)]
+    assert len({str(order) for order in orders}) == 3
+    for epoch in (2, 0, 1):
+        assert list(loader.set_epoch(epoch)) == orders[epoch]
+
+
+def test_set_epoch_keeps_a_state_of_that_epoch_and_drops_any_other(urls: list[str]) -> None:
+    loader = wds.WebLoader(seeded(urls), batch_size=None, num_workers=2)
+    orders = [list(loader) for _ in range(2)]
+    run = iter(loader.set_epoch(1))
+    next(run)
+    state = plain(loader.state_dict())
+    resumed = wds.WebLoader(seeded(urls), batch_size=None, num_workers=2)
+    resumed.load_state_dict(state)
+    assert list(resumed.set_epoch(1)) == orders[1][1:]
+    resumed.load_state_dict(state)
+    assert list(resumed.set_epoch(0)) == orders[0]

@@ -50,7 +50,7 @@ class PassCounter:
         """The epoch of the next pass, whoever reads it: this process, or worker processes."""
         return max(int(_SLOT.unpack_from(self._memory, slot * _SLOT.size)[0]) for slot in range(SLOTS))
 
-    def go_on(self, epoch: int) -> None:
+    def seek(self, epoch: int) -> None:
         """The next pass of this process is this epoch, whatever other workers do."""
         _SLOT.pack_into(self._memory, _slot() * _SLOT.size, epoch)
 

@@ -1,0 +1,28 @@
+"""What an epoch will be, told without reading data."""
+
+from __future__ import annotations
+
+import pytest
+
+import webdataset as wds
+from exact_support import batched, exact, total, urls
+
+pytestmark = pytest.mark.usefixtures("own_cache")
+
+
+def test_a_plan_of_shards_is_that_of_the_dataset(folder):
+    plan = wds.plan(urls(folder), ranks=2, batch=4)
+    assert plan.samples == total()
+    assert plan.steps == len(batched(exact(folder, rank=0, world_size=2), 4))
+
+
+def test_a_plan_tells_what_is_repeated(folder):
+    dataset = batched(exact(folder, rank=0, world_size=3), 4)
+    plan = dataset.plan()
+    list(dataset)
+    assert plan.repeated == -total() % 3
+
+
+def test_a_streamed_dataset_has_no_plan(folder):
+    with pytest.raises(TypeError, match="only datasets with exact epochs have a plan"):
+        wds.WebDataset(urls(folder)).plan()
