@@ -57,6 +57,8 @@ def test_what_is_written_is_read_as_pixels(image):
     name, array = image
     found = read(encode(name, array), name)
     assert found.dtype == array.dtype.newbyteorder("=")
+    if name == "webp" and array.shape[2:] == (4,) and (array[:, :, 3] == 255).all():
+        array = array[:, :, :3]  # WebP does not store an alpha channel that is opaque everywhere
     assert np.array_equal(found, array, equal_nan=array.dtype.kind == "f")
 
 

@@ -131,7 +131,7 @@ def test_damage_inside_a_jpeg_ends_as_with_pillow():
 def test_pillow_alone_gives_the_same(monkeypatch):
     data = stored(picture())
     fast = imagehandler("rgb8")(".jpg", data)
-    monkeypatch.setattr(images, "_simplejpeg", lambda: None)
+    monkeypatch.setattr(images, "simplejpeg_package", lambda: None)
     assert np.array_equal(imagehandler("rgb8")(".jpg", data), fast)
 
 
@@ -280,7 +280,7 @@ def test_pixels_of_a_jpeg_are_its_colours_or_its_gray():
 def test_pixels_of_a_jpeg_are_the_same_without_simplejpeg(monkeypatch, spec):
     files = [stored(picture()), stored(picture()[:, :, 0]), stored(Image.fromarray(picture()).convert("CMYK"))]
     fast = [np.asarray(imagehandler(spec)(".jpg", data)) for data in files]
-    monkeypatch.setattr(images, "_simplejpeg", lambda: None)
+    monkeypatch.setattr(images, "simplejpeg_package", lambda: None)
     for data, found in zip(files, fast, strict=True):
         assert np.array_equal(imagehandler(spec)(".jpg", data), found)
 

@@ -287,7 +287,7 @@ def test_commands_take_them_too(two_stores, tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("given", "told"),
-    [("enpoint=x", "did you mean 'endpoint'?"), ("patience", "as in patience=10"), ("patience=long", "seconds"),
+    [("enpoint=x", "did you mean 'endpoint'?"), ("patience", "such as patience=10"), ("patience=long", "seconds"),
      ("anonymous=perhaps", "true or false"), ("retries=2.5", "a whole number"), ("headers=X", "headers.NAME=VALUE"),
      ("connections=0", "at least 1")],
 )  # fmt: skip
