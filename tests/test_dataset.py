@@ -10,7 +10,6 @@ import pickle
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 from PIL import Image
 
@@ -259,45 +258,6 @@ def test_the_first_example_of_the_readme(pictures):
     assert {info["n"] for info in infos} <= {0, 1, 2}
 
 
-def test_fluent_methods_return_new_datasets(pictures):
-    dataset = wds.WebDataset(pictures)
-    assert dataset.decode("rgb") is not dataset
-    assert len(dataset.pipeline) + 1 == len(dataset.decode("rgb").pipeline)
-    assert dataset.shuffle(0) is dataset
-
-
-def test_every_fluent_method_works(pictures, tmp_path):
-    dataset = wds.WebDataset(pictures).decode("rgb8")
-    assert list(dataset.map(lambda s: s["cls"])) == [0, 1, 2]
-    assert list(dataset.to_tuple("cls").map_tuple(lambda x: x + 1)) == [(1,), (2,), (3,)]
-    assert [s["cls"] for s in dataset.map_dict(cls=str)] == ["0", "1", "2"]
-    assert keys(dataset.select(lambda s: s["cls"] > 0)) == ["1", "2"]
-    assert [s["label"] for s in dataset.rename(label="cls")] == [0, 1, 2]
-    assert keys(dataset.slice(1, 3)) == ["1", "2"]
-    assert [len(b) for b in dataset.listed(2)] == [2, 1]
-    assert keys(dataset.listed(2).unlisted()) == ["0", "1", "2"]
-    assert [len(b[0]) for b in dataset.to_tuple("cls").batched(2)] == [2, 1]
-    assert list(dataset.to_tuple("cls").batched(2).unbatched()) == [(0,), (1,), (2,)]
-    assert keys(dataset.pipe(lambda src: (s for s in src if s["cls"] == 1))) == ["1"]
-    assert keys(dataset.then(lambda src, n: (s for s in src if s["cls"] == n), 2)) == ["2"]
-    assert [s["extra"] for s in dataset.associate(lambda key: {"extra": key})] == ["0", "1", "2"]
-    assert keys(dataset.rsample(1.0)) == ["0", "1", "2"]
-    assert list(dataset.extract_keys("*.cls")) == [(0,), (1,), (2,)]
-    assert [s["label"] for s in dataset.rename_keys(label="cls", keep_unselected=True)] == [0, 1, 2]
-    assert keys(dataset.mcached()) == ["0", "1", "2"]
-    assert keys(dataset.to_tuple("__key__", "cls").ddp_equalize(2).map(lambda t: {"__key__": t[0]})) == ["0", "1"]
-    cached = dataset.to_tuple("cls").dbcache(str(tmp_path / "cache.db"), 3)
-    assert sorted(cached) == sorted(cached) == [(0,), (1,), (2,)]
-
-
-def test_a_dataset_can_be_tried_out_with_checks_and_made_up_samples(make_shard):
-    seen = []
-    dataset = wds.WebDataset(make_shard(samples=2)).test(length=5, checker=seen.append)
-    assert (len(dataset), keys(dataset), len(seen)) == (5, ["000000", "000001"], 2)
-    mocked = wds.WebDataset("nowhere.tar").test(mock_sample={"__key__": "x"}, mock_length=3, mock=True)
-    assert keys(mocked) == ["x", "x", "x"]
-
-
 def test_a_dataset_pickles_and_reads_the_same(make_shards):
     dataset = wds.WebDataset(make_shards(2, samples=2)).shuffle(10, seed=3).decode().to_tuple("cls", "txt").batched(2)
     copy = pickle.loads(pickle.dumps(dataset))
@@ -314,88 +274,3 @@ def test_attributes_can_be_set_on_datasets(make_shard):
     dataset = wds.WebDataset(make_shard())
     dataset.num_batches = 7
     assert dataset.compose().num_batches == 7
-
-
-# -- older constructors ----------------------------------------------------------------------------
-
-
-def test_version_1_reads_tuples_and_decodes_to_float_rgb(pictures):
-    items = list(wds.WebDataset(pictures, extensions="jpg;png cls"))
-    assert [(image.dtype, image.shape, label) for image, label in items] == [
-        (np.float32, (3, 4, 3), i) for i in range(3)
-    ]
-
-
-def test_version_1_transforms_one_function_per_field_used_again_from_the_start(pictures):
-    def plus(n):
-        return lambda x: x + n
-
-    assert list(wds.WebDataset(pictures, extensions="cls cls cls", transforms=[plus(10), plus(20)], decoder=True))[
-        1
-    ] == (
-        11,
-        21,
-        11,
-    )
-
-
-def test_version_1_without_extensions_gives_dicts(pictures):
-    samples = list(wds.WebDataset(pictures, decoder="pil"))
-    assert samples[0]["png"].size == (4, 3)
-    assert samples[0]["__key__"] == "0"
-    assert next(iter(wds.WebDataset(pictures, decoder=None)))["cls"] == b"0"
-
-
-def test_version_1_gives_none_for_a_missing_field(pictures):
-    assert next(iter(wds.WebDataset(pictures, extensions="cls txt"))) == (0, None)
-
-
-def test_version_1_shuffles_samples_and_shards(make_shards):
-    urls = make_shards(4, samples=5)
-    read = [key for (key,) in wds.WebDataset(urls, extensions="__key__", shuffle=100)]
-    assert sorted(read) == [f"{i:06d}" for i in range(20)]
-    assert read != sorted(read)
-
-
-def test_version_1_skips_errors_on_request(make_shard, tmp_path):
-    urls = [str(tmp_path / "no.tar"), make_shard(samples=2)]
-    assert keys(wds.WebDataset(urls, errors=False)) == ["000000", "000001"]
-    with pytest.warns(UserWarning, match=r"no\.tar"):
-        assert keys(wds.WebDataset(urls, errors="warn")) == ["000000", "000001"]
-
-
-def test_version_1_has_a_length_an_associate_table_a_pipeline_and_an_opener(make_shard):
-    shard = make_shard(samples=2)
-    table = {"000000": {"x": 1}, "000001": {"x": 2}}
-    dataset = wds.WebDataset(
-        "anything",
-        associate=table,
-        pipeline=lambda src: (s for s in src if s["x"] == 2),
-        length=2,
-        opener=lambda url: io.BytesIO(pathlib.Path(shard).read_bytes()),
-    )
-    assert len(dataset) == 2
-    assert keys(dataset) == ["000001"]
-    assert keys(wds.WebDataset(shard, opener="cat {}")) == ["000000", "000001"]
-
-
-def test_version_1_reads_records_from_container_files(make_shard):
-    shard = make_shard(files=[("a.json", b'{"cls": 3}'), ("b.json", b'{"cls": 4}')])
-    assert [s["cls"] for s in wds.WebDataset(shard, container="json", decoder=None)] == [3, 4]
-
-
-def test_the_first_fluid_version_is_called_dataset(pictures):
-    dataset = wds.Dataset(pictures, length=100, shard_selection=wds.worker_urls)
-    dataset = dataset.shuffle(10).decode("pil").to_tuple("jpg;png;jpeg cls").map_tuple(lambda x: x, None)
-    assert len(dataset) == 100
-    assert sorted(label for _, label in dataset) == [0, 1, 2]
-
-
-def test_a_decoder_and_a_processor_take_a_dataset(pictures):
-    def my_png_decoder(key, value):
-        return "picture" if key.endswith(".png") else None
-
-    dataset = wds.Decoder(my_png_decoder, wds.torch_video)(wds.WebDataset(pictures))
-    assert [s["png"] for s in dataset] == ["picture"] * 3
-    dataset = wds.Processor(wds.map, lambda s: s["cls"])(wds.WebDataset(pictures))
-    assert list(dataset) == [b"0", b"1", b"2"]

@@ -16,6 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "webdataset"
 MOST_MODULES = 24
 MOST_JOINED = 12
+LARGER = 80
 MOST_METHODS = 30
 
 
@@ -62,6 +63,26 @@ def test_a_pipeline_has_few_methods() -> None:
 def test_a_loader_knows_of_no_way_to_run_a_dataset() -> None:
     rooms = {name.split(".")[1] for name in imports_of("webdataset.loader")}
     assert rooms.isdisjoint({"exact", "resume"})
+
+
+def test_no_public_class_has_the_name_of_another() -> None:
+    names = Counter(
+        node.name
+        for path in SOURCE.rglob("*.py")
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+    )
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_every_larger_module_has_tests_of_its_name() -> None:
+    larger = [path for path in SOURCE.rglob("*.py") if len(path.read_text(encoding="utf-8").splitlines()) > LARGER]
+    assert [path.relative_to(SOURCE).as_posix() for path in larger if not has_tests(path.relative_to(SOURCE))] == []
+
+
+def has_tests(module: Path) -> bool:
+    folder, name = ROOT / "tests" / module.parent, module.stem if module.stem != "__init__" else module.parent.name
+    return (folder / f"test_{name}.py").exists()
 
 
 # -- the graph of imports ------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import random
@@ -100,6 +101,7 @@ def free_port() -> int:
             reservation.close()
         else:
             _reserved[port] = reservation
+            atexit.register(reservation.close)
             return port
 
 
