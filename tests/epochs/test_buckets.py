@@ -149,7 +149,7 @@ def test_batches_by_length_resume_on_other_ranks_with_the_same_global_batch(path
         other.load_state_dict(state)
         ranks.append(keys(other))
     assert seen + [sorted(a + b) for a, b in zip(*ranks, strict=True)] == whole
-    with pytest.raises(wds.StateError, match="cannot be taken up by 3"):
+    with pytest.raises(wds.StateError, match="cannot be resumed by 3"):
         make(paths, 0, 3, 4).load_state_dict(state)
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import json
 import pickle
 
+import pytest
+
+import webdataset as wds
 from webdataset.resume.positions import Ahead, InShard, InShuffle, Owner, Position, Within, as_json, named
 
 POSITION = Position(2, 0, 5, 77, (1,), Owner(0, 1, 1, 2), Within(InShard(3, 4, 4, 99), (1, 2)))
@@ -35,3 +38,11 @@ def test_what_is_no_named_tuple_stays_as_it_is() -> None:
 
 def test_an_owner_tells_who_it_is() -> None:
     assert str(Owner(1, 4, 2, 8)) == "worker 2 of 8 on rank 1 of 4"
+
+
+@pytest.mark.parametrize("mark", [None, 7, [], {"epoch": 0, "of": 1}, [0] * 20, {"epoch": 0}])
+def test_a_damaged_position_is_one_error(mark, make_shards):
+    dataset = wds.WebDataset(make_shards(2, samples=2), shardshuffle=False)
+    next(iter(dataset))
+    with pytest.raises(wds.StateError, match="the state is damaged"):
+        dataset.load_state_dict({**dataset.state_dict(), "mark": mark})

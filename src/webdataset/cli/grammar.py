@@ -268,7 +268,7 @@ def storage_option(text: str) -> tuple[str, str]:
 
     name, equals, value = text.partition("=")
     if not equals:
-        raise argparse.ArgumentTypeError(f"expected KEY=VALUE, such as patience=10, got {text!r}")
+        raise argparse.ArgumentTypeError(f"expected an option and its value, such as patience=10, got {text!r}")
     try:
         StorageOptions.parsed([(name, value)])
     except ValueError as error:

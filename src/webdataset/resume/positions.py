@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, TypeVar
 
+from webdataset.base.printing import printable
 from webdataset.base.workers import pytorch_worker_info
+from webdataset.errors import StateError
 
 ENDED = "ended"
 """The place of a worker that has no items left, while its loader may still take those of others."""
@@ -125,7 +127,10 @@ def named(kind: type[T], saved: Any) -> T:
     >>> named(Ahead, [None, 2]) == named(Ahead, {"position": None, "given": 2})
     True
     """
-    return kind(**saved) if isinstance(saved, dict) else kind(*saved)
+    try:
+        return kind(**saved) if isinstance(saved, dict) else kind(*saved)
+    except TypeError:
+        raise StateError(f"the state is damaged: {printable(repr(saved), 80)} is no {kind.__name__}") from None
 
 
 def as_json(value: Any) -> Any:

@@ -19,7 +19,7 @@ def stream_state(described: dict[str, Any], position: Position) -> dict[str, Any
 def stream_position(described: dict[str, Any], state: dict[str, Any]) -> Position:
     """The position from which to go on; a StateError if the state is another dataset's."""
     check_fits(state, "stream", described)
-    return Position.of(state["mark"])
+    return Position.of(state.get("mark"))
 
 
 def threads_state(described: dict[str, Any], position: Threaded) -> dict[str, Any]:
@@ -32,4 +32,4 @@ def threads_state(described: dict[str, Any], position: Threaded) -> dict[str, An
 def threads_position(described: dict[str, Any], state: dict[str, Any]) -> Threaded:
     """The position from which such a loader goes on; a StateError if the state is another one's."""
     check_fits(state, "threads", described)
-    return named(Threaded, state["mark"])
+    return named(Threaded, state.get("mark"))
