@@ -231,10 +231,16 @@ def _termination() -> Iterator[None]:
         signal.setitimer(signal.ITIMER_REAL, PATIENCE)
         raise SystemExit(TERMINATED)
 
+    def hear(lost: Any) -> None:
+        if not isinstance(lost.exc_value, SystemExit):
+            told(lost)
+
     before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGALRM)}
+    told, sys.unraisablehook = sys.unraisablehook, hear
     try:
         yield
     finally:
+        sys.unraisablehook = told
         signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in before.items():
             signal.signal(number, handler)
