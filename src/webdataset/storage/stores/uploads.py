@@ -156,10 +156,12 @@ class PartsUpload(Upload):
         if not self._is_multipart:
             self.parts.whole(bytes(self._buffer))
             return
+        from concurrent.futures import wait
+
         self._send(last=True)
-        names = [future.result() for future in self._sent]
-        self._check()
-        self.parts.complete(names)
+        wait(self._sent)
+        self._check()  # the part that failed first says why, not those that were not sent for it
+        self.parts.complete([future.result() for future in self._sent])
 
     def _send(self, *, last: bool) -> None:
         """Hand a part to the background; waits while too many bytes are on their way."""
