@@ -69,6 +69,8 @@ def test_a_shard_keeps_every_kind_of_array(tmp_path, name, dtype, channels):
     found = through_a_shard(tmp_path, f"mask.{name}", array)
     assert found.dtype == array.dtype
     assert np.array_equal(found, array)
+    if not hasattr(torch, array.dtype.name):  # torch before 2.3
+        return
     first = array.transpose(2, 0, 1) if channels else array
     tensor = torch.from_numpy(first.copy())
     assert np.array_equal(through_a_shard(tmp_path, f"mask.{name}", tensor), array)
