@@ -80,7 +80,8 @@ def test_exact_epochs_have_a_spec_for_each_field(shard):
 
 @pytest.mark.parametrize("workers", ["thread", "process"])
 def test_workers_have_a_spec_for_each_field(shard, workers):
-    dataset = wds.WebDataset(shard, shardshuffle=False).decode("rgb8", mask="pixels", depth="pixels")
+    depth = "pixels" if hasattr(torch, "uint16") else "torchpixels"  # torch before 2.3 makes no tensors of such arrays
+    dataset = wds.WebDataset(shard, shardshuffle=False).decode("rgb8", mask="pixels", depth=depth)
     options = {"num_workers": 1, "batch_size": None}
     loader = wds.WebLoader(dataset, **options, **({"workers": "thread"} if workers == "thread" else {}))
     samples = list(loader)
@@ -92,7 +93,7 @@ def test_workers_have_a_spec_for_each_field(shard, workers):
 def test_batches_of_16_bit_tensors(shard):
     dataset = wds.WebDataset(shard, shardshuffle=False).decode(depth="torchpixels").to_tuple("depth.png").batched(4)
     ((batch,), _) = dataset
-    assert (batch.dtype, tuple(batch.shape)) == (torch.uint16, (4, 2, 3))
+    assert (batch.dtype, tuple(batch.shape)) == (getattr(torch, "uint16", torch.int32), (4, 2, 3))
     assert batch.int()[0].tolist() == DEPTH.tolist()
 
 

@@ -13,7 +13,6 @@ from webdataset.codecs import pickles
 from webdataset.errors import UnsafePickleError
 
 
-@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")  # torch 2.1, of its own pickles
 @pytest.mark.parametrize("protocol", range(2, 6))
 def test_tensors_come_back(protocol):
     base = torch.arange(12.0)

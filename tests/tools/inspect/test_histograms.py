@@ -12,6 +12,8 @@ from webdataset.errors import MissingPackageError
 from webdataset.tools.inspect.describing import Description, describe
 from webdataset.tools.inspect.histograms import lines, plot
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning")  # an old matplotlib, a new pyparsing
+
 
 def picture(width: int, height: int, mode: str = "RGB", kind: str = "PNG") -> bytes:
     stream = io.BytesIO()
