@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import pathlib
@@ -11,22 +10,12 @@ import subprocess
 import sys
 
 import pytest
-from PIL import Image
 
 import webdataset as wds
+from samples import keys, png
 from tests_support import tar_bytes
 from webdataset import compat
 from webdataset.errors import EmptyDatasetError, MissingShardError, ShardError, ShardWarning
-
-
-def keys(dataset):
-    return [sample["__key__"] for sample in dataset]
-
-
-def png(value: int, size: tuple[int, int] = (4, 3)) -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", size, (value, value, value)).save(buffer, "PNG")
-    return buffer.getvalue()
 
 
 @pytest.fixture

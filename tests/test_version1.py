@@ -8,20 +8,10 @@ import pathlib
 
 import numpy as np
 import pytest
-from PIL import Image
 
 import webdataset as wds
+from samples import keys, png
 from tests_support import tar_bytes
-
-
-def keys(dataset):
-    return [sample["__key__"] for sample in dataset]
-
-
-def png(value: int, size: tuple[int, int] = (4, 3)) -> bytes:
-    buffer = io.BytesIO()
-    Image.new("RGB", size, (value, value, value)).save(buffer, "PNG")
-    return buffer.getvalue()
 
 
 @pytest.fixture

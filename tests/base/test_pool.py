@@ -12,20 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from outcomes import outcome
 from webdataset.base.pool import ordered_map
 
 pytestmark = pytest.mark.usefixtures("no_thread_is_left")
-
-
-def outcome(iterator):
-    """All items, and the error that ended them."""
-    items = []
-    try:
-        for item in iterator:
-            items.append(item)  # noqa: PERF402 - those before an error count
-    except Exception as exn:
-        return items, repr(exn)
-    return items, None
 
 
 @given(st.lists(st.integers(0, 9)), st.integers(1, 5), st.integers(1, 7))

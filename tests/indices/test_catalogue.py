@@ -16,13 +16,6 @@ from webdataset.indices.files import StaleIndexError, index_place
 from webdataset.indices.making import catalogue_of
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch) -> Path:
-    """The folder of indices that cannot stand beside their shards."""
-    monkeypatch.setenv("WDS_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "indices"
-
-
 def test_names_in_the_cache_tell_no_secrets():
     url = "https://me:hush@host/a.tar?X-Amz-Signature=abc123&X-Amz-Expires=5"
     place = index_place(url, "cache")

@@ -22,13 +22,6 @@ from webdataset.indices.files import StaleIndexError, check_fits, find_index, in
 from webdataset.indices.making import catalogue_of
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch) -> Path:
-    """The folder of indices that cannot stand beside their shards."""
-    monkeypatch.setenv("WDS_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "indices"
-
-
 def kept(cache: Path) -> list[str]:
     return sorted(path.name for path in cache.glob("*.wdx"))
 

@@ -14,13 +14,6 @@ from webdataset.errors import ShardWarning
 from webdataset.indices import making
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch) -> Path:
-    """The folder of indices that cannot stand beside their shards."""
-    monkeypatch.setenv("WDS_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache" / "indices"
-
-
 def kept(cache: Path) -> list[str]:
     return sorted(path.name for path in cache.glob("*.wdx"))
 

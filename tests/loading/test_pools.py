@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import webdataset as wds
+from outcomes import outcome
 from webdataset.base.stages import pipelinefilter
 from webdataset.loading.pools import Pooled, pooled
 from webdataset.pipeline import DataPipeline
@@ -23,17 +24,6 @@ def threaded(dataset, threads=3):
     result.pipeline = pooled(dataset.pipeline, threads)
     result.strict = dataset.strict
     return result
-
-
-def outcome(iterator):
-    """All items, and the error that ended them."""
-    items = []
-    try:
-        for item in iterator:
-            items.append(item)  # noqa: PERF402 - those before an error count
-    except Exception as exn:
-        return items, repr(exn)
-    return items, None
 
 
 # -- pipelines -----------------------------------------------------------------------------------

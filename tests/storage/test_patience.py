@@ -12,6 +12,7 @@ import threading
 import pytest
 
 import webdataset as wds
+from clocks import Time, tries_until_given_up, waiting
 from tests_support import numbered, tar_bytes
 from webdataset.base.reports import Report
 from webdataset.base.settings import Environment
@@ -20,45 +21,13 @@ from webdataset.errors import MissingShardError, UnavailableError
 from webdataset.gopen import gopen
 from webdataset.storage import patience
 from webdataset.storage.http.stream import HttpStream
-from webdataset.storage.patience import Patience, RetriesExhaustedError, RetryState
+from webdataset.storage.patience import Patience, RetriesExhaustedError
 from webdataset.storage.ranges import RangeReader
 
 SHARD = tar_bytes(numbered(500))
 KEYS = [f"{i:06d}" for i in range(500)]
 QUICK = {"first_pause": 0.001}
 NINE = [503] * 9  # more than were ever tried before there was patience
-
-
-class Time:
-    """A clock that is moved by waiting."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-        self.pauses: list[float] = []
-
-    def clock(self) -> float:
-        return self.now
-
-    def is_set(self) -> bool:
-        return False
-
-    def wait(self, seconds: float) -> bool:
-        self.pauses.append(seconds)
-        self.now += seconds
-        return False
-
-
-def waiting(time, url="http://host/a.tar", server=None, **options):
-    return RetryState(Patience(**options), url, server, stop=time, clock=time.clock)
-
-
-def tries_until_given_up(wait, **options):
-    for number in range(1, 1000):
-        try:
-            wait.pause("it failed", **options)
-        except RetriesExhaustedError as exn:
-            return number, exn
-    raise AssertionError("it never gives up")
 
 
 # -- how long --------------------------------------------------------------------------------------

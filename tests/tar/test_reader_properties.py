@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from by_tarfile import build, by_tarfile
+
 FORMATS = [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]
 TYPES = [tarfile.REGTYPE] * 6 + [tarfile.AREGTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE]
 
@@ -21,27 +23,6 @@ names = st.one_of(
 )
 sizes = st.one_of(st.sampled_from([0, 1, 511, 512, 513, 1024]), st.integers(0, 3000), st.integers(30_000, 70_000))
 members = st.lists(st.tuples(names, sizes, st.sampled_from(TYPES), st.floats(0, 2e9)), max_size=12)
-
-
-def build(specs, format: int) -> bytes:
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w", format=format, encoding="utf-8") as tar:
-        for name, size, type, mtime in specs:
-            info = tarfile.TarInfo(name)
-            info.type, info.mtime = type, mtime
-            info.linkname = "target" if type in (tarfile.SYMTYPE, tarfile.LNKTYPE) else ""
-            regular = type in (tarfile.REGTYPE, tarfile.AREGTYPE)
-            info.size = size if regular else 0
-            try:
-                tar.addfile(info, io.BytesIO(random.Random(size).randbytes(size)) if regular else None)
-            except ValueError:  # a name that ustar cannot hold
-                continue
-    return file.getvalue()
-
-
-def by_tarfile(archive: bytes) -> list[tuple[str, int, bytes]]:
-    with tarfile.open(fileobj=io.BytesIO(archive), encoding="utf-8", errors="surrogateescape") as tar:
-        return [(info.name, info.offset, tar.extractfile(info).read()) for info in tar if info.isreg()]
 
 
 @settings(max_examples=150, deadline=None)

@@ -7,21 +7,8 @@ import os
 import sys
 from pathlib import Path
 
-import pytest
-
 import wids
 from wids.commands import main
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("WDS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("WIDS_CACHE", raising=False)
-
-
-@pytest.fixture
-def shards(make_shards):
-    return [{"url": shard, "nsamples": 5} for shard in make_shards(3, samples=5)]
 
 
 def test_a_list_is_created_shown_and_changed(shards, tmp_path, capsys):

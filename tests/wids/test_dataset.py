@@ -22,17 +22,6 @@ from webdataset import DecodingError, ShardError, TarWriter
 from webdataset.errors import MissingShardError
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("WDS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("WIDS_CACHE", raising=False)
-
-
-@pytest.fixture
-def shards(make_shards):
-    return [{"url": shard, "nsamples": 5} for shard in make_shards(3, samples=5)]
-
-
 @pytest.mark.parametrize("name", ["wids", "wids.dataset", "wids.samplers", "wids.specs", "wids.commands", "wids.wids"])
 def test_the_examples_in_docstrings_hold(name):
     assert doctest.testmod(importlib.import_module(name)).failed == 0

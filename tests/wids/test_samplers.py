@@ -12,17 +12,6 @@ from hypothesis import strategies as st
 import wids
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("WDS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("WIDS_CACHE", raising=False)
-
-
-@pytest.fixture
-def shards(make_shards):
-    return [{"url": shard, "nsamples": 5} for shard in make_shards(3, samples=5)]
-
-
 def test_shards_are_shuffled_one_after_the_other(shards):
     sampler = wids.ShardedSampler(wids.ShardListDataset(shards))
     first, second = list(sampler), list(sampler)

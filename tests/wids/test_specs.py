@@ -11,17 +11,6 @@ import wids
 from webdataset import SecurityError, ShardError
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("WDS_CACHE", str(tmp_path / "cache"))
-    monkeypatch.delenv("WIDS_CACHE", raising=False)
-
-
-@pytest.fixture
-def shards(make_shards):
-    return [{"url": shard, "nsamples": 5} for shard in make_shards(3, samples=5)]
-
-
 def test_a_list_can_be_a_file(shards, tmp_path):
     listed = [{**shard, "url": os.path.basename(shard["url"])} for shard in shards]
     (tmp_path / "list.json").write_text(

@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests_support import tar_bytes
+from archives import archive
 
 RELAXED = settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -17,17 +17,6 @@ RELAXED = settings(deadline=None, max_examples=25, suppress_health_check=[Health
 SAMPLES = st.lists(
     st.tuples(st.sampled_from(["a", "b/c", "d-é", "x y"]), st.integers(-5, 5), st.binary(max_size=1500)), max_size=30
 )
-
-
-def archive(path: Path, samples: list[tuple[str, int, bytes]]) -> Path:
-    """Keys are made distinct; classes are not."""
-    files = [
-        (f"{key}{n}.{ext}", data)
-        for n, (key, label, blob) in enumerate(samples)
-        for ext, data in (("bin", blob), ("cls", b"%d" % label))
-    ]
-    path.write_bytes(tar_bytes(files))
-    return path
 
 
 @RELAXED
