@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def cache(tmp_path, monkeypatch) -> Path:
     """The folder of indices that cannot stand beside their shards."""
     monkeypatch.setenv("WDS_CACHE", str(tmp_path / "cache"))

@@ -15,6 +15,8 @@ from webdataset.indices.catalogue import Catalogue, Shard
 from webdataset.indices.files import StaleIndexError, index_place
 from webdataset.indices.making import catalogue_of
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 
 def test_names_in_the_cache_tell_no_secrets():
     url = "https://me:hush@host/a.tar?X-Amz-Signature=abc123&X-Amz-Expires=5"

@@ -21,6 +21,8 @@ from webdataset.errors import ShardError
 from webdataset.indices.files import StaleIndexError, check_fits, find_index, index_place, kept_index, load_index
 from webdataset.indices.making import catalogue_of
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 
 def kept(cache: Path) -> list[str]:
     return sorted(path.name for path in cache.glob("*.wdx"))

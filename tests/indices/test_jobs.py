@@ -13,6 +13,8 @@ import webdataset as wds
 from webdataset.errors import ShardWarning
 from webdataset.indices import making
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 
 def kept(cache: Path) -> list[str]:
     return sorted(path.name for path in cache.glob("*.wdx"))

@@ -20,6 +20,8 @@ from webdataset.indices.files import StaleIndexError, kept_index, load_index
 from webdataset.indices.making import catalogue_of
 from webdataset.indices.rules import ReadingRules
 
+pytestmark = pytest.mark.usefixtures("cache")
+
 
 def kept(cache: Path) -> list[str]:
     return sorted(path.name for path in cache.glob("*.wdx"))
