@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import webdataset as wds
 from pictures import PICTURE, scene
 from webdataset.images import operations as ops
 from webdataset.images import pipeline
@@ -67,7 +68,10 @@ def test_jitter_changes_what_it_says():
 @pytest.mark.parametrize(
     ("make", "told"),
     [
-        (lambda: ops.resize(0), "a size is a positive number"),
+        (lambda: ops.resize(0), "a size is a positive whole number"),
+        (lambda: wds.images.train("big"), "a size is a positive whole number"),
+        (lambda: wds.images.evaluate("big"), "a size is a positive whole number"),
+        (lambda: ops.center_crop((1, 2, 3)), "a size is a positive whole number"),
         (lambda: ops.dtype("int7"), "uint8, float32, float16"),
         (lambda: ops.normalize([0.5], [0.5, 0.5]), "as many deviations"),
         (lambda: ops.color_jitter(hue=0.7), "between 0 and 0.5"),

@@ -102,8 +102,9 @@ def evaluate(
     >>> evaluate(224)
     pipeline(resize(256), center_crop(224), to_chw(), normalize())
     """
-    shorter = resize_to or round(min(size if isinstance(size, tuple) else (size,)) * 256 / 224)
-    return pipeline(resize(shorter), center_crop(size), to_chw(), normalize(mean, std), masks=masks, output=output)
+    center = center_crop(size)
+    shorter = resize_to or round(min(center.size) * 256 / 224)
+    return pipeline(resize(shorter), center, to_chw(), normalize(mean, std), masks=masks, output=output)
 
 
 def pipeline(

@@ -91,8 +91,8 @@ class resize(Operation):  # noqa: N801
     """Scale: the shorter side to a number, or to (height, width)."""
 
     def __init__(self, size: Size) -> None:
-        self.size = size if isinstance(size, tuple) else int(size)
-        _pair(size)
+        width, height = _pair(size)
+        self.size = size if isinstance(size, int) else (height, width)
 
     def target(self, width: int, height: int) -> tuple[int, int]:
         """Width and height to scale to."""
@@ -323,10 +323,10 @@ def _constants(mean: tuple[float, ...], std: tuple[float, ...], white: int, chan
 
 def _pair(size: Size) -> tuple[int, int]:
     """Width and height; sizes are given as one number or as (height, width), like torchvision's."""
-    height, width = size if isinstance(size, tuple) else (size, size)
-    if int(height) < 1 or int(width) < 1:
-        raise ValueError(f"a size is a positive number, or (height, width), got {size!r}")
-    return int(width), int(height)
+    sides = size if isinstance(size, (tuple, list)) else (size, size)
+    if len(sides) != 2 or not all(isinstance(side, int) and side > 0 for side in sides):
+        raise ValueError(f"a size is a positive whole number, or (height, width), got {size!r}")
+    return sides[1], sides[0]
 
 
 def _shown(size: tuple[int, int]) -> str:
