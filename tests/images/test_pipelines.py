@@ -80,7 +80,8 @@ def test_after_a_resume_the_crops_go_on(shards, own_cache):
 
 
 def test_the_program_of_the_docs_gives_batches(shards):
-    torch = pytest.importorskip("torch")
+    import torch
+
     dataset = (
         wds.WebDataset(shards, shardshuffle=10)
         .shuffle(10)

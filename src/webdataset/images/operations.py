@@ -323,7 +323,7 @@ def _constants(mean: tuple[float, ...], std: tuple[float, ...], white: int, chan
 
 def _pair(size: Size) -> tuple[int, int]:
     """Width and height; sizes are given as one number or as (height, width), like torchvision's."""
-    sides = size if isinstance(size, (tuple, list)) else (size, size)
+    sides: Any = size if isinstance(size, (tuple, list)) else (size, size)  # whatever a program gives
     if len(sides) != 2 or not all(isinstance(side, int) and side > 0 for side in sides):
         raise ValueError(f"a size is a positive whole number, or (height, width), got {size!r}")
     return sides[1], sides[0]
