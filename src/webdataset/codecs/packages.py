@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from importlib import import_module
 from typing import Any
 
@@ -26,6 +27,15 @@ def package(name: str, *, extra: str, purpose: str) -> Any:
 def torch_package() -> Any:
     """torch, or what to install."""
     return package("torch", extra="torch", purpose="for tensors")
+
+
+@cache
+def torch_if_installed() -> Any:
+    """torch, or None."""
+    try:
+        return import_module("torch")
+    except ImportError:
+        return None
 
 
 def is_tensor(value: Any) -> bool:

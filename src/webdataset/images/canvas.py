@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from webdataset.codecs.images import decode_image
 from webdataset.codecs.jpeg import JpegFile
-from webdataset.codecs.packages import package
+from webdataset.codecs.packages import torch_if_installed
 from webdataset.codecs.stored import pillow
 
 if TYPE_CHECKING:
@@ -113,7 +113,12 @@ def _nearest(pixels: Array, width: int, height: int) -> Array:
 
 def _linear(pixels: Array, width: int, height: int) -> Array:
     """torch's resampling of bytes takes a third of Pillow's time; both agree to a unit."""
-    if pixels.ndim == 3 and pixels.shape[2] in (3, 4) and str(pixels.dtype) == "uint8" and (torch := _torch()):
+    if (
+        pixels.ndim == 3
+        and pixels.shape[2] in (3, 4)
+        and str(pixels.dtype) == "uint8"
+        and (torch := torch_if_installed())
+    ):
         tensor = torch.from_numpy(pixels).permute(2, 0, 1)[None]
         interpolate = torch.nn.functional.interpolate
         scaled = interpolate(tensor, size=(height, width), mode="bilinear", antialias=True, align_corners=False)
@@ -138,13 +143,3 @@ def _by_pillow(pixels: Array, width: int, height: int) -> Array:
     ]
     joined = np.stack([np.asarray(plane) for plane in scaled], axis=2).astype(pixels.dtype)
     return joined[:, :, 0] if pixels.ndim == 2 else joined
-
-
-def _torch() -> Any:
-    """torch, if it is installed."""
-    from webdataset.errors import MissingPackageError
-
-    try:
-        return package("torch", extra="torch", purpose="to resize images")
-    except MissingPackageError:
-        return None

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
 
-from webdataset.codecs.images import IMAGE_EXTENSIONS
+from webdataset.codecs.images import IMAGE_EXTENSIONS, as_tensor
+from webdataset.codecs.packages import torch_if_installed, torch_package
 from webdataset.filters.seeds import seed_of
 
 from .canvas import Canvas
@@ -86,11 +86,9 @@ class ImagePipeline:
         channels_first = pixels.ndim == 3 and any(isinstance(step, to_chw) for step in self.steps)
         kind = next((step.name for step in reversed(self.steps) if isinstance(step, dtype)), None)
         norm = next((step for step in reversed(self.steps) if isinstance(step, normalize)), None)
-        torch = _torch() if self.output != "numpy" else None
+        torch = torch_if_installed() if self.output != "numpy" else None
         if self.output == "torch" and torch is None:
-            from webdataset.codecs.packages import torch_package
-
-            torch_package()
+            torch_package()  # says what to install
         if channels_first:
             pixels = pixels.transpose(2, 0, 1)
         if is_mask or (norm is None and kind in (None, "uint8")):
@@ -146,15 +144,4 @@ def _copied(pixels: Any, torch: Any) -> Any:
 
     if torch is None:
         return np.ascontiguousarray(pixels)
-    from webdataset.codecs.images import as_tensor
-
     return as_tensor(pixels)
-
-
-@cache
-def _torch() -> Any:
-    try:
-        import torch
-    except ImportError:
-        return None
-    return torch
