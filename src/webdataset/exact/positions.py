@@ -40,7 +40,8 @@ def in_epoch(epoch: int, where: InEpoch = BEGINNING, *, round: int = 0) -> Posit
 
 def at_step(position: Position, step: int, skip: int = 0, *, even: bool = True) -> Position:
     """A position moved to another step of its epoch."""
-    return position._replace(where=position.where._replace(step=step, skip=skip, even=even))
+    epoch, passes, given, number, (start, _, _, _, base) = position
+    return Position(epoch, passes, given, number, InEpoch(start, step, skip, even, base))
 
 
 def latest_position(at: Any, counted: tuple[int, int, int] | None) -> Position | None:

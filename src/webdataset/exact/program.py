@@ -253,7 +253,8 @@ class Program:
         done: Any = ordered_map(steps, work, threads=threads, ahead=2 * threads) if threads else map(work, steps)
         try:
             for step, items, counts in done:
-                report.add(counts)
+                if counts:
+                    report.add(counts)
                 yield at_step(place, step), items
         finally:
             close(done)

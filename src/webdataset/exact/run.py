@@ -94,9 +94,12 @@ class _Work:
         self._kept: dict[Any, Any] = {}
         self._tells_real = program.cut.remainder == "uneven"
         self._plain = len(program.sources) == 1 and not program.sources[0].stages
+        self._bare = self._plain and not program.stages and not self._tells_real
 
     def __call__(self, step_and_samples: tuple[int, Drawn]) -> Worked:
         step, drawn = step_and_samples
+        if self._bare:
+            return step, [sample for sample in drawn.samples if sample is not MISSING], {}
         context = PassContext(epoch=self._epoch, strict=self._report.strict)
         context.step = self._kept, step
         report = context.report
