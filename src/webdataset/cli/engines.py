@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from webdataset.runs.items import Item
     from webdataset.runs.options import TaskOptions
     from webdataset.runs.plans import RunPlan, RunProgram
-    from webdataset.runs.runs import Run
+    from webdataset.runs.runs import Run, Submission
 
 ENGINES = ("local", "dask", "ray", "slurm", "k8s", "argo")
 GROUP = "on an engine"
@@ -122,9 +122,10 @@ def carry_out(options: Namespace, place: str, facts: dict[str, Any], items: Sequ
     if options.dry_run:
         return _dry_run(options, run, engine, program, items)
     plan = plan_of(run.place, program, task_options, items)
+    _say(options, f"run {run.url}")
+    follow_earlier(options, run, plan)
     numbers = _wanted(options, run, plan)
     run.begin(plan, engine=options.on)
-    _say(options, f"run {run.url}")
     return follow(options, run, plan, engine, numbers)
 
 
@@ -161,17 +162,59 @@ def follow(options: Namespace, run: Run, plan: RunPlan, engine: Engine, numbers:
     from webdataset.runs.control import RunController
 
     controller = RunController(run, plan, engine, numbers)
+    if engine.name == "argo":
+        return _print_workflow(options, run, plan, engine, numbers)
     if options.detach:
         return _detach(options, run, controller)
     with closing(engine):
         return watch(options, run, controller, controller.events())
 
 
+def submitted(run: Run) -> Iterator[tuple[Engine, Submission]]:
+    """Yield the submissions that outlive the process that made them, each with its engine."""
+    from webdataset.runs.engines import engine_named
+
+    for id in run.submissions():
+        submission = run.read_submission(id)
+        if submission.handle:
+            engine = engine_named(submission.engine, submission.plan.options)
+            with closing(engine):
+                engine.attach(submission)
+                yield engine, submission
+
+
+def follow_earlier(options: Namespace, run: Run, plan: RunPlan) -> None:
+    """Wait for tasks of the same plan that are still there; those of another plan must be cancelled first."""
+    from webdataset.errors import StateError
+    from webdataset.runs.control import RunController
+    from webdataset.runs.runs import is_wanted
+
+    for engine, submission in submitted(run):
+        if engine.finished:
+            continue
+        if submission.plan.id != plan.id:
+            hint = f"`wl jobs cancel {run.url}` ends them"
+            raise StateError("tasks of an earlier plan of this run are still there", url=run.url, hint=hint)
+        _say(options, f"tasks of submission {submission.id} are still there; following them")
+        numbers = [number for number, item, why in run.standings(plan) if is_wanted(item, why, None)]
+        controller = RunController(run, plan, engine, sorted(set(numbers) & set(submission.numbers)))
+        for _ in shown(options, run, controller, controller.attached()):
+            """What is left is told in the end."""
+
+
 def watch(options: Namespace, run: Run, controller: RunController, events: Any) -> int:
     """Show what happens until everything has ended; then the summary."""
+    for _ in shown(options, run, controller, events):
+        """It is shown."""
+    return _summary(options, run, controller)
+
+
+def shown(options: Namespace, run: Run, controller: RunController, events: Iterable[Any]) -> Iterator[Any]:
+    """Show what happens; after an interrupt tasks are cancelled or left, as asked."""
     display = RunDisplay(options)
     try:
         for record in events:
+            yield record
             if record is not None and record.error:
                 display.clear()
                 _say(options, f"{record.item}: given up: {record.error}")
@@ -185,7 +228,6 @@ def watch(options: Namespace, run: Run, controller: RunController, events: Any) 
             error.add_note(f"`wl jobs resume {run.url}`, or the same line again, does the rest")
         raise
     display.clear()
-    return _summary(options, run, controller)
 
 
 def _detach(options: Namespace, run: Run, controller: RunController) -> int:
@@ -195,6 +237,21 @@ def _detach(options: Namespace, run: Run, controller: RunController) -> int:
         controller.submit()
     _say(options, f"{len(controller.numbers)} shards submitted; `wl jobs status {run.url}` shows how far they are")
     return 0
+
+
+def _print_workflow(options: Namespace, run: Run, plan: RunPlan, engine: Engine, numbers: list[int]) -> int:
+    """Write down the tasks and print the manifest for `argo submit -`."""
+    if numbers:
+        per_task = plan.options.shards_per_task or engine.shards_per_task(len(numbers))
+        sys.stdout.write(_manifest(engine, run.submission(plan, engine.name, numbers, per_task)))
+    _say(options, f"{len(numbers)} shards to do; `wl jobs status {run.url}` shows how far they are")
+    return 0
+
+
+def _manifest(engine: Engine, submission: Submission) -> str:
+    """Return what an engine is given to submit; nothing for engines with futures."""
+    text: str = engine.manifest_text(submission) if hasattr(engine, "manifest_text") else ""
+    return text
 
 
 def _dry_run(options: Namespace, run: Run, engine: Engine, program: RunProgram, items: Sequence[Item]) -> int:
@@ -212,9 +269,8 @@ def _dry_run(options: Namespace, run: Run, engine: Engine, program: RunProgram, 
         plan.place = run.place
         per_task = engine.options.shards_per_task or engine.shards_per_task(len(wanted))
         submission = Submission("SUBMISSION", engine.name, plan, [number for number, _, _ in wanted], per_task)
-        text = getattr(engine, "manifest_text", None)
-        if text is not None and wanted:
-            sys.stdout.write(text(submission))
+        if wanted and (text := _manifest(engine, submission)):
+            sys.stdout.write(text)
         else:
             for _, item, why in wanted:
                 sys.stdout.write(f"{why}\t{item.name}\t{' '.join(item.inputs)}\t{' '.join(item.outputs)}\n")

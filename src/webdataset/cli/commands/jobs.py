@@ -16,7 +16,6 @@ import re
 import sys
 from argparse import Namespace
 from collections.abc import Sequence
-from contextlib import closing
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -176,32 +175,20 @@ def _logs(options: Namespace, text: str) -> int:
             sys.stdout.write(f"==> {item}{'' if folder == LOGS else ' (samples)'} <==\n")
             sys.stdout.write(run.place.read(name).decode("utf-8", "replace"))
     if not options.item:
-        for engine, submission in _submitted(run):
+        for engine, submission in engines.submitted(run):
             for name, content in engine.logs(submission):
                 sys.stdout.write(f"==> {name} <==\n{content}")
     return 0
-
-
-def _submitted(run: Run) -> Any:
-    """Yield the submissions that another process may have made, each with its engine."""
-    from webdataset.runs.engines import engine_named
-
-    for id in run.submissions():
-        submission = run.read_submission(id)
-        if submission.handle:
-            yield engine_named(submission.engine, submission.plan.options), submission
 
 
 def _cancel(options: Namespace, text: str) -> int:
     """End what was submitted."""
     run = _found(text)
     count = 0
-    for engine, submission in _submitted(run):
-        with closing(engine):
-            engine.attach(submission)
-            if not engine.finished:
-                engine.cancel()
-                count += 1
+    for engine, _ in engines.submitted(run):
+        if not engine.finished:
+            engine.cancel()
+            count += 1
     if not options.quiet:
         sys.stderr.write(f"{count} submissions cancelled; `wl jobs resume {run.url}` does the rest\n")
     return 0
@@ -209,20 +196,13 @@ def _cancel(options: Namespace, text: str) -> int:
 
 def _resume(options: Namespace, text: str) -> int:
     """Wait for tasks that are still there, and do what is left."""
-    from webdataset.runs.control import RunController
     from webdataset.runs.engines import engine_named
     from webdataset.runs.runs import is_wanted
 
     run = _found(text)
     plan = run.plan()
     _check_code(run)
-    for engine, submission in _submitted(run):
-        with closing(engine):
-            engine.attach(submission)
-            if submission.plan.id == plan.id and not engine.finished:
-                wanted = [n for n, item, standing in run.standings(plan) if is_wanted(item, standing, None)]
-                controller = RunController(run, plan, engine, wanted)
-                engines.watch(options, run, controller, controller.attached())
+    engines.follow_earlier(options, run, plan)
     wanted = [n for n, item, standing in run.standings(plan) if is_wanted(item, standing, options.redo)]
     engine = engine_named(run.facts()["engine"], plan.options)
     return engines.follow(options, run, plan, engine, wanted)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import re
 import shlex
 import shutil
@@ -39,6 +41,8 @@ class SlurmEngine(Engine):
 
     def submit(self, submission: Submission) -> None:
         size = _array_limit()
+        if submission.plan.place.folder is not None:  # else Slurm does not start the task
+            os.makedirs(submission.plan.place.join("logs"), exist_ok=True)
         self._ids = []
         self._finished = False
         for first in range(0, submission.count, size):
@@ -100,6 +104,8 @@ class SlurmEngine(Engine):
             return  # a controller that is busy or restarts answers later
         self._running = sum(state in RUNS for state in states)
         self._finished = not states
+        if self._finished:
+            self.reason = _reason(self._ids) or self.reason
 
     @property
     def finished(self) -> bool:
@@ -126,6 +132,24 @@ class SlurmEngine(Engine):
 
 def _short_name(submission: Submission) -> str:
     return submission.plan.place.url.rpartition("/")[2][:60] or "webdataset"
+
+
+def _reason(ids: Sequence[str]) -> str:
+    """Return what Slurm says of a task that failed, if it remembers one."""
+    for job in ids:
+        with contextlib.suppress(EngineError):
+            for line in _called(["scontrol", "--oneliner", "show", "job", job]).splitlines():
+                facts = dict(word.partition("=")[::2] for word in line.split())
+                if facts.get("JobState") not in ("COMPLETED", "CANCELLED") and facts.get("ExitCode") in LOST_CODES:
+                    task = facts.get("ArrayTaskId")
+                    return (
+                        f"Slurm's task {job}_{task} ended in the state {facts.get('JobState')} ({facts.get('Reason')})"
+                    )
+    return ""
+
+
+LOST_CODES = ("0:9", "0:53", "1:0", "127:0", "126:0")
+"""Of tasks that were killed or could not be started."""
 
 
 def _array_limit() -> int:
