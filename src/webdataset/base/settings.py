@@ -252,6 +252,13 @@ class Environment:
         return _int("the index of the task", value) if value else None
 
     @property
+    def jobs_config(self) -> str | None:
+        """A file with options for all runs: `WDS_JOBS`, else `~/.config/webdataset/jobs.toml`, if there is one."""
+        home = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+        usual = os.path.join(home, "webdataset", "jobs.toml")
+        return os.environ.get("WDS_JOBS") or (usual if os.path.exists(usual) else None)
+
+    @property
     def runs_dir(self) -> str:
         """Where the names of runs are kept: `runs` in the cache folder."""
         return os.path.join(os.path.dirname(self.indices_dir), "runs")

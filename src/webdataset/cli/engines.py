@@ -32,12 +32,12 @@ HERE_TOO = {"memory"}
 """Options that a command may have for itself."""
 
 
-def add_engines(parser: grammar.Parser, default: str | None = None) -> None:
-    """Add --on and what engines need; `default` is the engine without --on."""
+def add_engines(parser: grammar.Parser, default: str = "") -> None:
+    """Add --on and what engines need; `default` is what help says of a line without --on."""
     before = {action.dest for action in parser._actions}
     add = parser.add_argument
     text = f"run on an engine{f' ({default})' if default else ', one task per shard; -o needs {}'}"
-    add("--on", choices=ENGINES, default=default, help=text)
+    add("--on", choices=ENGINES, help=text)
     add("--address", metavar="ADDRESS", help="a running Dask or Ray cluster")
     parser.number("--workers", type=grammar.positive, help="how many tasks run at a time (local: one per core)")
     parser.number("--shards-per-task", type=grammar.positive, help="how many shards a task has")
@@ -131,9 +131,13 @@ def carry_out(options: Namespace, place: str, facts: dict[str, Any], items: Sequ
 
 def task_options_of(options: Namespace) -> TaskOptions:
     """Return the options of tasks: those of --config, and the command line's."""
+    from webdataset.base.settings import settings
     from webdataset.runs.options import TaskOptions, options_file
 
-    given: dict[str, Any] = options_file(options.config) if options.config else {}
+    path = options.config or settings.jobs_config
+    given: dict[str, Any] = options_file(path) if path else {}
+    options.on = options.on or given.pop("on", "local")
+    given.pop("on", None)
     flags = {name: getattr(options, name, None) for name in TASK_OPTIONS}
     given |= {name: value for name, value in flags.items() if value is not None}
     if options.env:

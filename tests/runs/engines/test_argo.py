@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from servers.clusters import needs_package
 from servers.models import model_verdicts
 from webdataset.runs.engines import engine_named
 from webdataset.runs.items import Item
@@ -36,10 +37,20 @@ def test_the_models_of_argo_accept_it(workflow: dict[str, Any]) -> None:
     assert bad != "valid"
 
 
+def test_the_models_of_hera_accept_it(workflow: dict[str, Any]) -> None:
+    needs_package("hera", "hera")
+    from hera.workflows.models import Workflow
+
+    made = Workflow.model_validate(workflow)
+    assert made.spec.parallelism == 50
+    with pytest.raises(ValueError, match="parallelism"):
+        Workflow.model_validate(workflow | {"spec": workflow["spec"] | {"parallelism": "many"}})
+
+
 def test_tasks_are_a_sequence_and_know_their_index(workflow: dict[str, Any]) -> None:
     spec = workflow["spec"]
     every, task = spec["templates"]
-    assert every["steps"][0][0]["withSequence"] == {"count": "1667"}
+    assert every["dag"]["tasks"][0]["withSequence"] == {"count": "1667"}
     assert task["container"]["command"][-1] == "{{inputs.parameters.index}}"
     assert task["retryStrategy"]["expression"] == "lastRetry.exitCode != '65' && lastRetry.exitCode != '78'"
     assert (spec["parallelism"], spec["activeDeadlineSeconds"]) == (50, 3600)

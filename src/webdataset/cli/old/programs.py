@@ -60,8 +60,9 @@ def run_old(name: str, argv: Sequence[str], observing: Callable[[Run], Run] = la
     parser = command_parser(program.command, f"{description(module)}\n\n{text}", examples(name), prog=name)
     program.configure(parser)
     add_storage(parser)
+    argv, more = module.split_words(argv) if hasattr(module, "split_words") else (argv, {})
     # they have always replaced existing shards; the leftover ones are named at the end
-    given = defaults(parser_of(program.command, module)) | {"overwrite": "warn"}
+    given = defaults(parser_of(program.command, module)) | {"overwrite": "warn"} | more
     run = observing(program.run or module.run)
     return run_parser(parser, argv, _warning(name, run), given)
 

@@ -27,7 +27,7 @@ class ArgoEngine(Engine):
     def manifest(self, submission: Submission) -> dict[str, Any]:
         """Return the Workflow."""
         container = task_container(self.options, self.own, submission)
-        del container["name"]  # Argo names it
+        container["name"] = "main"  # what Argo calls it
         container["command"] = [*container["command"], "{{inputs.parameters.index}}"]
         final = [EXIT_CODES[verdict] for verdict in (Verdict.GIVE_UP, Verdict.STOP)]
         again = " && ".join(f"lastRetry.exitCode != '{code}'" for code in final)
@@ -38,9 +38,10 @@ class ArgoEngine(Engine):
             "container": container,
         }
         arguments = {"parameters": [{"name": "index", "value": "{{item}}"}]}
-        step = {"name": "tasks", "template": "task", "arguments": arguments}
-        step |= {"withSequence": {"count": str(submission.count)}, "continueOn": {"failed": True}}
-        spec: dict[str, Any] = {"entrypoint": "all", "templates": [{"name": "all", "steps": [[step]]}, task]}
+        tasks = {"name": "tasks", "template": "task", "arguments": arguments}
+        tasks |= {"withSequence": {"count": str(submission.count)}}
+        every = {"name": "all", "dag": {"failFast": False, "tasks": [tasks]}}
+        spec: dict[str, Any] = {"entrypoint": "all", "templates": [every, task]}
         if self.options.workers:
             spec["parallelism"] = self.options.workers
         spec |= pod_options(self.own)
