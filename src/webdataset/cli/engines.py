@@ -71,8 +71,8 @@ def check_without_engine(options: Namespace) -> None:
             raise grammar.UsageError(f"{flag} is for runs on an engine: add --on, one of {', '.join(ENGINES)}")
 
 
-def run_on_engine(name: str, options: Namespace) -> int:
-    """Run a command once for each shard of its inputs."""
+def run_on_engine(name: str, options: Namespace, defaults: Mapping[str, Any]) -> int:
+    """Run a command once for each shard of its inputs; `defaults` are those of its options."""
     from webdataset.runs.items import shard_items
     from webdataset.runs.names import default_place
 
@@ -81,15 +81,12 @@ def run_on_engine(name: str, options: Namespace) -> int:
     if options.output == "-":
         raise grammar.UsageError("each shard needs an output of its own: -o 'out-{}.tar'")
     items = shard_items(options.inputs, options.output)
-    facts = {"kind": "wl", "command": name, "options": _own_options(name, options), "files": _files_of(options)}
+    facts = {"kind": "wl", "command": name, "options": _own_options(options, defaults), "files": _files_of(options)}
     return carry_out(options, default_place(name, [options.output]), facts, items)
 
 
-def _own_options(name: str, options: Namespace) -> dict[str, Any]:
+def _own_options(options: Namespace, defaults: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of the command itself that differ from their defaults."""
-    from .running import parser_of
-
-    defaults = grammar.defaults(parser_of(name))
     aside = {*TASK_OPTIONS, *RUN_OPTIONS, "inputs", "output", "progress", "json", "quiet", "verbose"}
     given = {name: value for name, value in vars(options).items() if name not in aside}
     return {name: value for name, value in given.items() if name in defaults and value != defaults[name]}

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from . import streams
-from .grammar import Parser, UsageError, add_storage, command_parser
+from .grammar import Parser, UsageError, add_storage, command_parser, defaults
 from .table import COMMANDS, INTERNAL, SHARDWISE
 
 FOR_PROGRAMMERS = (DeprecationWarning, ImportWarning, PendingDeprecationWarning, ResourceWarning)
@@ -50,7 +50,7 @@ def runner_of(name: str, module: Any) -> Callable[[Namespace], int | None]:
             return run(options)
         from .engines import run_on_engine
 
-        return run_on_engine(name, options)
+        return run_on_engine(name, options, defaults(parser_of(name, module)))
 
     return run_here_or_there
 

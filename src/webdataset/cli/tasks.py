@@ -85,6 +85,8 @@ class _Observed:
             done.error = (
                 str(error) if isinstance(error, (WebDatasetError, grammar.UsageError, OSError)) else repr(error)
             )
+        elif code == USAGE_ERROR:
+            done.error = "the command line is wrong; `wl jobs logs` has the message"
         else:
             done.error = f"it ended with exit code {code}"
         if code == USAGE_ERROR:

@@ -70,7 +70,8 @@ def jobs(
     ...     with open(source, "rb") as file, open(target, "wb") as copy:
     ...         return copy.write(file.read())
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = open(f"{folder}/a.tar", "w").write("hello")
+    ...     with open(f"{folder}/a.tar", "w") as file:
+    ...         _ = file.write("hello")
     ...     [(done.item, done.ok, done.result) for done in wds.jobs(copied, [(f"{folder}/a.tar", f"{folder}/b.tar")])]
     [('b', True, 5)]
     """

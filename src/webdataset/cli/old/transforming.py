@@ -276,8 +276,8 @@ def run_kujob(options: Namespace) -> int:
 
     if options.on is None:
         image = task_options_of(options).image
-        options.on = "k8s" if image and options.on == "local" else options.on
-        if options.on == "local" and not options.quiet:
+        options.on = "k8s" if image else "local"
+        if not image and not options.quiet:
             sys.stderr.write(
                 "kujob: no container image is named, so this runs on this machine; --image is for Kubernetes\n"
             )
