@@ -111,6 +111,10 @@ from .loader import WebLoader as WebLoader
 from .mix import RandomMix as RandomMix
 from .mix import RoundRobin as RoundRobin
 from .pipeline import DataPipeline as DataPipeline
+from .raydata import read_ray as read_ray
+from .raydata import write_ray as write_ray
+from .runs.api import distributed_map_unordered as distributed_map_unordered
+from .runs.api import jobs as jobs
 from .shardlists import DirectoryShardList as DirectoryShardList
 from .shardlists import MultiShardSample as MultiShardSample
 from .shardlists import PytorchShardList as PytorchShardList

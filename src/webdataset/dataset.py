@@ -178,6 +178,16 @@ class WebDataset(DataPipeline, FluidInterface):
 
         return plan_of(self, **options)
 
+    def to_ray(self, **options: Any) -> Any:
+        """Return a Ray Dataset with what this dataset gives; each read task has some of the shards.
+
+        Samples become rows with a column for each field, tuples have columns `item_0`, `item_1`, ... Options go to
+        `ray.data.read_datasource`.
+        """
+        from .raydata import dataset_to_ray
+
+        return dataset_to_ray(self, **options)
+
     def __enter__(self) -> Self:
         return self
 

@@ -237,6 +237,32 @@ class Environment:
     def wids_verbose(self) -> bool:
         return _flag("WIDS_VERBOSE")
 
+    def child_environment(self, more: dict[str, str]) -> dict[str, str]:
+        """The environment of a process that is started, with these variables besides."""
+        return {**os.environ, **more}
+
+    def set_default(self, name: str, value: str) -> None:
+        """Set a variable of another package before that is imported, unless the user has set it."""
+        os.environ.setdefault(name, value)
+
+    @property
+    def task_index(self) -> int | None:
+        """Which task of an array this process is: Slurm's `SLURM_ARRAY_TASK_ID`, Kubernetes' `JOB_COMPLETION_INDEX`."""
+        value = os.environ.get("SLURM_ARRAY_TASK_ID") or os.environ.get("JOB_COMPLETION_INDEX")
+        return _int("the index of the task", value) if value else None
+
+    @property
+    def jobs_config(self) -> str | None:
+        """A file with options for all runs: `WDS_JOBS`, else `~/.config/webdataset/jobs.toml`, if there is one."""
+        home = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+        usual = os.path.join(home, "webdataset", "jobs.toml")
+        return os.environ.get("WDS_JOBS") or (usual if os.path.exists(usual) else None)
+
+    @property
+    def runs_dir(self) -> str:
+        """Where the names of runs are kept: `runs` in the cache folder."""
+        return os.path.join(os.path.dirname(self.indices_dir), "runs")
+
     @property
     def terminal(self) -> tuple[str, str]:
         """The kind of terminal (`TERM`) and the program that is one (`TERM_PROGRAM`)."""

@@ -143,6 +143,7 @@ def drain(options: Namespace, dataset: DataPipeline, *, apart: bool = False) -> 
 
 def finished(options: Namespace, progress: ProgressDisplay, stats: dict[str, Any]) -> int:
     """Print the summary, and return the exit code: 1 if --on-error stop ended the stream early."""
+    options.stats, options.samples_written = stats, progress.count
     progress.summary(stats)
     stopped = getattr(options, "on_error", "raise") == "stop"
     return 1 if stopped and (stats["samples_dropped"] or stats["shards_skipped"]) else 0

@@ -22,6 +22,7 @@ COMMANDS = {
     "xargs": Command("transform", "run a shell command on every sample"),
     "shuffle": Command("transform", "shuffle all samples, even if larger than memory"),
     "sort": Command("transform", "sort samples by key or field, even if larger than memory"),
+    "jobs": Command("transform", "run commands on many shards, here or on a cluster"),
     "ls": Command("inspect", "list the members or samples of shards"),
     "info": Command("inspect", "summarize a dataset: fields, types, shapes, sizes"),
     "show": Command("inspect", "show samples in the terminal or as an HTML page"),
@@ -34,3 +35,9 @@ COMMANDS = {
     "cache": Command("test", "list, verify or clear the cache"),
     "completion": Command("test", "print a completion script for bash, zsh or fish"),
 }
+
+INTERNAL = {"task": Command("", "do items of a plan; engines call it")}
+"""Commands that programs call, not people."""
+
+SHARDWISE = ("map", "xargs")
+"""Commands that make one shard of one shard, so that --on can run them on an engine."""
