@@ -15,6 +15,8 @@ from demo_images import make_images
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 CHANCE = 0.1  # two trainings that differ only in the order of the images may differ by so much
+SMALL = ["--arch", "resnet10", "--size", "32", "--batch-size", "32", "--lr", "0.4", "--workers", "1"]
+SMALL += ["--augmentation", "simple", "--print-every", "50"]
 
 
 def main(arguments=None):
@@ -38,10 +40,6 @@ def main(arguments=None):
         print(f"{name:12} top-1 {accuracy:.1%}")
     if abs(found["main-orig.py"] - found["main-wds.py"]) > CHANCE:
         sys.exit("the two differ by more than chance explains")
-
-
-SMALL = ["--arch", "resnet10", "--size", "32", "--batch-size", "32", "--lr", "0.4", "--workers", "1"]
-SMALL += ["--augmentation", "simple", "--print-every", "50"]
 
 
 def program(name, *words):

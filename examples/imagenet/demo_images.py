@@ -20,12 +20,18 @@ SIDE = 32
 
 def make_images(folder, train=3000, val=600, fashion=FASHION):
     """Write `folder/train/CLASS/NUMBER.jpg` and `folder/val/...`; the result is the name of the set."""
-    is_there = os.path.exists(os.path.join(fashion, "train-images-idx3-ubyte.gz"))
-    name, splits = ("Fashion-MNIST", clothes(fashion, train, val)) if is_there else ("digits", digits(train, val))
+    name, splits = small_set(train, val, fashion)
     for split, images, labels in splits:
         for number, (image, label) in enumerate(zip(images, labels, strict=True)):
             save(image, os.path.join(folder, split, label, f"{number:05d}.jpg"))
     return name
+
+
+def small_set(train, val, fashion=FASHION):
+    """The name of the set, and its splits: (split, gray images, names of their classes)."""
+    if os.path.exists(os.path.join(fashion, "train-images-idx3-ubyte.gz")):
+        return "Fashion-MNIST", clothes(fashion, train, val)
+    return "digits", digits(train, val)
 
 
 def clothes(folder, train, val):
