@@ -3,9 +3,9 @@
     python dali.py "/data/train-{000000..000099}.tar"
     python dali.py --demo
 
-The reader needs an index of each shard, NAME.idx: ShardWriter(index="dali") writes it with the shard, `wl index --format
-dali` for shards that exist; this program does so if it is missing. With `external_source` the samples are ours (any url,
-exact epochs, resumable) and the decoding is DALI's. Runs on a GPU if there is one, else on the CPU.
+The reader needs an index of each shard, NAME.idx: ShardWriter(index="dali") writes it with the shard, and `wl index
+--format dali` for shards that exist; this program does so if it is missing. With `external_source` the samples are ours
+(any url, exact epochs, resumable) and the decoding is DALI's. Runs on a GPU if there is one, else on the CPU.
 
 DALI: pip install nvidia-dali-cuda120
 """
@@ -55,7 +55,9 @@ def make_reader(args):
 
     @pipeline_def(**settings(args))
     def pipeline():
-        images, labels = fn.readers.webdataset(paths=paths, index_paths=indices, ext=["jpg;jpeg;png", "cls"], name="reader")
+        images, labels = fn.readers.webdataset(
+            paths=paths, index_paths=indices, ext=["jpg;jpeg;png", "cls"], name="reader"
+        )
         return augmented(images, args), labels
 
     return pipeline()

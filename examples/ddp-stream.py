@@ -59,9 +59,8 @@ def make_loader(args):
 def accuracy_of(model, args):
     """The share of right answers; nothing here is distributed, the other ranks go on or wait."""
     dataset = wds.WebDataset(args.val, shardshuffle=False, nodesplitter=None).decode(wds.images.evaluate(args.size))
-    loader = wds.WebLoader(
-        dataset.to_tuple("jpg;png", "cls").batched(args.batch), batch_size=None, num_workers=args.workers, workers="thread"
-    )
+    batches = dataset.to_tuple("jpg;png", "cls").batched(args.batch)
+    loader = wds.WebLoader(batches, batch_size=None, num_workers=args.workers, workers="thread")
     model.eval()
     right = [(model(images).argmax(1) == labels).float() for images, labels in loader]
     model.train()
@@ -91,7 +90,8 @@ def train(args):
         if rank == 0 and (step % args.val_every == 0 or step == args.steps):
             rate = (step - first) * args.batch * world / (time.perf_counter() - began)
             accuracy = accuracy_of(network, args) if args.val else float("nan")
-            print(f"step {step}/{args.steps}: loss {loss.item():.3f}, accuracy {accuracy:.1%}, {rate:.0f} images/s", flush=True)
+            line = f"loss {loss.item():.3f}, accuracy {accuracy:.1%}, {rate:.0f} images/s"
+            print(f"step {step}/{args.steps}: {line}", flush=True)
             torch.save({"model": network.state_dict(), "step": step}, args.checkpoint + ".new")
             os.replace(args.checkpoint + ".new", args.checkpoint)
     return accuracy

@@ -1,4 +1,4 @@
-"""What the programs beside this file share: a command line, and small shards of each kind for --demo, without a download."""
+"""What the programs beside this file share: a command line, and small shards of each kind for --demo, made offline."""
 
 import argparse
 import io
@@ -132,7 +132,8 @@ def audio_shards(folder, count=200):
 
     def sound(rng, label):
         phase = np.arange(4000) / 8000 * rng.uniform(150, 600)
-        waves = (np.sin(2 * np.pi * phase), np.sign(np.sin(2 * np.pi * phase)), 2 * (phase % 1) - 1, rng.normal(size=4000))
+        sine = np.sin(2 * np.pi * phase)
+        waves = (sine, np.sign(sine), 2 * (phase % 1) - 1, rng.normal(size=4000))
         file = io.BytesIO()
         wave = waves[label] * rng.uniform(0.2, 0.8) + rng.normal(size=4000) * 0.02
         soundfile.write(file, np.clip(wave, -1, 1), 8000, format="WAV")

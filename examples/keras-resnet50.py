@@ -38,18 +38,16 @@ def batches(args):
     dataset = dataset.decode(wds.images.pipeline(*steps, output="numpy")).to_tuple("jpg;jpeg;png", "cls")
     dataset = dataset.repeat().batched(args.batch, partial=False)
     loader = wds.WebLoader(dataset, batch_size=None, num_workers=args.workers, workers="thread")
-    for images, labels in loader:
-        yield images, labels  # a tuple: Keras takes no lists
+    yield from map(tuple, loader)  # Keras takes no lists
 
 
 def train(args):
     """Keras counts steps, since the stream has no end."""
     keras.utils.set_random_seed(args.seed)
     model = keras.applications.ResNet50(weights=None, input_shape=(args.size, args.size, 3), classes=args.classes)
-    model.compile(
-        optimizer=keras.optimizers.SGD(args.lr, momentum=0.9), loss="sparse_categorical_crossentropy", metrics=["accuracy"]
-    )
-    history = model.fit(batches(args), steps_per_epoch=args.steps, epochs=args.epochs, verbose=2)
+    optimizer = keras.optimizers.SGD(args.lr, momentum=0.9)
+    model.compile(optimizer=optimizer, loss="sparse_categorical_crossentropy", metrics=["accuracy"])
+    history = model.fit(batches(args), steps_per_epoch=args.steps, epochs=args.epochs, shuffle=False, verbose=2)
     loss = history.history["loss"][-1]
     print(f"loss {loss:.3f} with the {keras.backend.backend()} backend")
     return loss

@@ -75,7 +75,8 @@ def start_ranks(program, words, ranks=2):
 def on_ranks(program, args, *more):
     """Run a program of `options` on two ranks, with the shards of a demo."""
     words = ["--shards", args.shards, "--folder", args.folder, "--epochs", str(args.epochs), "--batch", str(args.batch)]
-    start_ranks(program, [*words, "--workers", str(args.workers), "--every", str(args.every), "--steps", str(args.steps), *more])
+    words += ["--workers", str(args.workers), "--every", str(args.every), "--steps", str(args.steps)]
+    start_ranks(program, [*words, *more])
 
 
 def numbers_vectors_values(sample):

@@ -29,7 +29,7 @@ def main(arguments=None):
     args = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="imagenet-") as folder:
         data, shards = os.path.join(folder, "data"), os.path.join(folder, "shards")
-        print(f"images   {make_images(data, args.train, args.val)}: {args.train} to train, {args.val} to test", flush=True)
+        print(f"images   {make_images(data, args.train, args.val)}", flush=True)
         program("makeshards.py", "--data", data, "--shards", shards, "--maxcount", "250")
         found = {}
         for name, place in (("main-orig.py", ["--data", data]), ("main-wds.py", ["--shards", shards])):

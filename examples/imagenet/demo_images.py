@@ -1,7 +1,7 @@
 """A small set of real images in class folders, without a download: what the programs train on with --demo.
 
-Fashion-MNIST, photographs of clothes in ten classes, where Debian's package `dataset-fashion-mnist` is installed; else the
-scanned digits that come with scikit-learn.
+Fashion-MNIST, photographs of clothes in ten classes, where Debian's package `dataset-fashion-mnist` is installed; else
+the scanned digits that come with scikit-learn.
 
     python demo_images.py data
 """

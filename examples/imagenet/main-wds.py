@@ -17,6 +17,7 @@ from folders import EpochSampler, FolderImages
 from resnets import NETWORKS
 from torch.utils.data import DataLoader
 from training import (
+    Job,
     Log,
     Ranks,
     Stopwatch,
@@ -103,9 +104,9 @@ def number_of_classes(args):
 def run(args, ranks):
     """All epochs, each followed by an evaluation; the result is the last accuracy."""
     torch.manual_seed(args.seed)
-    log = Log(args, ranks)
     model = ranks.parallel(NETWORKS[args.arch](number_of_classes(args)))
     optimizer = torch.optim.SGD(model.parameters(), args.lr, args.momentum, weight_decay=args.weight_decay)
+    job = Job(args, ranks, model, optimizer, Log(args, ranks))
     if args.loader == "wds":
         train_loader, val_loader = make_train_loader_wds(args, ranks), make_val_loader_wds(args, ranks)
     else:
@@ -113,28 +114,29 @@ def run(args, ranks):
     first_epoch, step, accuracy = 0, 0, 0.0
     if args.resume or args.evaluate:
         saved = load(args)
-        model.load_state_dict(saved["model"])
+        job.network.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
-        first_epoch, step = saved["epoch"], saved["step"]
+        first_epoch, step = saved["epoch"], saved["step"] * saved["world"] // ranks.world
         if args.loader == "wds":
             train_loader.load_state_dict(saved["loader"])
     if args.evaluate:
-        return validate(ranks, model, val_loader, log, first_epoch, 0)
+        return validate(job, val_loader, first_epoch, 0)
     for epoch in range(first_epoch, args.epochs):
         if args.loader == "orig":
             train_loader.sampler.set_place(epoch, step)
-        done = train(args, ranks, model, optimizer, train_loader, log, epoch, step)
+        done = train(job, train_loader, epoch, step)
         if done == args.steps:
             break
-        accuracy = validate(ranks, model, val_loader, log, epoch, done)
+        accuracy = validate(job, val_loader, epoch, done)
         step = 0
-        save(args, ranks, train_loader, model, optimizer, epoch + 1, 0)
-    log.close()
+        save(job, train_loader, epoch + 1, 0)
+    job.log.close()
     return accuracy
 
 
-def train(args, ranks, model, optimizer, loader, log, epoch, first):
+def train(job, loader, epoch, first):
     """The steps of an epoch from the first on; the result is the number of steps since the training began."""
+    args, ranks, model, optimizer, log = job
     model.train()
     steps, watch = len(loader), Stopwatch()
     done = epoch * steps + first
@@ -155,34 +157,34 @@ def train(args, ranks, model, optimizer, loader, log, epoch, first):
             log.figures(done, loss=loss.item(), rate=rate)
             watch.start_over()
         if step % args.save_every == 0:
-            save(args, ranks, loader, model, optimizer, epoch, step)
+            save(job, loader, epoch, step)
         if done == args.steps:
             break
     return done
 
 
-def save(args, ranks, loader, model, optimizer, epoch, step):
+def save(job, loader, epoch, step):
     """Keep everything that a training needs to go on."""
-    states = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-    if args.loader == "wds":
+    states = {"model": job.network.state_dict(), "optimizer": job.optimizer.state_dict()}
+    if job.args.loader == "wds":
         states["loader"] = loader.state_dict()
-    save_checkpoint(args, ranks, epoch=epoch, step=step, **states)
+    save_checkpoint(job, epoch=epoch, step=step, **states)
 
 
 @torch.no_grad()
-def validate(ranks, model, loader, log, epoch, done):
+def validate(job, loader, epoch, done):
     """The share of images whose class is the best guess, and among the best five."""
-    network = getattr(model, "module", model)  # without the meetings of ranks that training has
+    network = job.network  # without the meetings of ranks that training has
     network.eval()
     best = among = count = 0
     for images, labels, *real in loader:
-        first, five = right_answers(network(images.to(ranks.device)), labels.to(ranks.device))
+        first, five = right_answers(network(images.to(job.ranks.device)), labels.to(job.ranks.device))
         if real:  # images that only fill up a batch do not count
             first, five, labels = first[real[0]], five[real[0]], labels[real[0]]
         best, among, count = best + int(first.sum()), among + int(five.sum()), count + len(labels)
-    best, among, count = ranks.total(best, among, count)
-    log.say(f"epoch {epoch}: top-1 {best / count:.1%}, top-5 {among / count:.1%} of {count:.0f} images")
-    log.figures(done, top1=best / count, top5=among / count)
+    best, among, count = job.ranks.total(best, among, count)
+    job.log.say(f"epoch {epoch}: top-1 {best / count:.1%}, top-5 {among / count:.1%} of {count:.0f} images")
+    job.log.figures(done, top1=best / count, top5=among / count)
     return best / count
 
 

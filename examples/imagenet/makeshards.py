@@ -8,9 +8,9 @@
 --data is a folder with train/CLASS/* and val/CLASS/*, as torchvision's ImageNet makes it, or with the original files
 (ILSVRC2012_img_train.tar, ..., or Kaggle's zip file), which are read without unpacking.
 
-The images are written as they are, in a random order, 1000 in a shard: 1282 shards for training and 50 for validation, each
-with its index; and imagenet-train.json and imagenet-val.json, which list the shards, and classes.txt, whose line n is the
-name of class n. Whoever is interrupted starts the same command again: shards that are complete are kept.
+The images are written as they are, in a random order, 1000 in a shard: 1282 shards for training and 50 for validation,
+each with its index; imagenet-train.json and imagenet-val.json list the shards, and line n of classes.txt is the name of
+class n, counted from 0. If it is interrupted, the same command goes on: shards that are complete are kept.
 """
 
 import argparse

@@ -3,8 +3,8 @@
 `find_images(data, split)` lists the images of a split, each with a place from which `read` gets its bytes. It knows
 
 - class folders: `data/train/CLASS/*.jpg`, `data/val/CLASS/*.jpg`, also those that torchvision's ImageNet made;
-- ImageNet's archives as they were published, `data/ILSVRC2012_img_train.tar`, which has an archive for each class in it,
-  `data/ILSVRC2012_img_val.tar` and `data/ILSVRC2012_devkit_t12.tar.gz`, which has the classes of the latter;
+- ImageNet's archives as they were published: `data/ILSVRC2012_img_train.tar`, which has an archive for each class in
+  it, `data/ILSVRC2012_img_val.tar`, and `data/ILSVRC2012_devkit_t12.tar.gz`, which has the classes of the latter;
 - zip files with `.../train/CLASS/*` and `.../val/*`, as Kaggle has it, with LOC_val_solution.csv for the classes;
 - `data/train.tar` and `data/val.tar` with `CLASS/*`.
 """
@@ -93,7 +93,7 @@ def class_names(data):
     if mapping is not None:
         return dict(line.split(" ", 1) for line in mapping.decode().splitlines() if " " in line)
     if os.path.exists(os.path.join(data, DEVKIT)):
-        return {wnid: names for wnid, names in devkit_synsets(data).values()}
+        return dict(devkit_synsets(data).values())
     return {}
 
 
@@ -150,7 +150,7 @@ def zip_entries(path, split):
             found = wanted.search(member.filename)
             if found and IMAGE.search(member.filename):
                 if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) or member.flag_bits & 1:
-                    raise SystemExit(f"{path}: {member.filename} is encrypted or compressed in an unusual way: unpack it")
+                    raise SystemExit(f"{path}: {member.filename} is encrypted or compressed unusually: unpack it")
                 is_deflated = member.compress_type == zipfile.ZIP_DEFLATED
                 yield found[1], Place(path, member.header_offset, member.compress_size, is_deflated, member.CRC)
 

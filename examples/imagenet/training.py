@@ -5,6 +5,7 @@ import contextlib
 import math
 import os
 import time
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -109,6 +110,21 @@ class Ranks:
         return result[0]
 
 
+class Job(NamedTuple):
+    """What the steps of a training need."""
+
+    args: argparse.Namespace
+    ranks: Ranks
+    model: torch.nn.Module
+    optimizer: torch.optim.Optimizer
+    log: "Log"
+
+    @property
+    def network(self):
+        """The model itself, without what makes it parallel."""
+        return getattr(self.model, "module", self.model)
+
+
 class Log:
     """Lines on the first rank, and figures for TensorBoard if asked for."""
 
@@ -181,11 +197,11 @@ def right_answers(outputs, labels):
     return hits[:, 0], hits.any(dim=1)
 
 
-def save_checkpoint(args, ranks, **state):
-    """Save on one rank, under another name first: whoever is killed now still has the checkpoint before."""
-    if ranks.rank == 0:
-        torch.save(state, args.checkpoint + ".new")
-        os.replace(args.checkpoint + ".new", args.checkpoint)
+def save_checkpoint(job, **state):
+    """Save on one rank, under another name first: a program that is killed now still has the checkpoint before."""
+    if job.ranks.rank == 0:
+        torch.save({**state, "world": job.ranks.world}, job.args.checkpoint + ".new")
+        os.replace(job.args.checkpoint + ".new", job.args.checkpoint)
 
 
 def load(args):

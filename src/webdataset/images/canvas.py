@@ -21,8 +21,8 @@ SPECS = {"rgb": "rgb8", "rgba": "rgba8", "l": "l8", "stored": "pixels"}
 class Canvas:
     """Bytes of an image file or pixels, and the rectangle of them that is wanted.
 
-    `crop` and `mirror` only note what is wanted; `resize` and `pixels` decode. Pixels are H x W or H x W x C. torch, which
-    resizes faster, is imported where it is installed, or used only if the program has imported it.
+    `crop` and `mirror` only note what is wanted; `resize` and `pixels` decode. Pixels are H x W or H x W x C. torch
+    resizes faster: it is imported where it is installed, or else used only if the program has imported it.
     """
 
     def __init__(self, data: bytes, mode: str = "rgb", *, imports_torch: bool = True) -> None:
