@@ -17,6 +17,7 @@ import pytest
 from examples.loaded import EXAMPLES, ROOT, loaded, run
 from frameworks.accounts import run_ranks
 
+SMALL = "--steps 2 --batch 4 --size 32 --classes 10"
 PROGRAMS = sorted(path for path in EXAMPLES.glob("*.py") if path.stem not in ("demos", "tinydata"))
 
 
@@ -87,15 +88,15 @@ def proxy(folder: str) -> Iterator[tuple[str, list[str]]]:
 
 
 def test_the_resnet_of_pytorch_trains_on_shards_of_a_server_behind_a_proxy(image_shards: str) -> None:
-    words = "http://shards.test/demo-{000..001}.tar --steps 2 --batch 4 --size 32 --classes 10 --workers 1".split()
     with proxy(str(Path(image_shards).parent)) as (address, asked):
-        loss = main_of("pytorch-resnet50.py", *words, "--http-proxy", address)
+        words = ["http://shards.test/demo-{000..001}.tar", "--http-proxy", address, "--workers", "1"]
+        loss = main_of("pytorch-resnet50.py", *words, *SMALL.split())
     assert math.isfinite(loss)
     assert set(asked) == {"http://shards.test/demo-000.tar", "http://shards.test/demo-001.tar"}
 
 
 def test_the_resnet_of_keras_trains_on_torch(image_shards: str) -> None:
-    done = run(EXAMPLES / "keras-resnet50.py", image_shards, *"--steps 1 --batch 4 --size 32 --classes 10".split())
+    done = run(EXAMPLES / "keras-resnet50.py", image_shards, *SMALL.split(), "--steps", "1")
     assert done.returncode == 0, done.stderr
     assert "with the torch backend" in done.stdout
 
@@ -125,8 +126,19 @@ def test_batches_for_jax_are_on_their_way_before_they_are_asked_for() -> None:
 
 
 def test_a_stream_without_epochs_trains_on_two_ranks(image_shards: str, tmp_path: Path) -> None:
-    words = "--batch 8 --size 32 --arch resnet10 --classes 10 --workers 1 --shuffle 50 --val-every 6 --val".split()
-    words = [image_shards, *words, image_shards, "--checkpoint", "stream.pt", "--steps"]
+    words = [
+        image_shards,
+        *SMALL.split(),
+        "--arch",
+        "resnet10",
+        "--workers",
+        "1",
+        "--shuffle",
+        "50",
+        "--val-every",
+        "6",
+    ]
+    words += ["--val", image_shards, "--checkpoint", "stream.pt", "--steps"]
     runs = [{"world": 2, "arguments": [*words, "12"]}, {"world": 2, "arguments": [*words, "18"]}]
     shown = run_ranks("ddp-stream.py", tmp_path, runs)
     assert re.findall(r"step (\d+)/", shown) == ["6", "12", "18"]  # the second run goes on from the checkpoint
@@ -163,8 +175,8 @@ def test_dali_reads_the_same_both_ways_or_is_asked_for() -> None:
 def test_every_program_says_how_it_is_called(path: Path) -> None:
     assert path.read_text().startswith('"""')
     text = path.read_text()
-    assert f"{path.name} --demo" in text or path.name == "digits.py"
-    assert text.endswith("main()\n") or text.endswith("sys.exit(main())\n")
+    assert f"{path.name} --demo" in text or path.name == "digits.py"  # which is a demo itself
+    assert text.endswith(("main()\n", "sys.exit(main())\n"))
 
 
 @pytest.mark.parametrize("name", ["pytorch-resnet50.py", "video-clips.py", "audio.py", "text-tokens.py"])

@@ -65,7 +65,10 @@ def run(options: Namespace) -> None:
     for name, deal in deals.items():
         text += ["", f"{name}: {_CALLS[name]}", *lines(deal)]
     if not deals["streamed"].is_equal:
-        text += ["", _CURE]
+        together = options.ranks * options.workers
+        several = -(-len(shards) // together) * together
+        cures = f"exact=True; or resampled=True with .with_epoch(N); or {several} shards of one size"
+        text += ["", f"To make ranks equal: {cures}"]
     sys.stdout.write("\n".join(text) + "\n")
 
 
@@ -73,7 +76,6 @@ _CALLS = {
     "streamed": "WebDataset(urls, nodesplitter=wds.split_by_node)",
     "exact": "WebDataset(urls, exact=True)",
 }
-_CURE = "To make ranks equal: exact=True; or resampled=True and .with_epoch(N); or fewer, equal shares of equal shards."
 
 
 def _counts(text: str) -> list[int]:

@@ -19,7 +19,7 @@ from webdataset.exact.plans import plan
 from webdataset.indices.catalogue import Catalogue, Shard
 from webdataset.shardlists import dealt
 
-from .histograms import drawing_package
+from .histograms import drawing_package, save_figure
 
 ASSUMED_BYTES = 100_000
 """The size of a sample of shards that are only imagined."""
@@ -154,6 +154,4 @@ def plot(deals: dict[str, Deal], path: Any, *, format: str | None = None) -> Non
         axis.yaxis.get_major_locator().set_params(integer=True)
         axis.xaxis.get_major_locator().set_params(integer=True)
     axes[-1, 0].set_xlabel("rank")
-    figure.tight_layout()
-    figure.savefig(path, format=format)
-    pyplot.close(figure)
+    save_figure(figure, path, format)
