@@ -54,6 +54,7 @@ READING = {
     "xargs": "xargs -c true {} -o out.tar",
     "index": "index {}",
     "plan": "plan {}",
+    "simdist": "simdist {}",
 }
 BAD = {
     "missing.tar": "no such file",

@@ -31,6 +31,7 @@ COMMANDS = {
     "dump": Command("inspect", "write fields to files"),
     "test": Command("test", "measure how fast a dataset loads and what limits it"),
     "plan": Command("test", "describe an exact epoch: steps, bytes, memory"),
+    "simdist": Command("test", "simulate ranks: who gets what, and whether it is equal"),
     "lint": Command("test", "find problems: incomplete samples, bad images and more"),
     "cache": Command("test", "list, verify or clear the cache"),
     "completion": Command("test", "print a completion script for bash, zsh or fish"),

@@ -61,7 +61,8 @@ class ImagePipeline:
 
     def decoded(self, data: bytes, seed: int, *, is_mask: bool) -> tuple[Any, tuple[int, int]]:
         """The picture, or the tuple of its views, and the size that it had."""
-        canvas = Canvas(data, "stored" if is_mask else self.mode)
+        # who wants arrays may have no use for torch, and a loader that finds it imported gives tensors
+        canvas = Canvas(data, "stored" if is_mask else self.mode, imports_torch=self.output != "numpy")
         size = canvas.size
         rng = random.Random(seed)
         for number, step in enumerate(self.steps):

@@ -32,7 +32,7 @@ def configure(parser: grammar.Parser) -> None:
 def run(options: Namespace) -> int:
     from webdataset.base.reports import Report
     from webdataset.cli.flow import finished, handler_of, reading
-    from webdataset.cli.outputs import writing
+    from webdataset.cli.outputs import image_format, writing
     from webdataset.cli.progress import ProgressDisplay
     from webdataset.tools.inspect.describing import describe
     from webdataset.tools.inspect.histograms import drawing_package, lines, plot
@@ -40,7 +40,7 @@ def run(options: Namespace) -> int:
     from webdataset.tools.transform.choosing import NOT_IN_MEMORY
 
     if options.plot:  # fail before everything is read
-        _image_format(options.plot)
+        image_format(options.plot)
         drawing_package()
     options.count = options.count or None
     dataset = reading(options, large=NOT_IN_MEMORY)
@@ -53,7 +53,7 @@ def run(options: Namespace) -> int:
     report.add(dataset.stats())
     if options.plot:
         with writing(options.plot) as out:
-            plot(description, out, format=_image_format(options.plot))
+            plot(description, out, format=image_format(options.plot))
     if as_json:
         sys.stdout.write(json.dumps(plain_value(description.as_dict()), indent=1) + "\n")
     else:
@@ -62,10 +62,3 @@ def run(options: Namespace) -> int:
         if options.count and description.samples == options.count:
             sys.stdout.write(f"\nonly the first {options.count} samples; -c 0 looks at all\n")
     return finished(options, progress, report.as_dict())
-
-
-def _image_format(name: str) -> str:
-    ending = name.rpartition(".")[2].lower()
-    if ending not in ("png", "pdf", "svg"):
-        raise grammar.UsageError(f"--plot {name!r} is not an image; its name must end in .png, .pdf or .svg")
-    return ending

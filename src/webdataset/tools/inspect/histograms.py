@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import io
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib import import_module
@@ -73,9 +74,19 @@ def plot(description: Description, path: Any, *, format: str | None = None) -> N
             axis.hist(finite, bins=PLOT_BINS)
         axis.yaxis.get_major_locator().set_params(integer=True)
         axis.set_title(f"{name}: {label}".replace("$", r"\$"))
+    save_figure(figure, path, format)
+
+
+def save_figure(figure: Any, path: Any, format: str | None) -> None:
+    """Write a figure to a file or a stream, and close it."""
     figure.tight_layout()
-    figure.savefig(path, format=format)
-    pyplot.close(figure)
+    if hasattr(path, "write"):
+        picture = io.BytesIO()  # matplotlib seeks in what it writes, except in PNG
+        figure.savefig(picture, format=format)
+        path.write(picture.getvalue())
+    else:
+        figure.savefig(path, format=format)
+    drawing_package().close(figure)
 
 
 def drawing_package() -> Any:
