@@ -16,6 +16,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from webdataset.base.stages import suggesting
 from webdataset.base.units import number_of_bytes
 from webdataset.epochs.mixed import Mixed
 from webdataset.epochs.numbers import Array, permutation, stream
@@ -177,6 +178,7 @@ shuffled: {distance:.2f} of the distance, {same_shard:.2f} of the same-shard pai
         return np.concatenate([one.catalogue.counts for one in self._sources])
 
 
+@suggesting()
 def plan(
     urls: Any,
     *,

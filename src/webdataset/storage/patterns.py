@@ -10,7 +10,7 @@ from webdataset.errors import MissingShardError
 
 from .braces import MAX_URLS, UnbalancedBracesError, braceexpand
 from .options import StorageOptions
-from .urls import as_url, local_path, scheme_of, substituted
+from .urls import as_url, local_path, scheme_of, substituted, with_home
 
 # `::` separates urls, but not inside the brackets of an IPv6 host such as http://[::1]:8000/.
 _SEPARATOR = re.compile(r"::(?![0-9A-Fa-f:.%]*\])")
@@ -31,7 +31,7 @@ def expanded(spec: str | os.PathLike[str], options: StorageOptions | None = None
     text = as_url(spec)
     urls: list[str] = []
     for part in _SEPARATOR.split(text):
-        part = _counted(substituted(part))  # noqa: PLW2901 - the same part, further on
+        part = _counted(with_home(substituted(part)))  # noqa: PLW2901 - the same part, further on
         # A Windows path needs its backslashes.
         found = braceexpand(part, escape=_DRIVE.match(part) is None, limit=MAX_URLS - len(urls))
         urls += [name for url in found for name in _globbed(url, options)] if glob.has_magic(part) else found
@@ -44,6 +44,7 @@ def expanded_element(url: str, options: StorageOptions | None = None) -> list[st
     >>> expanded_element("x-{a,b}.tar"), expanded_element("pipe:awk '{print $1,$2}' x")
     (['x-a.tar', 'x-b.tar'], ["pipe:awk '{print $1,$2}' x"])
     """
+    url = with_home(url)
     if _MEANING.search(url) is None or scheme_of(url) == "pipe" or os.path.lexists(local_path(url) or ""):
         return [url]
     try:
