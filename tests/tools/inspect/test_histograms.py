@@ -31,7 +31,7 @@ def test_the_text_has_a_block_for_each_field() -> None:
             "cls",
             "  type    int",
             "  values  1 .. 4, mean 2",
-            "  size    1 bytes .. 1 bytes, mean 1 bytes, total 3 bytes",
+            "  size    1 byte .. 1 byte, mean 1 byte, total 3 bytes",
             "  values:",
             "                     1      2 ########################################",
             "                     4      1 ####################",

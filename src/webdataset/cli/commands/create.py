@@ -60,6 +60,7 @@ def configure(parser: grammar.Parser) -> None:
 
 
 def run(options: Namespace) -> int:
+    from webdataset.base.redact import redacted
     from webdataset.base.reports import Report
     from webdataset.cli.flow import finished, handler_of, refuse_terminal
     from webdataset.cli.progress import ProgressDisplay
@@ -72,14 +73,15 @@ def run(options: Namespace) -> int:
     refuse_terminal(options.output)
     sizes = {"maxcount": options.maxcount, "maxsize": options.maxsize} if is_numbered(options.output) else {}
     report = Report()
-    progress = ProgressDisplay(options)
+    progress = ProgressDisplay.of(options)
     classes = _ClassList(options, sources, progress) if options.classes else None
     options.classes = classes.names if classes is not None else False
     with ExitStack() as opened, report.in_force():
         items = (item for source in sources for item in _items(source, options, opened) if options.count != 0)
-        progress.count = write_items(
-            progress(items),
+        write_items(
+            items,
             options.output,
+            wrote=progress.add,
             sort=options.sort,
             overwrite=options.overwrite,
             post=classes,
@@ -87,7 +89,7 @@ def run(options: Namespace) -> int:
             handler=handler_of(options),
             **sizes,
         )
-    return finished(options, progress, report.as_dict())
+    return finished(options, progress, report.as_dict(), redacted(options.output))
 
 
 class _ClassList:

@@ -45,7 +45,7 @@ def run(options: Namespace) -> int:
     options.count = options.count or None
     dataset = reading(options, large=NOT_IN_MEMORY)
     as_json, options.json = options.json, False  # here it is the result, not the progress
-    progress = ProgressDisplay(options)
+    progress = ProgressDisplay.of(options)
     decode = None if options.decode in ("raw", "none") else options.decode
     report = Report()
     with report.in_force():

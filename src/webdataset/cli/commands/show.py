@@ -36,7 +36,7 @@ def run(options: Namespace) -> int:
     from webdataset.cli.progress import ProgressDisplay
 
     dataset = reading(options)
-    progress = ProgressDisplay(options)
+    progress = ProgressDisplay.of(options)
     report = Report()
     with report.in_force():
         samples = _with_fields(progress(dataset), options)

@@ -13,6 +13,7 @@ from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
+from webdataset.base.units import size_text
 from webdataset.errors import MissingPackageError
 
 from .describing import Description, FieldDescription, shape_range
@@ -87,18 +88,6 @@ def drawing_package() -> Any:
     except ImportError as error:
         hint = "pip install 'webdataset[plot]'"
         raise MissingPackageError("plots need matplotlib", hint=hint) from error
-
-
-def size_text(size: float) -> str:
-    """
-    >>> size_text(999), size_text(1_500_000)
-    ('999 bytes', '1.5 MB')
-    """
-    if size < 1000:
-        return f"{size:.0f} bytes"
-    units = ["kB", "MB", "GB", "TB"]
-    power = min(len(str(int(size))) - 1, 3 * len(units)) // 3
-    return f"{size / 1000**power:.1f} {units[power - 1]}"
 
 
 def _facts(field: FieldDescription, samples: int) -> Iterator[tuple[str, str]]:

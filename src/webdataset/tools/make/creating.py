@@ -163,12 +163,14 @@ def write_items(
     maxsize: float = 0,
     count: int = 0,
     handler: Handler = reraise_exception,
+    wrote: Callable[[int, int], object] = lambda samples, size: None,  # noqa: ARG005 - nobody listens
     **options: Any,
 ) -> int:
     """Write members to one archive, or to shards if `maxcount` or `maxsize` is given or the name has a number.
 
     Neighbours with the same key are one sample: it stays in one shard, and an error leaves out all of it. `overwrite`
-    is as in ShardWriter; `post` is called with the name of each complete shard. Returns the number of samples.
+    is as in ShardWriter; `post` is called with the name of each complete shard, `wrote` with the number and size of
+    samples. Returns the number of samples.
     """
     sharded = bool(maxcount or maxsize or (isinstance(output, str) and is_numbered(output)))
     if sharded:
@@ -182,6 +184,7 @@ def write_items(
             else:
                 sink.write_members(members)
             total += 1
+            wrote(1, sum(len(data) for _, data in members))
             if total == count:
                 break
     if post is not None and total and not sharded:
