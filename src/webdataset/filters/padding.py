@@ -10,7 +10,13 @@ from .batches import BatchError, combine_values, default_collation_fn, keys_of, 
 from .mistakes import OptionError
 
 
-class pad:  # noqa: N801 - used like a function: batched(32, collation_fn=pad(0))
+def pad(
+    value: float | Mapping[Any, float] = 0,
+    *,
+    to: int | Sequence[int] = (),
+    multiple: int | Sequence[int] = (),
+    lengths: bool = False,
+) -> Padding:
     """A collation that makes arrays, tensors and lists of numbers as large as the largest of the batch.
 
     What is missing at the end of an axis is filled with `value`, a number or a dict of numbers by field (or by place in
@@ -25,17 +31,18 @@ class pad:  # noqa: N801 - used like a function: batched(32, collation_fn=pad(0)
     ([[5, 6, 7], [8, 0, 0]], [3, 1], [0, 1])
     """
 
+    return Padding(value, _per_axis("to", to), _per_axis("multiple", multiple), lengths)
+
+
+class Padding:
+    """The collation that `pad` makes."""
+
     def __init__(
-        self,
-        value: float | Mapping[Any, float] = 0,
-        *,
-        to: int | Sequence[int] = (),
-        multiple: int | Sequence[int] = (),
-        lengths: bool = False,
+        self, value: float | Mapping[Any, float], to: tuple[int, ...], multiple: tuple[int, ...], lengths: bool
     ) -> None:
         self.value = value
-        self.to = _per_axis("to", to)
-        self.multiple = _per_axis("multiple", multiple)
+        self.to = to
+        self.multiple = multiple
         self.lengths = lengths
 
     def __call__(self, samples: Sequence[Any]) -> Any:
