@@ -59,7 +59,7 @@ class ProgressDisplay:
         self._shards = len(urls)
         self._all = _size_of_all(urls) if self.shown else 0
         self._writing = len(passes) < 2
-        self._shown_at = self.start + (FIRST if self.terminal else 0) - INTERVAL
+        self._shown_at = self.start + (FIRST - INTERVAL if self.terminal else 0 if self.json else -INTERVAL)
         self._line = False
         self._lock = threading.Lock()
 

@@ -12,7 +12,7 @@ from webdataset.cli import grammar
 
 EXAMPLES = (
     ("wl sort in.tar -o sorted.tar", "by key"),
-    ("wl sort -e 'len(json[\"boxes\"])' in.tar -o sorted.tar", "by the number of boxes in the JSON"),
+    ("wl sort -e 'len(txt)' in.tar -o sorted.tar", "by the length of a text: any Python expression"),
     ("wl sort -k cls --as int -r train-{000..009}.tar -o sorted-%06d.tar", "by class, highest first, into shards"),
 )
 

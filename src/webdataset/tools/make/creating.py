@@ -28,7 +28,7 @@ from .splitting import set_writer
 
 DEFAULT_PLAN_KEY = "{record:09d}"
 DEFAULT_LINE_KEY = "{:09d}"
-KIND_HINT = "--from tells the kind of source: folder, recipe, plan or lines"
+KIND_HINT = "--from tells the kind of source: folder, recipe, plan, lines, jsonl, parquet, zip or tar"
 
 
 class MemberSource(NamedTuple):
@@ -284,6 +284,16 @@ def _fetched(source: str, folder: str) -> bytes:
     if len(data) > limit:
         raise LimitError(f"the file has more than {limit} bytes", url=source, hint="raise WDS_MAX_MEMBER_BYTES")
     return data
+
+
+def file_source(source: str, folder: str, origin: str) -> Callable[[], bytes]:
+    """What fetches the bytes of a file or url that a table names; commands are not allowed."""
+    return partial(_fetched, _file(source, origin), folder)
+
+
+def key_of_member(name: str) -> tuple[str, str]:
+    """What members are sorted by, so that those of a sample are neighbours."""
+    return _order(name)
 
 
 def _file(source: str, origin: str) -> str:
