@@ -78,6 +78,7 @@ from .filters import log_keys as log_keys
 from .filters import map as map
 from .filters import map_dict as map_dict
 from .filters import map_tuple as map_tuple
+from .filters import pad as pad
 from .filters import pipe as pipe
 from .filters import rename as rename
 from .filters import rename_keys as rename_keys

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import pickle
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Self
 
 from . import filters
-from .base.stages import Filter
+from .base.stages import Filter, suggesting
 from .base.workers import pytorch_worker_info
 from .filters import FilterMethods
+from .handlers import Handler
 from .pipeline import DataPipeline
 
 
@@ -21,21 +24,54 @@ class FluidInterface(FilterMethods):
 
     compose: Callable[..., Self]
 
-    def shuffle(self, size: int, **kw: Any) -> Self:  # type: ignore[override]  # as programs call it
-        """Shuffle samples in a buffer of this many; less than 1 changes nothing."""
-        return self if size < 1 else self.compose(filters.shuffle(size, **kw))
+    @suggesting(method=True)
+    def shuffle(  # type: ignore[override]  # as programs call it
+        self,
+        size: int,
+        initial: int = 100,
+        rng: Any = None,
+        seed: Any = None,
+        handler: Handler | None = None,
+        *,
+        max_bytes: int | None = None,
+    ) -> Self:
+        """Shuffle samples in a buffer of `size`, starting when `initial` are there; less than 1 changes nothing.
+
+        The same `seed` gives the same order on every pass; `max_bytes` bounds what the buffer may hold.
+        """
+        given = {"initial": initial, "rng": rng, "seed": seed, "handler": handler, "max_bytes": max_bytes}
+        kept = {name: value for name, value in given.items() if value is not None and (name, value) != ("initial", 100)}
+        stage = filters.shuffle(size, **kept)
+        return self if size < 1 else self.compose(stage)
 
     def mcached(self) -> Self:
         """Keep the samples of a complete pass in memory and serve later passes from there."""
         return self.compose(filters.Cached())
 
-    def lmdb_cached(self, *args: Any, **kw: Any) -> Self:
+    def lmdb_cached(
+        self,
+        fname: str | os.PathLike[str],
+        map_size: float = 1e12,
+        pickler: Any = pickle,
+        chunksize: int = 500,
+        *,
+        allow_pickle: bool | None = None,
+    ) -> Self:
         """Keep the samples of a complete pass in an LMDB file and serve later passes from there."""
-        return self.compose(filters.LMDBCached(*args, **kw))
+        return self.compose(filters.LMDBCached(fname, map_size, pickler, chunksize, allow_pickle=allow_pickle))
 
-    def dbcache(self, fname: str, size: int, **kw: Any) -> Self:
+    def dbcache(
+        self,
+        fname: str | os.PathLike[str],
+        size: float,
+        source: Iterable[Any] | None = None,
+        shuffle: bool = False,
+        verbose: bool = True,
+        *,
+        allow_pickle: bool | None = None,
+    ) -> Self:
         """Keep the first `size` samples in a SQLite file and serve later passes from there."""
-        return self.compose(filters.DBCache(fname, size, **kw))
+        return self.compose(filters.DBCache(fname, size, source, shuffle, verbose, allow_pickle=allow_pickle))
 
     def ddp_equalize(self, length: int) -> Self:
         """Give every rank the same number of items, its share of `length` rounded up, by repeating the stream."""

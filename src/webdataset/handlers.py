@@ -48,6 +48,9 @@ def warn_and_stop(exn: Exception) -> bool:
     return False
 
 
+HANDLERS = (reraise_exception, ignore_and_continue, ignore_and_stop, warn_and_continue, warn_and_stop)
+
+
 def checked_handler(handler: Any, *, cure: str = "") -> Handler:
     """The handler, if it is one; everything that takes a handler asks here, when it is built.
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable, Iterable
 from typing import Any
 
+from .base.behaviour import behaviour_of
+from .base.printing import did_you_mean
 from .base.reports import Report
+from .base.stages import argument_names
 from .fluid import FluidInterface
 from .loading.frameworks import DataLoaderFacade
 from .loading.loaded import LoadedRunner, open_loader
@@ -26,10 +31,39 @@ class WebLoader(DataLoaderFacade, DataPipeline, FluidInterface):
     _workers: Workers
     """Who runs its passes; copies and compositions share them."""
 
-    def __init__(self, dataset: Any, *args: Any, workers: str = "process", **kw: Any) -> None:
+    def __init__(  # noqa: PLR0917 - the order of the arguments is the DataLoader's
+        self,
+        dataset: Any,
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        sampler: Iterable[Any] | None = None,
+        batch_sampler: Iterable[Any] | None = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], Any] | None = None,
+        multiprocessing_context: Any = None,
+        generator: Any = None,
+        *,
+        workers: str = "process",
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+        pool: int = 0,
+        **newer: Any,
+    ) -> None:
+        given = dict(locals())
         if workers not in ("process", "thread"):
-            raise ValueError(f'workers must be "process" or "thread", got {workers!r}')
-        loading = open_loader(dataset, args, kw, processes=workers == "process")
+            meant = did_you_mean(str(workers), ("process", "thread"))
+            raise ValueError(f'workers must be "process" or "thread", got {workers!r}{meant}')
+        options = {name: given[name] for name, usual in DEFAULTS.items() if given[name] != usual} | newer
+        if newer:
+            _refuse_unknown(newer, processes=workers == "process")
+        _warn_of_batches_of_batches(dataset, options)
+        loading = open_loader(dataset, (), options, processes=workers == "process")
         self._workers = loading.workers
         self._mailbox = loading.mailbox
         super().__init__(loading.loader)
@@ -53,3 +87,42 @@ class WebLoader(DataLoaderFacade, DataPipeline, FluidInterface):
         if self._mailbox is not None and (loader.num_workers == 0 or getattr(loader.dataset, "read_by_loader", False)):
             total.add(loader.dataset.stats())
         return total.as_dict()
+
+
+def _defaults() -> dict[str, Any]:
+    """The arguments of a DataLoader with what they are if they are not given."""
+    function = WebLoader.__init__
+    names = argument_names(function)[2:]
+    positional = dict(zip(names, function.__defaults__ or (), strict=False))
+    usual = positional | (function.__kwdefaults__ or {})
+    return {name: usual[name] for name in names if name != "workers"}
+
+
+DEFAULTS = _defaults()
+
+
+def _refuse_unknown(newer: dict[str, Any], *, processes: bool) -> None:
+    """Refuse arguments that neither we nor the DataLoader of this release of torch know."""
+    known = set(DEFAULTS) | {"workers"}
+    if processes:
+        from .loading.processes import loader_arguments
+
+        known |= loader_arguments()
+    for name in newer:
+        if name not in known:
+            raise TypeError(f"WebLoader() got an unexpected keyword argument {name!r}{did_you_mean(name, known)}")
+
+
+def _warn_of_batches_of_batches(dataset: Any, options: dict[str, Any]) -> None:
+    """Warn of a loader that makes batches of one batch each, as it does if nobody tells it not to."""
+    if options.get("batch_size", 1) != 1 or not {"collate_fn", "batch_sampler"}.isdisjoint(options):
+        return
+    stages = dataset.pipeline[1:] if isinstance(dataset, DataPipeline) else []
+    kinds = [behaviour_of(stage).kind for stage in stages]
+    last = max((n for n, kind in enumerate(kinds) if kind in BATCHING), default=-1)
+    if last >= 0 and "expands" not in kinds[last:]:
+        text = "the dataset makes batches, and this loader puts each into another batch, of one: say batch_size=None"
+        warnings.warn(text, stacklevel=3)
+
+
+BATCHING = ("collects", "buckets")

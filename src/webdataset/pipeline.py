@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
 from .base.context import PassContext
-from .base.iterables import TorchIterable, real_class
+from .base.iterables import LengthIfKnown, TorchIterable, real_class
 from .base.mailbox import publish
 from .base.progress import PipelineProgress
 from .base.reports import Report
@@ -53,6 +53,20 @@ class DataPipeline(TorchIterable, PipelineStage):
                 self.pipeline.append(stage)
         if self.exact:
             add_length_method(self)
+
+    if TYPE_CHECKING:
+
+        def __len__(self) -> int: ...
+
+    else:
+        __len__ = LengthIfKnown()  # pipelines that have one are of a class with the method
+
+    def __bool__(self) -> bool:
+        return not hasattr(self, "__len__") or len(self) > 0
+
+    def __dir__(self) -> list[str]:
+        """What is of use to those who use it, for editors and notebooks."""
+        return [name for name in super().__dir__() if name not in INTERNAL and (name[0] != "_" or name[:2] == "__")]
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -236,6 +250,10 @@ class DataPipeline(TorchIterable, PipelineStage):
         result.__dict__.update(self.__dict__)
         result._progress = copy.copy(self._progress)
         return result
+
+
+INTERNAL = frozenset({"invoke", "iterator1", "run", "runner", "placed", "state_from_mark", "nsamples", "repetitions"})
+"""Names without an underscore, for programs of old and the package's own use, that completion does not offer."""
 
 
 def _stored(pipeline: DataPipeline) -> ExactSamples:

@@ -35,6 +35,7 @@ def run_command(name: str, argv: Sequence[str]) -> int:
         )
     module = command_module(name)
     argv, given = module.split_words(argv) if hasattr(module, "split_words") else (argv, None)
+    given = {"summarized": COMMANDS[name].group != "inspect", **(given or {})}
     return run_parser(parser_of(name, module), argv, runner_of(name, module), given)
 
 

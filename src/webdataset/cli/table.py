@@ -13,7 +13,7 @@ class Command(NamedTuple):
 
 
 COMMANDS = {
-    "create": Command("make", "make shards from folders, recipes, tables or text"),
+    "create": Command("make", "make shards from folders, tables, archives or text"),
     "split": Command("make", "split a stream of samples into shards"),
     "concat": Command("make", "concatenate shards; select samples, rename fields, rekey"),
     "cp": Command("make", "copy shards anywhere, resumable and verified"),

@@ -16,6 +16,7 @@ from webdataset.base.pool import ordered_map
 from webdataset.base.positions import Position
 from webdataset.base.reports import Report
 from webdataset.base.stages import PipelineStage, start
+from webdataset.base.states import about_shards
 from webdataset.base.units import number_of_bytes
 from webdataset.base.workers import pytorch_worker_info
 from webdataset.epochs.buckets import BucketShare
@@ -109,7 +110,9 @@ class ExactShards(PipelineStage):
 
     def described(self) -> dict[str, Any]:
         """What must be the same for a saved position to mean the same sample."""
-        return {"data": self.catalogue.fingerprint(), **self.settings._asdict()}
+        catalogue = self.catalogue
+        about = about_shards(catalogue.urls, int(catalogue.total))
+        return {"data": catalogue.fingerprint(), **self.settings._asdict(), "about": about}
 
     def _order(self, epoch: Any, lane_lengths: list[int] | None) -> Order:
         catalogue, settings = self.catalogue, self.settings

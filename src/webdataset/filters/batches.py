@@ -44,7 +44,8 @@ def default_collation_fn(
         lengths = sorted({len(sample) for sample in samples})
         raise BatchError(f"the samples of a batch have different numbers of values: {lengths}", hint=_OWN)
     columns = zip(*samples, strict=True)
-    return tuple([combine_values(list(column), combine_tensors, combine_scalars) for column in columns])
+    options = combine_tensors, combine_scalars
+    return tuple([_column(n, list(column), samples, options) for n, column in enumerate(columns)])
 
 
 def _split_batched(stage: Stage) -> list[Stage]:
@@ -54,7 +55,7 @@ def _split_batched(stage: Stage) -> list[Stage]:
     return [lists] if collation_fn is None else [lists, _collated(collation_fn, handler=handler)]
 
 
-@pipelinefilter(kind="collects", split=_split_batched)
+@pipelinefilter(kind="collects", split=_split_batched, eager=True)
 def batched(
     data: Iterable[Any],
     batchsize: int = 20,
@@ -94,7 +95,7 @@ def unbatched(data: Iterable[Any], *, handler: Handler = reraise_exception) -> I
     return _each(handled(data, _samples_of, handler))
 
 
-@pipelinefilter(kind="collects")
+@pipelinefilter(kind="collects", eager=True)
 def listed(data: Iterable[Any], batchsize: int, partial: bool = True) -> Iterator[list[Any]]:
     """Collect samples into lists, as they are.
 
@@ -152,6 +153,7 @@ def dict2tuple(d: Mapping[int, Any]) -> tuple[Any, ...]:
 
 
 _OWN = "give batched a collation_fn= of your own, or make the samples alike first"
+_PAD = "make them alike first, or pad them: collation_fn=wds.pad()"
 
 
 def _lists(source: Iterator[Any], size: int, partial: bool) -> Iterator[list[Any]]:
@@ -195,9 +197,42 @@ def _collated_dicts(
                 key=sample.get("__key__"),
                 hint="select or rename the fields first, or give batched a collation_fn= of your own",
             )
-    return {
-        name: combine_values([sample[name] for sample in samples], combine_tensors, combine_scalars) for name in first
-    }
+    options = combine_tensors, combine_scalars
+    return {name: _column(name, [sample[name] for sample in samples], samples, options) for name in first}
+
+
+def check_shapes(samples: Sequence[Any]) -> None:
+    """Raise the BatchError that names what differs, if arrays of these samples have different shapes."""
+    try:
+        if isinstance(samples[0], (tuple, list, Mapping)):
+            default_collation_fn(samples)
+        else:
+            combine_values(samples)
+    except BatchError as error:
+        error.hint = error.hint.replace("collation_fn", "collate_fn")  # the loader's word for it
+        raise
+
+
+def _column(name: Any, column: list[Any], samples: Sequence[Any], options: tuple[bool, bool]) -> Any:
+    try:
+        return combine_values(column, *options)
+    except BatchError as error:
+        raise BatchError(f"{error.message} in {name_of_column(name)}{keys_of(samples)}", hint=error.hint) from None
+
+
+def name_of_column(name: Any) -> str:
+    """A column of a batch, as messages call it: a field by its name, a value of tuples by its place.
+
+    >>> name_of_column("jpg"), name_of_column(0)
+    ("the field 'jpg'", 'value 0 of the tuples')
+    """
+    return f"value {name} of the tuples" if isinstance(name, int) else f"the field {name!r}"
+
+
+def keys_of(samples: Sequence[Any]) -> str:
+    """The keys of the samples of a batch, as far as they have any, for messages."""
+    keys = [str(sample["__key__"]) for sample in samples if isinstance(sample, Mapping) and "__key__" in sample]
+    return f" of {', '.join(keys[:5])}{', ...' if len(keys) > 5 else ''}" if keys else ""
 
 
 def _numbers(column: list[Any]) -> Any:
@@ -216,7 +251,7 @@ def _stacked(column: Sequence[Any], kind: Any, stack: Callable[[list[Any]], Any]
         if value.shape != shape:
             shapes = list(dict.fromkeys(str(tuple(each.shape)) for each in column if isinstance(each, kind)))
             shown = ", ".join(shapes[:5]) + (", ..." if len(shapes) > 5 else "")
-            raise BatchError(f"arrays of different shapes do not make a batch: {shown}", hint=_OWN)
+            raise BatchError(f"arrays of different shapes do not make a batch: {shown}", hint=_PAD)
     return stack(list(column))
 
 

@@ -17,7 +17,7 @@ from webdataset.pipeline import DataPipeline
 from webdataset.resume.streamed import StreamedRunner
 
 from .processes import process_loader
-from .threads import ThreadLoader
+from .threads import ThreadLoader, collated_as_torch
 from .workers import (
     ProcessWorkers,
     ThreadWorkers,
@@ -56,6 +56,8 @@ def open_loader(dataset: Any, args: tuple[Any, ...], options: dict[str, Any], *,
         tracked = isinstance(dataset, DataPipeline) and not loader.indexed
         return Loading(loader, ThreadWorkers(loader) if tracked else UntrackedWorkers(loader), None)
     if not isinstance(dataset, DataPipeline) or not sends_positions(dataset, args, options):
+        if options.get("batch_size", 1) is not None and options.get("collate_fn") is None:
+            options = {**options, "collate_fn": collated_as_torch}  # whose errors name what does not fit
         loader = _loader(dataset, args, options, mailbox)
         return Loading(loader, UntrackedWorkers(loader), mailbox)
     loader = _loader(WithPositions(dataset), args, with_positions(options), mailbox)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from webdataset.base.mailbox import Mailbox
+from webdataset.base.stages import argument_names
 from webdataset.errors import MissingPackageError, WorkerError
 
 
@@ -19,6 +20,15 @@ def process_loader(dataset: Any, *args: Any, mailbox: Mailbox | None, pool: int 
     loader = _loader_class()(dataset, *args, **kw)
     loader._mailbox = mailbox
     return loader
+
+
+def loader_arguments() -> frozenset[str]:
+    """The names of the arguments of torch's DataLoader; none without torch."""
+    try:
+        from torch.utils.data import DataLoader
+    except ImportError:
+        return frozenset()
+    return frozenset(argument_names(DataLoader.__init__)[1:])
 
 
 @functools.cache

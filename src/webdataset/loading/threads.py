@@ -17,7 +17,7 @@ from webdataset.base.iterables import TorchIterable
 from webdataset.base.pool import ordered_map
 from webdataset.base.stages import pipelinefilter
 from webdataset.filters import combine_values, default_collation_fn, listed
-from webdataset.filters.batches import _collated
+from webdataset.filters.batches import _collated, check_shapes
 from webdataset.handlers import handled
 from webdataset.pipeline import DataPipeline
 from webdataset.resume.positions import Threaded
@@ -228,7 +228,11 @@ def collated_as_torch(samples: list[Any]) -> Any:
     """As torch does, if the program uses it; else as `batched` does, for numbers and arrays too."""
     data = sys.modules.get("torch.utils.data")
     if data is not None:
-        return data.default_collate(samples)
+        try:
+            return data.default_collate(samples)
+        except RuntimeError as error:
+            check_shapes(samples)
+            raise error from None
     if isinstance(samples[0], (tuple, list, Mapping)):
         return default_collation_fn(samples)
     return combine_values(samples)

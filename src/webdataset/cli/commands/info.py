@@ -5,8 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from argparse import Namespace
+from typing import TYPE_CHECKING
 
+from webdataset.base.units import counted
 from webdataset.cli import grammar
+
+if TYPE_CHECKING:
+    from webdataset.tools.inspect.describing import Description
 
 EXAMPLES = (
     ("wl info train-{000000..000009}.tar", "summarize the first 1000 samples"),
@@ -45,7 +50,7 @@ def run(options: Namespace) -> int:
     options.count = options.count or None
     dataset = reading(options, large=NOT_IN_MEMORY)
     as_json, options.json = options.json, False  # here it is the result, not the progress
-    progress = ProgressDisplay(options)
+    progress = ProgressDisplay.of(options)
     decode = None if options.decode in ("raw", "none") else options.decode
     report = Report()
     with report.in_force():
@@ -57,8 +62,14 @@ def run(options: Namespace) -> int:
     if as_json:
         sys.stdout.write(json.dumps(plain_value(description.as_dict()), indent=1) + "\n")
     else:
-        for line in lines(description, histograms=not options.nohist):
+        for line in lines(description, histograms=not options.nohist, seen=_seen(options, description)):
             sys.stdout.write(line + "\n")
-        if options.count and description.samples == options.count:
-            sys.stdout.write(f"\nonly the first {options.count} samples; -c 0 looks at all\n")
     return finished(options, progress, report.as_dict())
+
+
+def _seen(options: Namespace, description: Description) -> str:
+    """How much of the dataset was looked at."""
+    shards = counted(len(options.urls), "shard")
+    if options.count and description.samples >= options.count:
+        return f"the first {options.count:,} samples of {shards}; -c 0 looks at all"
+    return f"all samples that {options.select!r} selects" if options.select else ""

@@ -36,7 +36,7 @@ def run(options: Namespace) -> int:
     from webdataset.cli.progress import ProgressDisplay
 
     dataset = reading(options)
-    progress = ProgressDisplay(options)
+    progress = ProgressDisplay.of(options)
     report = Report()
     with report.in_force():
         samples = _with_fields(progress(dataset), options)
@@ -69,14 +69,16 @@ def _with_fields(samples: Iterator[Any], options: Namespace) -> Iterator[Any]:
 
 def _print(samples: Iterator[Any], options: Namespace, progress: ProgressDisplay) -> None:
     from webdataset.cli import terminal
-    from webdataset.tools.inspect.showing import terminal_lines
+    from webdataset.tools.inspect.showing import terminal_lines, text_lines, value_lines
 
     protocol = terminal.protocol() if options.protocol == "auto" else options.protocol
     width = options.width or min(60, terminal.columns())
-    text, normalized = not getattr(options, "silent", False), getattr(options, "normalize", False)
+    normalized = getattr(options, "normalize", False)
+    text = value_lines if hasattr(options, "summarized") else text_lines  # as tarshow shows them
+    shown = None if getattr(options, "silent", False) else text
     for sample in samples:
         progress.clear()
-        for line in terminal_lines(sample, protocol, columns=width, text=text, normalized=normalized):
+        for line in terminal_lines(sample, protocol, columns=width, text=shown, normalized=normalized):
             sys.stdout.write(line + "\n")
         sys.stdout.write("\n")
         _pause(options)
