@@ -22,7 +22,12 @@ class FluidInterface(FilterMethods):
     compose: Callable[..., Self]
 
     def shuffle(self, size: int, **kw: Any) -> Self:  # type: ignore[override]  # as programs call it
-        """Shuffle samples in a buffer of this many; less than 1 changes nothing."""
+        """Shuffle samples in a buffer of this many; less than 1 changes nothing.
+
+        Args:
+            size: samples in the buffer
+            **kw: the other options of `wds.shuffle`
+        """
         return self if size < 1 else self.compose(filters.shuffle(size, **kw))
 
     def mcached(self) -> Self:
@@ -30,11 +35,22 @@ class FluidInterface(FilterMethods):
         return self.compose(filters.Cached())
 
     def lmdb_cached(self, *args: Any, **kw: Any) -> Self:
-        """Keep the samples of a complete pass in an LMDB file and serve later passes from there."""
+        """Keep the samples of a complete pass in an LMDB file and serve later passes from there.
+
+        Args:
+            *args: those of `LMDBCached`
+            **kw: those of `LMDBCached`
+        """
         return self.compose(filters.LMDBCached(*args, **kw))
 
     def dbcache(self, fname: str, size: int, **kw: Any) -> Self:
-        """Keep the first `size` samples in a SQLite file and serve later passes from there."""
+        """Keep the first `size` samples in a SQLite file and serve later passes from there.
+
+        Args:
+            fname: the path of the file
+            size: how many samples to keep
+            **kw: the other options of `DBCache`
+        """
         return self.compose(filters.DBCache(fname, size, **kw))
 
     def ddp_equalize(self, length: int) -> Self:
@@ -53,6 +69,13 @@ class FluidInterface(FilterMethods):
         mock: bool = False,
     ) -> Self:
         """For trying a program out: check every sample, declare a length, or give a made-up sample instead of the data.
+
+        Args:
+            length: what `len()` says
+            checker: a function of the sample, which raises an error if it is wrong
+            mock_sample: the sample to give instead of the data
+            mock_length: how many times
+            mock: whether to give it
 
         >>> list(FluidWrapper([1, 2]).test(mock_sample="sample", mock_length=2, mock=True))
         ['sample', 'sample']
@@ -73,6 +96,9 @@ def _checked(checker: Callable[[Any], Any], sample: Any) -> Any:
 class FluidWrapper(DataPipeline, FluidInterface):
     """Any iterable dataset, with the fluent methods.
 
+    Args:
+        initial: the dataset
+
     >>> list(FluidWrapper([1, 2, 3]).slice(2))
     [1, 2]
     """
@@ -84,6 +110,11 @@ class FluidWrapper(DataPipeline, FluidInterface):
 class Processor(FluidWrapper):
     """A stage applied to a dataset, `Processor(dataset, wds.map, f)`, which is a dataset; or, without the dataset, a
     function that waits for it, `Processor(wds.map, f)(dataset)`.
+
+    Args:
+        first: the dataset, or the stage
+        *args: the stage, after a dataset, and its options
+        **kw: options of the stage
 
     >>> list(Processor([1, 2], filters.map, str)), list(Processor(filters.map, str)([1, 2]))
     (['1', '2'], ['1', '2'])

@@ -21,6 +21,10 @@ class Canvas:
     """Bytes of an image file or pixels, and the rectangle of them that is wanted.
 
     `crop` and `mirror` only note what is wanted; `resize` and `pixels` decode. Pixels are H x W or H x W x C.
+
+    Args:
+        data: the bytes of the file
+        mode: "rgb", "rgba", "l", or "stored" for the values as they are
     """
 
     def __init__(self, data: bytes, mode: str = "rgb") -> None:
