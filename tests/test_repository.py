@@ -127,6 +127,8 @@ def test_run_without_a_verb_shows_the_verbs() -> None:
         "servers",
         "check",
         "fuzz",
+        "docs",
+        "notebook",
         "bench",
         "venv",
         "pythons",
