@@ -6,8 +6,10 @@
 from __future__ import annotations
 
 import base64
+import os
 import re
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +28,21 @@ def all_notebooks() -> list[Path]:
 def execute(path: Path, folder: Path) -> Any:
     """Run a notebook in a folder, with a kernel of its own, and give it with its outputs."""
     from nbclient import NotebookClient
+    from traitlets.config import Config
 
     notebook = nbformat.read(path, as_version=4)
-    client = NotebookClient(notebook, timeout=240, kernel_name="python3", resources={"metadata": {"path": str(folder)}})
-    client.execute()
+    programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # for `wl` in cells of the shell
+    with tempfile.TemporaryDirectory(prefix="wl") as sockets:  # the kernel is talked to through files, not ports
+        client = NotebookClient(
+            notebook,
+            timeout=240,
+            startup_timeout=240,
+            kernel_name="python3",
+            resources={"metadata": {"path": str(folder)}},
+            coalesce_streams=True,
+            config=Config({"KernelManager": {"transport": "ipc", "ip": f"{sockets}/kernel"}}),
+        )
+        client.execute(env={**os.environ, "PATH": programs, "OMP_NUM_THREADS": "1"})
     for cell in notebook.cells:
         cell.metadata.pop("execution", None)  # the times of this run
         cell.metadata.pop("collapsed", None)
@@ -73,8 +86,6 @@ def text_of(output: Any) -> str:
 
 def main(names: list[str]) -> None:
     """Execute the notebooks of these names, or all, and store them with their outputs."""
-    import tempfile
-
     for path in all_notebooks():
         if names and path.stem not in names:
             continue
