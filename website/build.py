@@ -1,4 +1,4 @@
-"""Build the site: `python website/build.py [--to FOLDER] [--serve]`.
+"""Build the site: `python website/build.py [--to FOLDER] [--serve [PORT]]`.
 
 The pages are put together in `build/pages` first: those of `docs/`, the notebooks, a page for each command and for each
 part of the reference, and the files elsewhere that pages link to. They are plain Markdown, but for the reference,
@@ -8,10 +8,13 @@ which mkdocstrings makes of the docstrings. Then mkdocs builds the site; a warni
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -30,19 +33,36 @@ TOP = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md"}
 
 
 def main(arguments: list[str]) -> int:
-    """Build the site, or serve it at an address that mkdocs prints."""
+    """Build the site, and serve it if asked to."""
     parser = argparse.ArgumentParser(prog="./run docs", description="Build the site; warnings are errors.")
     parser.add_argument("--to", type=Path, default=SITE, metavar="FOLDER", help="where the site goes (build/site)")
     parser.add_argument("--pages", type=Path, default=PAGES, metavar="FOLDER", help="where its pages go (build/pages)")
-    parser.add_argument("--serve", action="store_true", help="serve the site on this machine instead")
+    parser.add_argument(
+        "--serve",
+        type=int,
+        nargs="?",
+        const=8000,
+        metavar="PORT",
+        help="serve it on this machine (8000; 0 chooses one)",
+    )
     options = parser.parse_args(arguments)
     config = assemble(options.pages, options.to)
-    what = ["serve"] if options.serve else ["build", "--strict", "--quiet", "--clean"]
+    what = ["build", "--strict", "--quiet", "--clean"]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "DISABLE_MKDOCS_2_WARNING": "true"}
     status = subprocess.call([sys.executable, "-m", "mkdocs", *what, "--config-file", config], env=environment)
-    if status == 0 and not options.serve:
-        print(f"the site is in {options.to}: open {options.to / 'index.html'}")
+    if status == 0:
+        print(f"the site is in {options.to}: open {options.to / 'index.html'}, or --serve it, to search it", flush=True)
+    if status == 0 and options.serve is not None:
+        serve(options.to, options.serve)
     return status
+
+
+def serve(site: Path, port: int) -> None:
+    """Serve the site on this machine alone, until it is interrupted."""
+    handler = partial(SimpleHTTPRequestHandler, directory=str(site))
+    with ThreadingHTTPServer(("127.0.0.1", port), handler) as server, contextlib.suppress(KeyboardInterrupt):
+        print(f"serving it at http://127.0.0.1:{server.server_port}/", flush=True)
+        server.serve_forever()
 
 
 def assemble(pages: Path, site: Path) -> Path:
@@ -82,21 +102,25 @@ def navigation(nav: list[Any], docs: Path) -> tuple[list[Any], list[Any]]:
     """The navigation with the pages that are there, and what is nowhere in it as a section of its own."""
     used: set[str] = set()
 
-    def entries(value: Any) -> Any:
-        if isinstance(value, list):
-            return [each for each in map(entries, value) if each]
-        if isinstance(value, dict):
-            ((title, inner),) = value.items()
-            inner = entries(inner)
-            return {title: inner} if inner else None
-        found = [value] if not value.endswith("/") else in_order(docs / value)
-        found = [each for each in found if (docs / each).exists()]
-        used.update(found)
-        return found if value.endswith("/") else "".join(found)
+    def entries(values: list[Any]) -> list[Any]:
+        found: list[Any] = []
+        for value in values:
+            if isinstance(value, dict):
+                ((title, inner),) = value.items()
+                below = entries([inner] if isinstance(inner, str) else inner)
+                single = isinstance(inner, str) and not inner.endswith("/")
+                found += [{title: below[0] if single else below}] if below else []
+            else:
+                found += pages_of(value)
+        return found
 
-    def in_order(folder: Path) -> list[str]:
-        pages = sorted(folder.glob("*.md"), key=lambda page: (page.name != "index.md", page.name))
-        return [page.relative_to(docs).as_posix() for page in pages]
+    def pages_of(name: str) -> list[str]:
+        """The page of this name, or those of a folder, its index first; nothing if there is none."""
+        pages = sorted((docs / name).glob("*.md")) if name.endswith("/") else [docs / name]
+        pages = [page for page in pages if page.exists()]
+        found = [page.relative_to(docs).as_posix() for page in sorted(pages, key=lambda page: page.name != "index.md")]
+        used.update(found)
+        return found
 
     known = entries(nav)
     every = {page.relative_to(docs).as_posix() for page in docs.rglob("*.md")}

@@ -10,7 +10,7 @@ from webdataset.cli.table import COMMANDS
 
 
 def write_pages(folder: Path) -> None:
-    """Write `NAME.md` for each command, and an index."""
+    """Write `wl-NAME.md` for each command, and an index."""
     folder.mkdir(parents=True, exist_ok=True)
     lines = [
         "# Commands",
@@ -20,8 +20,8 @@ def write_pages(folder: Path) -> None:
     ]
     lines += ["| command | does |", "|---|---|"]
     for name, command in COMMANDS.items():
-        (folder / f"{name}.md").write_text(page(name))
-        lines.append(f"| [`wl {name}`]({name}.md) | {command.help} |")
+        (folder / f"wl-{name}.md").write_text(page(name))  # one of them is called index
+        lines.append(f"| [`wl {name}`](wl-{name}.md) | {command.help} |")
     (folder / "index.md").write_text("\n".join(lines) + "\n")
 
 

@@ -53,10 +53,8 @@ class Drawing:
         bold: bool = False,
     ) -> None:
         """Words, on one line."""
-        weight = ' font-weight="bold"' if bold else ""
-        self.parts.append(
-            f'<text x="{x:g}" y="{y:g}" font-size="{size}" fill="{fill}" text-anchor="{anchor}"{weight}>{escape(words)}</text>'
-        )
+        how = f'font-size="{size}" fill="{fill}" text-anchor="{anchor}"' + ' font-weight="bold"' * bold
+        self.parts.append(f'<text x="{x:g}" y="{y:g}" {how}>{escape(words)}</text>')
 
     def arrow(self, *points: tuple[float, float]) -> None:
         """A line through these points with a head at its end."""

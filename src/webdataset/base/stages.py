@@ -104,7 +104,13 @@ class Stage:
 
 
 class Filter(Generic[P]):
-    """A stage function, curried: its call takes the options, the result takes the source."""
+    """A stage function, curried: its call takes the options, the result takes the source.
+
+    Args:
+        function: the function, whose first argument is the source
+        behaviour: what the stage does to the stream
+        eager: start it once without data when it is given its options
+    """
 
     __name__: str
     __qualname__: str
