@@ -28,7 +28,7 @@ PAGES = {
     "old": ("For older programs", ["extradatasets", "utils"]),
 }
 WITHOUT_MEMBERS = ["    options:", "      members: false"]
-ALIASES = {"Composable": "DataPipeline", "Curried": "Filter", "Shorthands": "FluidInterface", "stage": "pipelinefilter"}
+UNDER_A_HEADING = ["    options:", "      heading_level: 3"]
 
 
 def public_names() -> dict[str, tuple[str, str]]:
@@ -80,15 +80,31 @@ def names_by_page() -> dict[str, tuple[str, list[str]]]:
 
 def entry(name: str) -> list[str]:
     """What stands on a page for a name."""
-    if name in ALIASES:
-        module, original = public_names()[name]
-        link = f"[`{original}`][webdataset.{module}.{original}]"
-        return [f"## {name} {{#webdataset.{name}}}", "", f"Another name of {link}."]
+    heading = [f"## {name} {{#webdataset.{name}}}", ""]
+    if name in aliases():
+        return [*heading, f"Another name of [`{aliases()[name]}`][webdataset.{aliases()[name]}]."]
+    place = real_place(name)
+    if place is not None:
+        return [*heading, f"::: {place}", *UNDER_A_HEADING]
     lines = [f"::: webdataset.{name}"]
     if name == "FluidInterface":
         links = ", ".join(f"[`{filter}`][webdataset.{filter}]" for filter in filters.declared())
         lines += ["", f"The [filters](filters.md) as methods: {links}."]
     return lines
+
+
+def aliases() -> dict[str, str]:
+    """Names that mean the same as another public name."""
+    places = public_names()
+    return {name: original for name, (_, original) in places.items() if original != name and original in places}
+
+
+def real_place(name: str) -> str | None:
+    """Where a function or class is defined that has another name there, or no definition that can be read."""
+    value = getattr(webdataset, name)
+    value = getattr(value, "function", value)
+    own = getattr(value, "__qualname__", name).lstrip("_")  # a filter's function has an underscore before its name
+    return f"{value.__module__}.{own}" if callable(value) and own != name else None
 
 
 def modules_page() -> str:
