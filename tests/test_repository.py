@@ -122,10 +122,36 @@ def test_the_readme_leads_to_every_page() -> None:
     assert {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")} <= linked
 
 
+def test_the_guides_lead_to_every_guide() -> None:
+    linked = set(LINK.findall((ROOT / "docs/guides/index.md").read_text()))
+    assert {page.name for page in (ROOT / "docs/guides").glob("*.md")} - {"index.md"} <= linked
+
+
 def test_the_design_names_every_module() -> None:
     design = (ROOT / "docs/design.md").read_text()
     missing = [path.stem for path in modules() if f"{path.stem}.py" not in design and f"{path.stem}/" not in design]
     assert missing == []
+
+
+def test_every_hop_of_a_sample_is_in_the_code() -> None:
+    _, _, way = (ROOT / "docs/design.md").read_text().partition("## The way of a sample")
+    names = re.findall(r"`((?:\w+\.)+\w+)`", way.partition("## Running a pipeline")[0])
+    assert len(names) > 30
+    assert [name for name in names if not is_in_the_code(name)] == []
+
+
+def is_in_the_code(name: str) -> bool:
+    """Whether this is a module below `webdataset`, or a name in one: `tar.reader.read_members`."""
+    parts = ["webdataset", *name.split(".")]
+    for count in range(len(parts), 0, -1):
+        try:
+            found: object = importlib.import_module(".".join(parts[:count]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[count:]:
+            found = getattr(found, part, None)
+        return found is not None
+    return False
 
 
 def modules() -> Iterator[Path]:
