@@ -44,6 +44,8 @@ def headings(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in lines}
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than this machine has cores
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata, of torch's names
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_every_snippet_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The snippets of a page are one program; `pycon` blocks must print what they show."""
