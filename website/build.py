@@ -115,9 +115,9 @@ def navigation(nav: list[Any], docs: Path) -> tuple[list[Any], list[Any]]:
         return found
 
     def pages_of(name: str) -> list[str]:
-        """The page of this name, or those of a folder, its index first; nothing if there is none."""
+        """The page of this name, or those of a folder that were not named before, its index first."""
         pages = sorted((docs / name).glob("*.md")) if name.endswith("/") else [docs / name]
-        pages = [page for page in pages if page.exists()]
+        pages = [page for page in pages if page.exists() and page.relative_to(docs).as_posix() not in used]
         found = [page.relative_to(docs).as_posix() for page in sorted(pages, key=lambda page: page.name != "index.md")]
         used.update(found)
         return found

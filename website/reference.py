@@ -71,10 +71,13 @@ def write_pages(folder: Path) -> None:
 def names_by_page() -> dict[str, tuple[str, list[str]]]:
     """Page -> its title and its names, in the order of the table."""
     page_of = {module: page for page, (_, modules) in PAGES.items() for module in modules}
+    order = {module: place for place, module in enumerate(page_of)}
     pages: dict[str, tuple[str, list[str]]] = {page: (title, []) for page, (title, _) in PAGES.items()}
     for name, (module, _) in sorted(public_names().items()):
         page = page_of.get(module, module.replace(".", "-"))
         pages.setdefault(page, (f"webdataset.{module}", []))[1].append(name)
+    for _, names in pages.values():
+        names.sort(key=lambda name: (name in aliases(), order.get(public_names()[name][0], 0), name.lower()))
     return {page: found for page, found in pages.items() if found[1]}
 
 

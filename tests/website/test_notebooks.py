@@ -27,9 +27,13 @@ NAMES = {
 
 
 def outputs(notebook: Any) -> list[list[str]]:
-    """What each cell of code shows, by kind: text printed, values, pictures."""
+    """What each cell of code shows, by kind: text, values, pictures. Warnings of a busy machine do not count."""
     return [
-        [f"{output.output_type} {' '.join(sorted(output.get('data', {})))}" for output in cell.outputs]
+        [
+            f"{output.output_type} {' '.join(sorted(output.get('data', {})))}"
+            for output in cell.outputs
+            if output.get("name") != "stderr"
+        ]
         for cell in notebook.cells
         if cell.cell_type == "code"
     ]
