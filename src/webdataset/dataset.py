@@ -69,17 +69,25 @@ class WebDataset(DataPipeline, FluidInterface):
     those. Each sample is a dict of `__key__`, `__url__` and one bytes value per file; `decode()` makes values of them.
 
     - `shardshuffle=n`: a new shard order every epoch, a function of the seed and the epoch alone
-    - `resampled=True`: an endless stream of shards drawn with replacement
-    - `nodesplitter`, `workersplitter`: which shards are this node's and this worker's
+    - `resampled=True`: an endless stream of shards drawn with replacement; `repeat=True`: passes without end
+    - `detshuffle=True`: the shard order has seed 0 if no `seed` is given, so that every run has the same
+    - `nodesplitter`, `workersplitter`: functions that pick this node's and this worker's shards, or None for all of
+      them; `empty_check=False`: a worker without samples is no error
+    - `select_files`: a function of a member's name that says whether to read it; `rename_files`: one that returns
+      another name; `keys`: one that splits the name into key and field, instead of `wds.base_plus_ext`
+    - `mode`: of a local folder, what becomes of its shards after use, as `wds.DirectoryShardList` says: "resample",
+      "unlink" or "keep"
     - `handler`: what to do with a shard that fails; `strict=True`: no skips, and warnings are errors
     - `exact=True`: every sample once per epoch on any number of ranks and workers, a known length, samples by number;
       with `seed`, `shuffle_bytes`, `block_bytes`, `lanes`, `remainder` ("pad", "drop", "uneven"), `rank`, `world_size`
     - `large`: a `webdataset.tar.large.LargeMembers`; members that are too large for memory then come in pieces
     - `concatenated=True`: shards may be several archives, put together with `cat`; else reading ends at an end marker
-    - `cache_dir`: keep shards on this machine; `proxy`: the web proxy to go through, if not the environment's
+    - `cache_dir`: keep shards on this machine, `cache_size` bytes at most, under the names that `url_to_name(url)`
+      returns; `verbose=True` logs it; `proxy`: the web proxy to go through, if not the environment's
     - `storage_options`: how the servers and stores of this dataset are reached, if not as the environment says: a dict
       with some of `endpoint`, `profile`, `region`, `anonymous`, `token`, `headers`, `patience`, `retries`, `timeout`,
       `cafile`, `proxy`, `connections`
+    - `older`: arguments of the first versions (`extensions`, `decoder`, `transforms`, `shuffle`, `length` and so on)
 
     >>> with_labels = WebDataset("tests/data/digits.tar").decode("l8").to_tuple("png", "cls")
     """
@@ -175,7 +183,13 @@ class WebDataset(DataPipeline, FluidInterface):
         raise TypeError(f"a streamed {type(self).__name__!r} object has no catalogue: WebDataset(..., exact=True) has")
 
     def plan(self, *, ranks: int | None = None, workers: int = 1, epoch: int = 0) -> Plan:
-        """What an epoch of this exact dataset will be, without reading data: see `webdataset.plan`."""
+        """What an epoch of this exact dataset will be, without reading data: see `webdataset.plan`.
+
+        Args:
+            ranks: how many ranks there are; those of this program, if not given
+            workers: worker processes of each rank
+            epoch: the number of the epoch
+        """
         from .exact.plans import plan_of
 
         return plan_of(self, ranks=ranks, workers=workers, epoch=epoch)
@@ -198,7 +212,7 @@ class WebDataset(DataPipeline, FluidInterface):
 
 
 class Dataset(WebDataset):
-    """WebDataset under its name in the first 0.1 versions."""
+    """WebDataset, with the same arguments, under its name in the first 0.1 versions."""
 
 
 def check_empty(source: Iterable[Any]) -> Iterator[Any]:

@@ -40,6 +40,16 @@ PLACES = ("url", "shard", "offset", "member", "key", "field")
 class WebDatasetError(Exception):
     """Something went wrong at a known place of a dataset.
 
+    Args:
+        message: what is wrong
+        url: the shard
+        shard: its number in the list
+        offset: the byte in it
+        member: the name of the member
+        key: the key of the sample
+        field: its field
+        hint: what to do about it
+
     >>> str(WebDatasetError("the header's checksum is wrong", url="a.tar", offset=512))
     "the header's checksum is wrong [url a.tar, offset 512]"
     """
@@ -67,7 +77,7 @@ class WebDatasetError(Exception):
         self.hint = hint
 
     def at(self, **places: Any) -> WebDatasetError:
-        """Fill in places that were not known where the error arose, and return the error itself."""
+        """Fill in `places` that were not known where the error arose, and return the error itself."""
         for name, value in places.items():
             if getattr(self, name) is None:
                 setattr(self, name, value)
@@ -115,6 +125,13 @@ class DecodingError(WebDatasetError):
 
     The old attributes `k` (the field) and `sample` are kept for programs that read them; `sample`
     stays in the process where the error arose.
+
+    Args:
+        message: what is wrong
+        key: the key of the sample
+        k: the field
+        sample: the sample
+        **places: `url`, `shard`, `offset` and so on
     """
 
     def __init__(

@@ -37,7 +37,15 @@ class FluidInterface(FilterMethods):
     ) -> Self:
         """Shuffle samples in a buffer of `size`, starting when `initial` are there; less than 1 changes nothing.
 
-        The same `seed` gives the same order on every pass; `max_bytes` bounds what the buffer may hold.
+        The same `seed` gives the same order on every pass.
+
+        Args:
+            size: samples in the buffer
+            initial: how many there are before the first is given
+            rng: a random.Random to draw from
+            seed: what the order is made from
+            handler: what to do about errors
+            max_bytes: the most that the buffer holds
         """
         given = {"initial": initial, "rng": rng, "seed": seed, "handler": handler, "max_bytes": max_bytes}
         kept = {name: value for name, value in given.items() if value is not None and (name, value) != ("initial", 100)}
@@ -57,7 +65,15 @@ class FluidInterface(FilterMethods):
         *,
         allow_pickle: bool | None = None,
     ) -> Self:
-        """Keep the samples of a complete pass in an LMDB file and serve later passes from there."""
+        """Keep the samples of a complete pass in an LMDB file and serve later passes from there.
+
+        Args:
+            fname: the path of the file
+            map_size: the most bytes that it may have
+            pickler: what turns samples into bytes and back
+            chunksize: how many samples are written at a time
+            allow_pickle: let stored samples hold any object; None asks `WDS_ALLOW_PICKLE`
+        """
         return self.compose(filters.LMDBCached(fname, map_size, pickler, chunksize, allow_pickle=allow_pickle))
 
     def dbcache(
@@ -70,7 +86,16 @@ class FluidInterface(FilterMethods):
         *,
         allow_pickle: bool | None = None,
     ) -> Self:
-        """Keep the first `size` samples in a SQLite file and serve later passes from there."""
+        """Keep the first `size` samples in a SQLite file and serve later passes from there.
+
+        Args:
+            fname: the path of the file
+            size: how many samples to keep
+            source: what the samples come from, if it is not a stage of a pipeline
+            shuffle: whether to serve them in random order
+            verbose: whether to say what happens
+            allow_pickle: let stored samples hold any object; None asks `WDS_ALLOW_PICKLE`
+        """
         return self.compose(filters.DBCache(fname, size, source, shuffle, verbose, allow_pickle=allow_pickle))
 
     def ddp_equalize(self, length: int) -> Self:
@@ -89,6 +114,13 @@ class FluidInterface(FilterMethods):
         mock: bool = False,
     ) -> Self:
         """For trying a program out: check every sample, declare a length, or give a made-up sample instead of the data.
+
+        Args:
+            length: what `len()` says
+            checker: a function of the sample, which raises an error if it is wrong
+            mock_sample: the sample to give instead of the data
+            mock_length: how many times
+            mock: whether to give it
 
         >>> list(FluidWrapper([1, 2]).test(mock_sample="sample", mock_length=2, mock=True))
         ['sample', 'sample']
@@ -109,6 +141,9 @@ def _checked(checker: Callable[[Any], Any], sample: Any) -> Any:
 class FluidWrapper(DataPipeline, FluidInterface):
     """Any iterable dataset, with the fluent methods.
 
+    Args:
+        initial: the dataset
+
     >>> list(FluidWrapper([1, 2, 3]).slice(2))
     [1, 2]
     """
@@ -120,6 +155,11 @@ class FluidWrapper(DataPipeline, FluidInterface):
 class Processor(FluidWrapper):
     """A stage applied to a dataset, `Processor(dataset, wds.map, f)`, which is a dataset; or, without the dataset, a
     function that waits for it, `Processor(wds.map, f)(dataset)`.
+
+    Args:
+        first: the dataset, or the stage
+        *args: the stage, after a dataset, and its options
+        **kw: options of the stage
 
     >>> list(Processor([1, 2], filters.map, str)), list(Processor(filters.map, str)([1, 2]))
     (['1', '2'], ['1', '2'])

@@ -22,28 +22,28 @@ T = TypeVar("T")
 
 
 def reraise_exception(exn: Exception) -> bool:
-    """Stop with the error (the default everywhere)."""
+    """Stop with the error `exn` (the default everywhere)."""
     raise exn
 
 
 def ignore_and_continue(exn: Exception) -> bool:
-    """Skip the item and go on; `dataset.stats()` counts it."""
+    """Skip the item that had the error `exn` and go on; `dataset.stats()` counts it."""
     return True
 
 
 def ignore_and_stop(exn: Exception) -> bool:
-    """End the stream quietly."""
+    """End the stream at the error `exn`, quietly."""
     return False
 
 
 def warn_and_continue(exn: Exception) -> bool:
-    """Warn, skip the item and go on."""
+    """Warn of the error `exn`, skip the item and go on."""
     warnings.warn(redacted(repr(exn)), stacklevel=2)
     return True
 
 
 def warn_and_stop(exn: Exception) -> bool:
-    """Warn and end the stream."""
+    """Warn of the error `exn` and end the stream."""
     warnings.warn(redacted(repr(exn)), stacklevel=2)
     return False
 
@@ -68,6 +68,10 @@ def checked_handler(handler: Any, *, cure: str = "") -> Handler:
 
 class CountingHandler:
     """Skip errors and count them by kind; too many in all, or too many in a row, raise.
+
+    Args:
+        max_errors: how many errors are skipped in all; None for any number
+        max_consecutive: how many are skipped in a row; None for any number
 
     >>> handler = CountingHandler(max_errors=2)
     >>> list(handled(["1", "x", "3"], int, handler)), handler.total

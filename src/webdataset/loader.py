@@ -23,6 +23,12 @@ class WebLoader(DataLoaderFacade, DataPipeline, FluidInterface):
     Takes the arguments of `torch.utils.data.DataLoader`. With `workers="thread"` the workers are threads of this
     process instead of processes, and torch is not needed.
 
+    Args:
+        dataset: what the workers read; with batches made in it, pass `batch_size=None`
+        *args: those of torch's `DataLoader`: `batch_size` and so on
+        workers: "process" or "thread"
+        **kw: those of torch's `DataLoader`: `num_workers`, `persistent_workers`, `prefetch_factor` and so on
+
     >>> loader = WebLoader([1, 2, 3, 4], batch_size=2, num_workers=2, workers="thread").with_epoch(3)
     >>> [list(map(int, batch)) for batch in loader]
     [[1, 2], [3, 4], [1, 2]]

@@ -62,6 +62,10 @@ class _Mixture(Mixture, FluidInterface):
 class RoundRobin(_Mixture):
     """One sample of each dataset in turn, until the first ends, or with `longest` until all have.
 
+    Args:
+        datasets: the datasets
+        longest: go on until all have ended
+
     >>> list(RoundRobin([[1, 2, 3], "ab"]))
     [1, 'a', 2, 'b', 3]
     """
@@ -72,6 +76,7 @@ class RoundRobin(_Mixture):
         self._passes = PassCounter()
 
     def started(self, sources: Sequence[Iterable[Any]], turns: Turns) -> Iterator[Any]:
+        """Mix these `sources`, beginning after the `turns` that were taken."""
         return _in_turn([iter(source) for source in sources], self.longest, turns)
 
 
@@ -83,6 +88,13 @@ class RandomMix(_Mixture):
 
     A mixture of datasets with exact epochs has exact epochs itself. `samples=n` then makes an epoch of n samples, for
     which every dataset is repeated as often as its weight asks for.
+
+    Args:
+        datasets: the datasets
+        probs: the weight of each; None for equal ones
+        longest: go on until all have ended
+        seed: the seed of the choice
+        samples: samples of an epoch, of exact datasets
 
     >>> sorted(RandomMix([[1, 2, 3], [10, 20]], probs=[0.7, 0.3], longest=True))
     [1, 2, 3, 10, 20]
@@ -110,9 +122,11 @@ class RandomMix(_Mixture):
 
     @property
     def weights(self) -> tuple[float, ...]:
+        """The weight of each dataset."""
         return (1.0,) * len(self.datasets) if self.probs is None else tuple(map(float, self.probs))
 
     def started(self, sources: Sequence[Iterable[Any]], turns: Turns) -> Iterator[Any]:
+        """Mix these `sources`, beginning after the `turns` that were taken."""
         rng = self._rng()
         for _ in range(turns.taken):
             rng.random()

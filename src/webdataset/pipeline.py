@@ -34,6 +34,9 @@ class DataPipeline(TorchIterable, PipelineStage):
 
     `with_epoch`, `repeat`, `with_length` and `append` change the pipeline and return it; `compose` and the fluent
     methods return a new one. torch's DataLoader takes it as an IterableDataset.
+
+    Args:
+        *args: the source, and the stages
     """
 
     def __init__(self, *args: Any) -> None:
@@ -100,7 +103,13 @@ class DataPipeline(TorchIterable, PipelineStage):
             yield from items
 
     def invoke(self, f: Any, *args: Any, **kw: Any) -> Any:
-        """Start one stage on its source; the first stage has none."""
+        """Start one stage on its source; the first stage has none.
+
+        Args:
+            f: the stage
+            *args: its source, unless it is the first
+            **kw: passed on to it
+        """
         return start(f, *args, **kw)
 
     def run(self, src: Any = None) -> Iterator[Any]:
@@ -159,7 +168,7 @@ class DataPipeline(TorchIterable, PipelineStage):
         return self.runner.state()  # type: ignore[no-any-return]
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Make the next pass go on where the state was saved."""
+        """Make the next pass go on where the `state` was saved."""
         self.runner.load(state)
 
     def placed(self) -> Iterator[tuple[Any, Any]]:
@@ -172,11 +181,11 @@ class DataPipeline(TorchIterable, PipelineStage):
             close(items)
 
     def state_from_mark(self, mark: Any) -> dict[str, Any]:
-        """The state after the item that `placed()` gave with a position."""
+        """The state after the item that `placed()` gave with the position `mark`."""
         return self.runner.state(mark)  # type: ignore[no-any-return]
 
     def set_epoch(self, epoch: int) -> Self:
-        """Make this the epoch of the next pass, in all workers: shard order depends on it.
+        """Make `epoch` that of the next pass, in all workers: shard order depends on it.
 
         Of an exact dataset with `with_epoch` or `repeat`, it is the number of the epoch in that sense.
         """
@@ -186,38 +195,59 @@ class DataPipeline(TorchIterable, PipelineStage):
     # -- building --------------------------------------------------------------------------------
 
     def append(self, f: Any) -> Self:
-        """Add a stage to this pipeline."""
+        """Add a stage to this pipeline.
+
+        Args:
+            f: the stage: a function from an iterator to an iterator, a filter or a `PipelineStage`
+        """
         self.pipeline.append(f)
         return self
 
     def compose(self, *args: Any) -> Self:
-        """A new pipeline with these stages added."""
+        """A new pipeline with these stages added.
+
+        Args:
+            *args: the stages
+        """
         result = copy.copy(self)
         result.pipeline = [*self.pipeline, *args]
         result._progress = self._progress.for_composition()
         return result
 
     def stage(self, i: int) -> Any:
-        """The stage at this place."""
+        """The stage at place `i`."""
         return self.pipeline[i]
 
     def with_epoch(self, nsamples: int = -1, nbatches: int = -1) -> Self:
         """Make an epoch of exactly this many items, repeating or cutting the stream; changes the pipeline.
 
         Each worker of a DataLoader gives that many; of an exact dataset, all together do, on each rank.
+
+        Args:
+            nsamples: the number of items: samples, or batches if the pipeline makes batches
+            nbatches: the same, under another name; the larger counts
         """
         self.repetitions = ENDLESS
         self.nsamples = max(nsamples, nbatches)
         return self
 
     def repeat(self, nepochs: int = -1, nbatches: int = -1) -> Self:
-        """Read the source this many times (endlessly, if not given), at most `nbatches` items in all."""
+        """Read the source this many times (endlessly, if not given), at most `nbatches` items in all.
+
+        Args:
+            nepochs: how many times; without end if it is not above 0
+            nbatches: the most items in all
+        """
         self.repetitions = nepochs if nepochs > 0 else ENDLESS
         self.nsamples = nbatches
         return self
 
     def with_length(self, n: int, silent: bool = False) -> Self:
         """Give the pipeline a `len()`; the data stays as it is.
+
+        Args:
+            n: what `len()` says
+            silent: do not warn that the data stays as it is
 
         >>> len(DataPipeline([]).with_length(10, silent=True))
         10

@@ -100,6 +100,8 @@ class TarWriter(Transaction):
     "energon" Energon's `NAME.tar.idx`, or several of them; True is "wdx" and "dali". `storage_options` say how the
     server or store is reached, as for a WebDataset.
 
+    `user`, `group` and `mode` are the members' owner and permissions; `format` is accepted for old programs.
+
     A writer that is never closed publishes nothing: a warning names the temporary file that holds its samples.
     """
 
@@ -132,18 +134,21 @@ class TarWriter(Transaction):
         self._finalizer = weakref.finalize(self, abandoned, self._output)
 
     def write(self, obj: Sample) -> int:
-        """Write one sample; the result is the size of its fields in bytes."""
+        """Write one sample, the dict `obj`; the result is the size of its fields in bytes."""
         return self.write_members(self._members(obj))
 
     def write_members(self, members: Members) -> int:
-        """Write one sample that is already encoded: pairs of member name and data."""
+        """Write one sample that is already encoded: `members` are pairs of member name and data."""
         if not self._finalizer.alive:
             raise StorageError("this writer is closed", url=self._output.url, hint="write before close()")
         with self._lock:  # members of one sample stay together, also with several threads
             return self._output.add(members)
 
     def write_packed(self, packed: bytes, sizes: Sequence[tuple[int, int]]) -> None:
-        """Write samples as the bytes that they are in an archive; `sizes` has of each these bytes' and the fields'."""
+        """Write samples as the bytes `packed` that they are in an archive.
+
+        `sizes` has, for each, the number of these bytes and the number of bytes in its fields.
+        """
         if not self._finalizer.alive:
             raise StorageError("this writer is closed", url=self._output.url, hint="write before close()")
         if self._output.index is not None:
@@ -189,8 +194,8 @@ class WriterOptions(TypedDict, total=False):
 class ShardWriter(Transaction):
     """Writes samples into a sequence of shards, each with at most `maxcount` samples and about `maxsize` bytes.
 
-    `pattern` holds the shard's number as `%06d` or `{shard:06d}`. All options of TarWriter are accepted. `post(fname)`
-    is called for each complete shard; `opener(fname)` may return the stream to write to. What is being
+    `pattern` holds the shard's number as `%06d` or `{shard:06d}`. All options of TarWriter are accepted, as `kw`.
+    `post(fname)` is called for each complete shard; `opener(fname)` may return the stream to write to. What is being
     written is logged (logger `webdataset.writer`, level INFO) unless `verbose=0`.
 
     `workers=N` encodes in N threads; the shards are the same, in the same order. Do not change a value after you
@@ -247,7 +252,7 @@ class ShardWriter(Transaction):
         self._most = workers * QUEUED_PER_WORKER
 
     def write(self, obj: Sample) -> None:
-        """Write one sample, into a new shard if this one is full."""
+        """Write one sample, the dict `obj`, into a new shard if this one is full."""
         if self._closed:
             raise StorageError("this writer is closed", url=self.fname, hint="write before close()")
         if self._pool is None:
@@ -258,7 +263,10 @@ class ShardWriter(Transaction):
             self._put(self._queue.popleft().result())
 
     def write_packed(self, packed: bytes, sizes: Sequence[tuple[int, int]]) -> None:
-        """Write samples as the bytes that they are in an archive; `sizes` has of each these bytes' and the fields'."""
+        """Write samples as the bytes `packed` that they are in an archive.
+
+        `sizes` has, for each, the number of these bytes and the number of bytes in its fields.
+        """
         if self._closed:
             raise StorageError("this writer is closed", url=self.fname, hint="write before close()")
         while self._queue:

@@ -33,10 +33,16 @@ class PipelineStage:
     """Base class for stages that are objects: subclass it and define `run(self, src)`."""
 
     def invoke(self, *args: Any, **kw: Any) -> Any:
-        """Run the stage, under its old name."""
+        """Run the stage, under its old name.
+
+        Args:
+            *args: the source
+            **kw: passed on to `run`
+        """
         return self.run(*args, **kw)
 
     def run(self, src: Any) -> Any:
+        """Give an iterator over what becomes of the items of `src`."""
         raise NotImplementedError(f"{type(self).__name__} must define run(self, src)")
 
 
@@ -103,7 +109,13 @@ class Stage:
 
 
 class Filter(Generic[P]):
-    """A stage function, curried: its call takes the options, the result takes the source."""
+    """A stage function, curried: its call takes the options, the result takes the source.
+
+    Args:
+        function: the function, whose first argument is the source
+        behaviour: what the stage does to the stream
+        eager: start it once without data when it is given its options
+    """
 
     __name__: str
     __qualname__: str
@@ -294,11 +306,11 @@ def pipelinefilter(
 ) -> Any:
     """Turn `f(source, *options)` into a filter: `f(*options)` is then a stage of a pipeline.
 
-    `kind` declares what the stage does to the stream, with the other fields of `webdataset.base.behaviour.Behaviour`:
-    `kind="each"` makes one item of each, so thread workers run the stage on several samples at a time, and its place
-    can be saved. `per_sample=True` says that each sample is treated on its own, and makes any number of items.
-    `eager=True` starts the stage once without data when it is given its options, so that wrong ones are refused where
-    they were written, not in the first pass.
+    `function` is `f`; as a decorator with options, there is none yet. `kind` declares what the stage does to the
+    stream, with the other fields of `webdataset.base.behaviour.Behaviour`: `kind="each"` makes one item of each, so
+    thread workers run the stage on several samples at a time, and its place can be saved. `per_sample=True` says that
+    each sample is treated on its own, and makes any number of items. `eager=True` starts the stage once without data
+    when it is given its options, so that wrong ones are refused where they were written, not in the first pass.
 
     >>> @pipelinefilter
     ... def doubled(data):
@@ -336,5 +348,9 @@ class FluentMethod(Generic[P]):
 
 
 def fluent(filter: Filter[P]) -> FluentMethod[P]:
-    """Declare a fluent method in a class body."""
+    """Declare a fluent method in a class body.
+
+    Args:
+        filter: a filter, as `pipelinefilter` makes them
+    """
     return FluentMethod(filter)

@@ -60,7 +60,7 @@ def check_fits(state: Any, kind: str, described: Any) -> None:
 
 
 def merge_states(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The states of all ranks as one, which any number of ranks can load.
+    """The `states` of all ranks as one, which any number of ranks can load.
 
     >>> merge_states([])
     Traceback (most recent call last):

@@ -42,7 +42,15 @@ class ShuffleQuality(NamedTuple):
 
 
 class Plan:
-    """One epoch of an exact dataset, over all ranks."""
+    """One epoch of an exact dataset, over all ranks; `wds.plan` and `dataset.plan()` make it.
+
+    Args:
+        program: the datasets and stages
+        ranks: the number of processes that train
+        workers: the number of workers of each
+        cut: how samples are cut into steps
+        epoch: which epoch
+    """
 
     def __init__(self, program: Program, *, ranks: int, workers: int, cut: Cut, epoch: int = 0) -> None:
         self.ranks = ranks
@@ -85,11 +93,16 @@ class Plan:
         return sum(share.dropped for share in self._shares)
 
     def positions(self, rank: int, step: int) -> Array:
-        """The positions of the epoch that a rank takes in a step; those from `samples` on are repeats."""
+        """The positions of the epoch that a rank takes in a step; those from `samples` on are repeats.
+
+        Args:
+            rank: which rank
+            step: which of its steps
+        """
         return self._shares[rank].positions(step)
 
     def sequence(self, rank: int) -> list[tuple[int, int, int]]:
-        """Everything a rank gets, in order: dataset, shard and number in the shard of each sample."""
+        """Everything that `rank` gets, in order: dataset, shard and number in the shard of each sample."""
         import numpy as np
 
         share = self._shares[rank]
@@ -116,7 +129,7 @@ class Plan:
         return min(windows * lanes // self.epoch.lanes + read_ahead, max(self.bytes_per_rank))
 
     def shuffle_quality(self, batch: int | None = None) -> ShuffleQuality:
-        """How batches of this many samples, over all ranks, compare with those of a true permutation."""
+        """How batches of `batch` samples, over all ranks, compare with those of a true permutation."""
         import numpy as np
 
         size = min(max(2, batch or self.batch * self.ranks), self.samples)
@@ -204,6 +217,20 @@ def plan(
     """What an epoch over these shards will be; shards without an index get one, nothing else is read.
 
     `urls` may be a catalogue, or the name of one. The options are those of `WebDataset(urls, exact=True)`.
+
+    Args:
+        urls: the shards, a catalogue, or the name of one
+        ranks: the number of processes that train
+        workers: the number of workers of each
+        batch: samples in a batch
+        partial: whether the last batch may be smaller
+        remainder: what to do with samples that do not divide evenly: "pad", "drop" or "uneven"
+        seed: the seed of the order
+        epoch: which epoch
+        shuffle_bytes: the data within which samples are shuffled
+        block_bytes: the size of the blocks that are read at a time
+        lanes: how many parts of the dataset a batch is drawn from
+        concatenated: whether shards may be several archives, put together with `cat`
     """
     settings = OrderSettings(seed, number_of_bytes(shuffle_bytes), number_of_bytes(block_bytes), lanes)
     catalogue = catalogue_of(urls, concatenated=concatenated)

@@ -29,6 +29,11 @@ def default_collation_fn(
 
     Numbers and arrays become arrays, tensors become tensors, everything else a list.
 
+    Args:
+        samples: the samples of a batch
+        combine_tensors: stack arrays and tensors
+        combine_scalars: make arrays of numbers
+
     >>> default_collation_fn([("a", 1), ("b", 2)])
     (['a', 'b'], array([1, 2]))
     """
@@ -66,6 +71,12 @@ def batched(
 ) -> Iterator[Any]:
     """Collect samples into batches; the last one may be smaller unless `partial=False`.
 
+    Args:
+        batchsize: samples in a batch
+        collation_fn: a function that makes a batch of a list of samples; None leaves the list
+        partial: whether the last batch may be smaller
+        handler: what to do with an error: one of the handlers, such as `warn_and_continue`
+
     >>> list(batched(2)([("a", 1), ("b", 2), ("c", 3)]))
     [(['a', 'b'], array([1, 2])), (['c'], array([3]))]
     """
@@ -89,6 +100,9 @@ def _collated(
 def unbatched(data: Iterable[Any], *, handler: Handler = reraise_exception) -> Iterator[Any]:
     """Turn batches back into samples.
 
+    Args:
+        handler: what to do with an error: one of the handlers, such as `warn_and_continue`
+
     >>> list(unbatched()([([1, 2], ["a", "b"])]))
     [(1, 'a'), (2, 'b')]
     """
@@ -98,6 +112,10 @@ def unbatched(data: Iterable[Any], *, handler: Handler = reraise_exception) -> I
 @pipelinefilter(kind="collects", eager=True)
 def listed(data: Iterable[Any], batchsize: int, partial: bool = True) -> Iterator[list[Any]]:
     """Collect samples into lists, as they are.
+
+    Args:
+        batchsize: samples in a list
+        partial: whether the last list may be shorter
 
     >>> list(listed(2)("abc")), list(listed(2, partial=False)("abc"))
     ([['a', 'b'], ['c']], [['a', 'b']])

@@ -23,6 +23,11 @@ class Canvas:
 
     `crop` and `mirror` only note what is wanted; `resize` and `pixels` decode. Pixels are H x W or H x W x C. torch
     resizes faster: it is imported where it is installed, or else used only if the program has imported it.
+
+    Args:
+        data: the bytes of the file
+        mode: "rgb", "rgba", "l", or "stored" for the values as they are
+        imports_torch: whether to import torch
     """
 
     def __init__(self, data: bytes, mode: str = "rgb", *, imports_torch: bool = True) -> None:

@@ -21,6 +21,13 @@ class ImagePipeline:
     """Decodes images for `decode`, each sample with random numbers of its own: see `webdataset.images`.
 
     It pickles, so it goes to worker processes; and threads may share it.
+
+    Args:
+        steps: the operations, in order
+        mode: "rgb", "rgba" or "l"
+        masks: fields that go through the same geometry
+        seed: the seed of all samples
+        output: "torch", "numpy", or "auto"
     """
 
     def __init__(
