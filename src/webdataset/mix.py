@@ -14,12 +14,13 @@ from .base.counter import PassCounter
 from .base.mixing import Mixture, Turns
 from .base.reports import Report
 from .base.workers import make_seed, pytorch_worker_info
+from .display.reprs import ShownPipeline
 from .handlers import close
 
 END = object()
 
 
-class _Mixture(Mixture):
+class _Mixture(ShownPipeline, Mixture):
     """Mixtures as users make them."""
 
     _passes: PassCounter

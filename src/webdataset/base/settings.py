@@ -242,6 +242,26 @@ class Environment:
         """The kind of terminal (`TERM`) and the program that is one (`TERM_PROGRAM`)."""
         return os.environ.get("TERM", ""), os.environ.get("TERM_PROGRAM", "")
 
+    # -- watching --------------------------------------------------------------------------------
+
+    @property
+    def monitor(self) -> bool:
+        """`WDS_MONITOR=1`, or a folder: every loader publishes what it does, for `wl view` to show."""
+        return _flag("WDS_MONITOR")
+
+    @property
+    def monitor_is_default(self) -> bool:
+        """Whether `WDS_MONITOR` names no folder."""
+        return os.sep not in os.environ.get("WDS_MONITOR", "")
+
+    @property
+    def monitor_dir(self) -> str:
+        """Where loaders publish what they do: the folder that `WDS_MONITOR` names, or one of this user's own."""
+        if not self.monitor_is_default:
+            return os.environ["WDS_MONITOR"]
+        runtime = os.environ.get("XDG_RUNTIME_DIR")
+        return os.path.join(runtime, "webdataset") if runtime else f"/tmp/webdataset-{os.getuid()}"  # noqa: S108 - checked
+
     # -- randomness and place --------------------------------------------------------------------
 
     @property

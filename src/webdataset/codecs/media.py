@@ -141,3 +141,8 @@ class _Budget:
                 f"it would expand to more than {settings.max_decoded_bytes} bytes",
                 hint="WDS_MAX_DECODED_BYTES raises the limit",
             )
+
+
+def opened_media(data: bytes) -> Any:
+    """A container with video or sound, opened by PyAV, nothing decoded yet."""
+    return _open_container(package("av", extra="video", purpose="for video fields"), data)

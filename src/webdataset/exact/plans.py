@@ -152,6 +152,15 @@ bytes per rank: {_range(self.bytes_per_rank, _size)}, of shards: {_range(self.sh
 memory per rank: {_size(self.memory_per_rank)}
 shuffled: {distance:.2f} of the distance, {same_shard:.2f} of the same-shard pairs of a true permutation"""
 
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        from webdataset.display.markup import table
+
+        lines = [line.partition(": ") for line in str(self).splitlines()[2:]]
+        title = ", ".join(str(self).splitlines()[:2])
+        return table([(name, text) for name, _, text in lines], title=title)
+
     def _parts_of(self, rank: int) -> Any:
         """For each lane of a rank and each dataset: which fraction of how many bytes, of which shards."""
         import numpy as np

@@ -34,7 +34,7 @@ def run(options: Namespace) -> int:
     from webdataset.cli.flow import finished, handler_of, reading
     from webdataset.cli.outputs import writing
     from webdataset.cli.progress import ProgressDisplay
-    from webdataset.tools.inspect.describing import describe
+    from webdataset.display.describing import describe
     from webdataset.tools.inspect.histograms import drawing_package, lines, plot
     from webdataset.tools.inspect.tables import plain_value
     from webdataset.tools.transform.choosing import NOT_IN_MEMORY

@@ -13,9 +13,9 @@ from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
+from webdataset.display.describing import Description, FieldDescription, shape_range
 from webdataset.errors import MissingPackageError
 
-from .describing import Description, FieldDescription, shape_range
 from .listing import shown
 
 Bins = Sequence[tuple[float, float, int]]
