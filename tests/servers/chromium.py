@@ -10,6 +10,7 @@ import os
 import shlex
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -19,11 +20,19 @@ from typing import Any
 from servers.programs import program
 from waiting import HANG_SECONDS, soon
 
-ARGUMENTS = (
+ARGUMENTS = shlex.split(
     "--headless=new --no-sandbox --disable-gpu --hide-scrollbars --no-first-run --disable-extensions --mute-audio "
     "--disable-background-networking --disable-component-update --disable-sync --disable-dev-shm-usage "
     "--host-resolver-rules='MAP * ~NOTFOUND , EXCLUDE 127.0.0.1' --force-color-profile=srgb --remote-debugging-pipe"
 )
+# what it reads commands from, and writes answers to, are the descriptors 3 and 4
+START = """
+import fcntl, os, sys
+reading, writing = (fcntl.fcntl(int(number), fcntl.F_DUPFD, 10) for number in sys.argv[1:3])
+os.dup2(reading, 3)
+os.dup2(writing, 4)
+os.execv(sys.argv[3], sys.argv[3:])
+"""
 KEYS = {"Enter": "\r", "Escape": "", "PageDown": "", "PageUp": ""}
 
 
@@ -35,8 +44,12 @@ class Browser:
         self._numbers = itertools.count(1)
         self._answers: dict[int, Queue[dict[str, Any]]] = {}
         self.events: list[dict[str, Any]] = []
-        threading.Thread(target=self._listen, args=(os.fdopen(reading, "rb"),), daemon=True).start()
+        self._thread = threading.Thread(target=self._listen, args=(reading,), daemon=True)
+        self._thread.start()
         self._session = ""
+
+    def begin(self) -> None:
+        """Open an empty page."""
         target = self.send("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.send("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
@@ -117,15 +130,21 @@ class Browser:
         """The addresses that the page has asked for."""
         return [e["params"]["request"]["url"] for e in self.events if e["method"] == "Network.requestWillBeSent"]
 
-    def _listen(self, stream: Any) -> None:
+    def close(self) -> None:
+        """Forget the browser, which has ended."""
+        self._writing.close()
+        self._thread.join(HANG_SECONDS)
+
+    def _listen(self, reading: int) -> None:
         buffer = b""
-        while data := stream.read1(1 << 16):
-            *messages, buffer = (buffer + data).split(b"\0")
-            for message in map(json.loads, messages):
-                if "id" in message:
-                    self._answers.pop(message["id"]).put(message)
-                else:
-                    self.events.append(message)
+        with os.fdopen(reading, "rb", buffering=0) as stream:
+            while data := stream.read(1 << 16):
+                *messages, buffer = (buffer + data).split(b"\0")
+                for message in map(json.loads, messages):
+                    if "id" in message:
+                        self._answers.pop(message["id"]).put(message)
+                    else:
+                        self.events.append(message)
 
 
 @contextlib.contextmanager
@@ -135,9 +154,8 @@ def browser() -> Iterator[Browser]:
     to_it, from_us = os.pipe()
     to_us, from_it = os.pipe()
     with tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True) as folder:
-        command = f"exec {shlex.quote(path)} {ARGUMENTS} --user-data-dir={folder} about:blank 3<&{to_it} 4>&{from_it}"
         process = subprocess.Popen(
-            ["sh", "-c", command],
+            [sys.executable, "-c", START, str(to_it), str(from_it), path, *ARGUMENTS, f"--user-data-dir={folder}"],
             pass_fds=(to_it, from_it),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -147,9 +165,12 @@ def browser() -> Iterator[Browser]:
         )
         os.close(to_it)
         os.close(from_it)
+        opened = Browser(to_us, from_us)
         try:
-            yield Browser(to_us, from_us)
+            opened.begin()
+            yield opened
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
+            opened.close()

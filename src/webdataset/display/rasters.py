@@ -91,9 +91,10 @@ def array_facts(values: Any) -> dict[str, Any]:
     facts: dict[str, Any] = {"shape": [int(n) for n in values.shape], "dtype": str(values.dtype).removeprefix("torch.")}
     if not 0 < math.prod(values.shape) <= MOST_NUMBERS:
         return facts
-    numbers = _array(values)
-    if numbers.dtype.kind not in "biuf":
-        return facts
+    try:
+        numbers = _array(values)
+    except DecodingError:
+        return facts  # texts, dates and the like have no range
     finite = numbers[np.isfinite(numbers)]
     if finite.size:
         low, high = value_range(numbers)

@@ -16,7 +16,7 @@ from webdataset.display.reprs import urls_text
 
 from .conditions import ConditionError
 from .datasets import ViewedDataset
-from .fields import card, content, hex_page, picture, sample_facts
+from .fields import card, content, hex_page, picture, sample_facts, told
 from .jobs import Job
 from .plans import planned
 from .problems import Problems
@@ -138,10 +138,16 @@ class View:
         found = self._pictures.get(wanted)
         if found is None:
             with self._room:
-                found = picture(field, size, wanted[3])
+                found = self._drawn(field, size, wanted[3])
             if self.dataset.is_settled:  # before, a number may still come to mean another sample
                 self._pictures.keep(wanted, found)
         return Body(found.type, found.data, lasts=self.dataset.is_settled)
+
+    def _drawn(self, field: StoredField, size: int, item: str) -> Picture:
+        try:
+            return picture(field, size, item)
+        except Exception as error:  # whatever is wrong with it, it is the data
+            raise RequestError(told(error), 422) from error
 
     def media(self, asked: dict[str, str]) -> Body:
         """Sound or video, in parts as the player wants them."""

@@ -15,7 +15,7 @@ from webdataset.indices.catalogue import Catalogue
 from webdataset.indices.making import catalogue_of, index
 from webdataset.storage.urls import local_path
 
-from .samples import CataloguedSamples, SampleList, StreamedSamples
+from .samples import CataloguedSamples, NotedReport, SampleList, StreamedSamples
 
 
 class ViewedDataset:
@@ -32,6 +32,7 @@ class ViewedDataset:
         """Shards that cannot be indexed, with the reason."""
         self._streamed: StreamedSamples | None = None
         self._catalogued: CataloguedSamples | None = None
+        self._notes: list[Exception] = []
         self._stop = Stop()
         self._ready = threading.Event()
         self._lock = threading.Lock()
@@ -90,7 +91,8 @@ class ViewedDataset:
         """What could not be read."""
         told = [self.why_streamed] if self.why_streamed else []
         told += self.broken.values()
-        return told + ([] if self._streamed is None else [_one_line(error) for error in self._streamed.errors])
+        read = [] if self._streamed is None else self._streamed.errors
+        return told + [_one_line(error) for error in (*self._notes, *read)]
 
     def close(self) -> None:
         """Release files and connections; an index that is being made is left unfinished."""
@@ -101,7 +103,7 @@ class ViewedDataset:
 
     def _index(self) -> None:
         try:
-            with self._stop.in_force():
+            with self._stop.in_force(), NotedReport(self._notes).in_force():
                 catalogue = self._make()
             if catalogue.total:
                 self._catalogued = CataloguedSamples(catalogue)

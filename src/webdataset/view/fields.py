@@ -6,6 +6,7 @@ the time of the viewer. Texts go to the page as JSON, never as markup.
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from webdataset.autodecode import Decoder, morehandlers
@@ -28,6 +29,7 @@ MOST_LABEL = 4096
 HEX_BYTES = 4096
 LABEL_CHARACTERS = 160
 
+_OBJECT = re.compile(r"<_io\.\w+ object at 0x[0-9a-f]+>")
 _decoder = Decoder([morehandlers])
 
 
@@ -121,7 +123,7 @@ def told(error: BaseException) -> str:
     """An error in one line, without secrets."""
     message = getattr(error, "message", None) or str(error) or type(error).__name__
     hint = getattr(error, "hint", None)
-    text = f"{message}; {hint}" if hint else str(message)
+    text = _OBJECT.sub("the data", f"{message}; {hint}" if hint else str(message))
     return redacted(printable(" ".join(text.split()), 500))
 
 

@@ -8,7 +8,7 @@ from tempfile import TemporaryFile
 from typing import Any, NamedTuple, Protocol
 
 from webdataset.base.reports import Report
-from webdataset.errors import LimitError
+from webdataset.errors import LimitError, ShardError
 from webdataset.handlers import close
 from webdataset.indices.access import SampleReader
 from webdataset.indices.catalogue import Catalogue
@@ -138,6 +138,19 @@ class CataloguedSamples:
         return reader
 
 
+class NotedReport(Report):
+    """A report whose warnings are notes for the page, rather than lines in a terminal that nobody looks at."""
+
+    def __init__(self, notes: list[Exception]) -> None:
+        super().__init__(strict=False)
+        self._notes = notes
+
+    def warn(self, message: str, **places: Any) -> None:
+        """Note a warning about a place in the data."""
+        self.counts["warnings"] += 1
+        self._notes.append(ShardError(message, **places))
+
+
 class StreamedSamples:
     """The samples of a stream, read as far as somebody has asked for; a temporary file keeps what was read."""
 
@@ -196,7 +209,7 @@ class StreamedSamples:
 
         shards = [{"url": url} for url in self.urls]
         passed_over = LargeMembers(lambda _: False, limit=LARGE)
-        with Report(strict=False).in_force():
+        with NotedReport(self.errors).in_force():
             return tarfile_samples(shards, remember, large=passed_over, concatenated=self._concatenated)
 
     def _read_one(self) -> None:

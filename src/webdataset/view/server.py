@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import hmac
 import json
+import math
 import secrets
 import socket
 import threading
@@ -90,7 +91,9 @@ class ViewServer:
         self._server = _Server(("127.0.0.1", port), _Handler)
         self._server.answers = answers
         self._server.token = self.token
-        self._thread = threading.Thread(target=self._server.serve_forever, name="webdataset-view", daemon=True)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(0.05,), name="webdataset-view", daemon=True
+        )
 
     @property
     def port(self) -> int:
@@ -114,8 +117,16 @@ class ViewServer:
 
 
 def as_json(value: Any) -> Body:
-    """A value as JSON."""
-    return Body("application/json", json.dumps(value, allow_nan=False, ensure_ascii=True, default=str).encode())
+    """A value as JSON; numbers that JSON does not have are null."""
+    return Body("application/json", json.dumps(_finite(value), allow_nan=False).encode())
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(name): _finite(inner) for name, inner in value.items()}
+    return [_finite(inner) for inner in value] if isinstance(value, (list, tuple)) else value
 
 
 class _Server(ThreadingHTTPServer):
