@@ -29,6 +29,9 @@ def test_an_image_stands_for_a_sample_before_its_mask_and_sound() -> None:
     assert best_picture(sample(wav=b"", mask__png=b"", npy=b"", jpg=b"")) == "jpg"
     assert best_picture(sample(wav=b"", mask__png=b"")) == "mask.png"
     assert best_picture(sample(txt=b"", cls=b"")) is None
+    assert best_picture(sample(npy=npy(np.zeros((3, 3))), wav=b"")) == "npy"
+    assert best_picture(sample(npy=npy(np.zeros(3)), wav=b"")) == "wav"
+    assert best_picture(sample(npy=npy(np.float32(3)), txt=b"")) is None
 
 
 def test_a_card_has_the_class_and_the_beginning_of_the_text() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import threading
 from collections.abc import Sequence
 from typing import Any
@@ -16,6 +17,8 @@ from webdataset.indices.making import catalogue_of, index
 from webdataset.storage.urls import local_path
 
 from .samples import CataloguedSamples, NotedReport, SampleList, StreamedSamples
+
+_SHARD = re.compile(r"(, shard \d+)?\].*")
 
 
 class ViewedDataset:
@@ -92,7 +95,9 @@ class ViewedDataset:
         told = [self.why_streamed] if self.why_streamed else []
         told += self.broken.values()
         read = [] if self._streamed is None else self._streamed.errors
-        return told + [_one_line(error) for error in (*self._notes, *read)]
+        told += [_one_line(error) for error in (*self._notes, *read)]
+        # indexing and reading meet the same trouble, and only one of them counts shards
+        return list({_SHARD.sub("", text): text for text in reversed(told)}.values())[::-1]
 
     def close(self) -> None:
         """Release files and connections; an index that is being made is left unfinished."""

@@ -30,6 +30,7 @@ HEX_BYTES = 4096
 LABEL_CHARACTERS = 160
 
 _OBJECT = re.compile(r"<_io\.\w+ object at 0x[0-9a-f]+>")
+_SHAPE = re.compile(rb"'shape': \(([^)]*)\)")
 _decoder = Decoder([morehandlers])
 
 
@@ -66,12 +67,23 @@ def sample_facts(sample: StoredSample) -> dict[str, Any]:
 
 def best_picture(sample: StoredSample) -> str | None:
     """The field that stands for the sample on the wall: an image, else a video, array or sound."""
-    ranked = [
+    ranked = sorted(
         (PICTURES.index(kind), overlay_of(name) is not None, place, name)
         for place, name in enumerate(sample.fields)
         if (kind := kind_of(name)) in PICTURES
-    ]
-    return min(ranked)[3] if ranked else None
+    )
+    return next((name for *_, name in ranked if not _is_vector(sample.fields[name])), None)
+
+
+def _is_vector(field: StoredField) -> bool:
+    """Whether a field is a line of numbers, by the header of its file: its text says more of a sample."""
+    if not field.name.lower().endswith("npy"):
+        return False
+    try:
+        shape = _SHAPE.search(field.beginning(256))
+    except Exception:
+        return False
+    return shape is not None and len(shape[1].strip(b" ,").split(b",")) < 2
 
 
 def content(field: StoredField, *, start: int = 0) -> dict[str, Any]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count, islice
 from tempfile import TemporaryFile
 from typing import Any, NamedTuple, Protocol
 
@@ -75,6 +77,9 @@ class SampleList(Protocol):
     def key(self, number: int) -> str:
         """The key of a sample, without reading it."""
 
+    def keys(self, start: int) -> Iterator[str]:
+        """The keys from a number on."""
+
     def find(self, key: str) -> int:
         """The number of the first sample with a key; KeyError without one."""
 
@@ -110,6 +115,14 @@ class CataloguedSamples:
     def key(self, number: int) -> str:
         shard, place = self.catalogue.locate(number)
         return self.catalogue.index(shard).key(place)
+
+    def keys(self, start: int) -> Iterator[str]:
+        if start >= self.catalogue.total:
+            return
+        first, place = self.catalogue.locate(start)
+        for shard in range(first, len(self.urls)):
+            yield from islice(self.catalogue.index(shard).keys(), place, None)
+            place = 0
 
     def find(self, key: str) -> int:
         return self.catalogue.find(key)
@@ -186,15 +199,16 @@ class StreamedSamples:
     def key(self, number: int) -> str:
         return self.sample(number).key
 
+    def keys(self, start: int) -> Iterator[str]:
+        with contextlib.suppress(IndexError):
+            for number in count(start):
+                yield self.sample(number).key
+
     def find(self, key: str) -> int:
-        number = 0
-        while True:
-            try:
-                if self.sample(number).key == key:
-                    return number
-            except IndexError:
-                raise KeyError(key) from None
-            number += 1
+        for number, found in enumerate(self.keys(0)):
+            if found == key:
+                return number
+        raise KeyError(key)
 
     def close(self) -> None:
         with self._lock:

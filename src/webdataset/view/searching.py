@@ -41,8 +41,10 @@ def search(samples: SampleList, query: str, *, start: int, count: int, seconds: 
     found = Found(start)
     if not query:
         return _all(samples, found, count)
-    matches = _KeyMatch(query) if is_about_keys(query) else _ConditionMatch(Condition(query), found)
     end = time.monotonic() + seconds
+    if is_about_keys(query):
+        return _by_key(samples, found, query.lower(), count, end)
+    matches = _ConditionMatch(Condition(query), found)
     while len(found.numbers) < count:
         if time.monotonic() > end and found.next > start:
             return found
@@ -53,6 +55,17 @@ def search(samples: SampleList, query: str, *, start: int, count: int, seconds: 
             found.is_end = True
             return found
         found.next += 1
+    return found
+
+
+def _by_key(samples: SampleList, found: Found, part: str, count: int, end: float) -> Found:
+    for key in samples.keys(found.next):
+        if part in key.lower():
+            found.numbers.append(found.next)
+        found.next += 1
+        if len(found.numbers) >= count or (found.next % LOOK_EVERY == 0 and time.monotonic() > end):
+            return found
+    found.is_end = True
     return found
 
 
@@ -68,14 +81,6 @@ def _all(samples: SampleList, found: Found, count: int) -> Found:
     if samples.is_complete() and found.next >= samples.known():
         found.is_end = True
     return found
-
-
-class _KeyMatch:
-    def __init__(self, part: str) -> None:
-        self._part = part.lower()
-
-    def __call__(self, samples: SampleList, number: int) -> bool:
-        return self._part in samples.key(number).lower()
 
 
 class _ConditionMatch:

@@ -132,6 +132,7 @@ def _finite(value: Any) -> Any:
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
     block_on_close = False
+    request_queue_size = 128
     answers: dict[str, Answer]
     token: str
 

@@ -94,6 +94,11 @@ def test_a_port_that_is_taken_is_said(wl: Any, make_shard: Callable[..., str], c
     assert ended.err == f"wl view: port {closed_port} cannot be had: Address already in use; --port takes another\n"
 
 
+def test_shards_that_are_not_there_are_an_error(wl: Any) -> None:
+    ended = wl("view", "--nobrowser", "/nowhere/{0..3}.tar")
+    assert (ended.code, ended.err) == (1, "wl view: no such file [url /nowhere/0.tar]\n")
+
+
 def test_a_port_is_a_port(wl: Any) -> None:
     assert wl("view", "--port", "70000").code == 2
 

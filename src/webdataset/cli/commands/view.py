@@ -9,6 +9,7 @@ Without URLs, the page shows the loaders of this user that run with WDS_MONITOR=
 
 from __future__ import annotations
 
+import os
 import sys
 import tempfile
 import threading
@@ -56,8 +57,13 @@ def run(options: Namespace) -> int:
 
 def opened_view(urls: list[str], options: Namespace) -> View:
     """The view of these shards, with a port to listen on."""
+    from webdataset.errors import MissingShardError
+    from webdataset.storage.urls import local_path
     from webdataset.view.answers import View
 
+    paths = [local_path(url) for url in urls]
+    if urls and not any(path is None or os.path.exists(path) for path in paths):
+        raise MissingShardError("no such file", url=urls[0])
     try:
         return View(urls, concatenated=options.concatenated, port=options.port)
     except OSError as error:
@@ -72,7 +78,6 @@ def open_browser(url: str, folder: str) -> None:
     All users of a machine can see the arguments of a program: so it is given a file, which only its owner can read.
     """
     import html
-    import os
     import webbrowser
 
     path = os.path.join(folder, "view.html")

@@ -125,7 +125,8 @@ async function route() {
 
 async function refresh() {
   try {
-    const facts = (state.facts = await ask("api/state"));
+    const before = state.facts, facts = (state.facts = await ask("api/state"));
+    if (before && before.mode === "indexing" && facts.mode !== "indexing" && where().path !== "sample" && scrollY < 80) route();
     document.getElementById("title").textContent = facts.title || "wl view";
     document.title = facts.title ? `${facts.title} - wl view` : "wl view";
     const samples = `${count(facts.samples)}${facts.complete ? "" : "+"} samples`;
@@ -185,8 +186,16 @@ async function wall(words, current) {
   if (!query) told.textContent = cards.length ? `samples ${count(start)} to ${count(start + cards.length - 1)} of ${count(known)}${complete ? "" : "+"}` : "";
   if (!cards.length) grid.replaceWith(query ? empty("Nothing found", "No sample from here on matches.") : empty("No samples", "There is nothing in these shards from here on."));
   drawPager(pager, { query, start, next, known, complete });
+  drawTroubles(told, !cards.length);
   const opened = grid.querySelector(`[data-number="${CSS.escape(String(state.opened))}"]`);
   (opened || main).focus({ preventScroll: !opened });
+}
+
+async function drawTroubles(place, open) {
+  const { errors, mode } = await ask("api/state");
+  if (!errors.length) return;
+  const title = mode === "streamed" && errors.length === 1 ? "read as a stream, without an index" : many(errors.length, "note").concat(" about these shards");
+  place.after(h("details", { class: "troubles", open }, h("summary", {}, title), h("ul", {}, errors.map((error) => h("li", {}, error)))));
 }
 
 function searchTools(query) {
