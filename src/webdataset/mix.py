@@ -97,14 +97,18 @@ class RandomMix(_Mixture):
 
 def _planned(mix: _Mixture) -> Iterator[Any]:
     """A pass over a mixture of exact datasets that is read by itself, rather than as the source of a pipeline."""
-    from .exact.program import StepPosition, program_of
+    from .exact.positions import in_epoch
+    from .exact.program import program_of
 
     program = program_of([mix])
     assert program is not None
     epoch = mix._passes.begin()
     _, _, worker, workers = pytorch_worker_info()
-    for _, item in program.items(StepPosition(epoch), Report(), worker=worker, workers=workers):
-        yield item
+    items = program.items(in_epoch(epoch), Report(), worker=worker, workers=workers)
+    try:
+        yield from items
+    finally:
+        items.close()
 
 
 def round_robin_shortest(*sources: Iterable[Any]) -> Iterator[Any]:

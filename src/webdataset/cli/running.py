@@ -22,7 +22,9 @@ FOR_PROGRAMMERS = (DeprecationWarning, ImportWarning, PendingDeprecationWarning,
 DATA_ERROR, USAGE_ERROR, INTERRUPTED, TERMINATED = 1, 2, 130, 143
 WITHOUT_URLS = ("cache", "completion")
 PATIENCE = 5.0
-"""Seconds after which a command that was asked to end is asked again."""
+"""Seconds after which a command that was asked to end by SIGTERM is asked again."""
+AGAIN = 0.05
+"""Seconds after which an interrupt that the interpreter dropped is raised again."""
 
 
 def run_command(name: str, argv: Sequence[str]) -> int:
@@ -221,26 +223,35 @@ def _storage(options: Namespace) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _termination() -> Iterator[None]:
-    """Make SIGTERM end a command as Ctrl-C does: children and partly written files are removed."""
+    """Make SIGTERM end a command as Ctrl-C does: children and partly written files are removed.
+
+    The interpreter drops an exception that a signal raises inside one of its callbacks (of a weak reference, for
+    example, while a module is imported). Such a Ctrl-C or SIGTERM is raised again a moment later.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    ending: list[type[BaseException]] = [SystemExit]
 
-    def end(*_: Any) -> None:
-        # an exception raised by a signal inside a callback of the interpreter is lost, so try again later
-        signal.setitimer(signal.ITIMER_REAL, PATIENCE)
-        raise SystemExit(TERMINATED)
+    def end(number: int, _: Any) -> None:
+        if number == signal.SIGTERM:
+            ending[0] = SystemExit
+            signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+        raise SystemExit(TERMINATED) if ending[0] is SystemExit else ending[0]
 
     def hear(lost: Any) -> None:
-        if not isinstance(lost.exc_value, SystemExit):
-            told(lost)
+        if isinstance(lost.exc_value, (KeyboardInterrupt, SystemExit)):
+            ending[0] = type(lost.exc_value)
+            signal.setitimer(signal.ITIMER_REAL, AGAIN)
+        else:
+            report(lost)
 
     before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGALRM)}
-    told, sys.unraisablehook = sys.unraisablehook, hear
+    report, sys.unraisablehook = sys.unraisablehook, hear
     try:
         yield
     finally:
-        sys.unraisablehook = told
+        sys.unraisablehook = report
         signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in before.items():
             signal.signal(number, handler)

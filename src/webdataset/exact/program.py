@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from webdataset.base.mixing import Mixture
 from webdataset.base.pool import ordered_map
+from webdataset.base.positions import Position
 from webdataset.base.reports import Report
 from webdataset.base.stages import PipelineStage, start
 from webdataset.base.units import number_of_bytes
@@ -31,6 +32,7 @@ from webdataset.storage.urls import is_local
 from webdataset.tariterators import SplitName, base_plus_ext
 
 from .lengths import Lengths
+from .positions import InEpoch, StepItems, at_step
 from .run import EpochRun
 from .stages import Batching, batches_of, bucketing_of, described, kept_stages
 
@@ -148,32 +150,6 @@ class ExactSource(NamedTuple):
     repeats: int = 1
 
 
-class StepPosition(NamedTuple):
-    """Where a run is in an epoch, or where it is to begin."""
-
-    epoch: int = 0
-    start: int = 0
-    """The position from which steps are counted."""
-    step: int = 0
-    skip: int = 0
-    """Items of that step that were given already, ..."""
-    even: bool = True
-    """... and whether each was made of as many samples, so that these are known."""
-    base: int = 0
-    """The step from which on steps are dealt to the workers in turn."""
-    given: int = 0
-    """Items that were given in this round (see `rounds`), ..."""
-    turn: int = 0
-    """... epochs that were complete in it, ..."""
-    round: int = 0
-    """... and its number."""
-
-    @property
-    def is_beginning(self) -> bool:
-        """Whether nothing of the epoch was given before."""
-        return not (self.start or self.step or self.skip)
-
-
 class Program:
     """What an exact pipeline does: the datasets it draws from, and the stages that all samples pass."""
 
@@ -261,14 +237,14 @@ class Program:
 
     def steps(
         self,
-        place: StepPosition,
+        place: Position,
         report: Report,
         invoke: Callable[..., Any] = start,
         *,
         worker: int = 0,
         workers: int = 1,
         threads: int = 0,
-    ) -> Iterator[tuple[StepPosition, list[Any]]]:
+    ) -> Iterator[tuple[Position, list[Any]]]:
         """The steps of a worker from a place on, each with the items it gives, all of them."""
         run = EpochRun(
             self, place, report, worker=worker, workers=workers, ahead=bool(threads) or not self.has_local_shards
@@ -277,36 +253,27 @@ class Program:
         done: Any = ordered_map(steps, work, threads=threads, ahead=2 * threads) if threads else map(work, steps)
         try:
             for step, items, counts in done:
-                report.add(counts)
-                yield place._replace(step=step, skip=0), items
+                if counts:
+                    report.add(counts)
+                yield at_step(place, step), items
         finally:
             close(done)
             close(steps)
             run.close()
 
-    def items(self, place: StepPosition, report: Report, *args: Any, **kw: Any) -> Iterator[tuple[StepPosition, Any]]:
-        """What a worker gives from a place on, each item with the place after it."""
-        for at, items in self.steps(place, report, *args, **kw):
-            yield from self.taken_apart(at, items, place.skip if at.step == place.step else 0)
+    def items(self, place: Position, report: Report, *args: Any, **kw: Any) -> StepItems:
+        """What a worker gives from a place on, item by item."""
+        return StepItems(self.steps(place, report, *args, **kw), place, self.batches.per_step)
 
-    def taken_apart(self, at: StepPosition, items: list[Any], skipped: int) -> Iterator[tuple[StepPosition, Any]]:
-        """The items of a step from some number on, each with the place after it."""
-        epoch, start, step, _, _, *rest = at
-        even, count = len(items) == self.batches.per_step, len(items)
-        for number, item in enumerate(items[skipped:], skipped + 1):
-            if number == count:
-                yield StepPosition(epoch, start, step + 1, 0, True, *rest), item
-            else:
-                yield StepPosition(epoch, start, step, number, even, *rest), item
-
-    def position(self, place: StepPosition) -> int:
+    def position(self, place: Position) -> int:
         """The position of the epoch up to which every rank has taken its samples."""
         epoch = self.epoch(place.epoch)
-        share = self.share(epoch, place.start)
-        turns = share.span(place.step)[0] if place.step < share.steps else share.count
-        if place.even:
-            turns += place.skip * self.batches.item
-        return min(place.start + turns * share.world, epoch.total)
+        where: InEpoch = place.where
+        share = self.share(epoch, where.start)
+        turns = share.span(where.step)[0] if where.step < share.steps else share.count
+        if where.even:
+            turns += where.skip * self.batches.item
+        return min(where.start + turns * share.world, epoch.total)
 
     def described(self) -> dict[str, Any]:
         """What must be the same for a saved state to fit."""

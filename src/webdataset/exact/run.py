@@ -17,7 +17,9 @@ from webdataset.errors import EmptyDatasetError
 from .feed import MISSING, Drawn, Feed
 
 if TYPE_CHECKING:
-    from .program import Program, StepPosition
+    from webdataset.base.positions import Position
+
+    from .program import Program
 
 READERS = 4
 """The most threads that read from servers."""
@@ -34,7 +36,7 @@ class EpochRun:
     def __init__(
         self,
         program: Program,
-        place: StepPosition,
+        place: Position,
         report: Report,
         *,
         worker: int = 0,
@@ -45,7 +47,7 @@ class EpochRun:
         self.place = place
         self.report = report
         epoch = program.epoch(place.epoch)
-        self._share = program.share(epoch, place.start)
+        self._share = program.share(epoch, place.where.start)
         self._samples = [source.shards.samples(report) for source in program.sources]
         self._feed = Feed(
             epoch,
@@ -55,17 +57,17 @@ class EpochRun:
             handlers=[source.shards.handler for source in program.sources],
             worker=worker,
             workers=workers,
-            base=place.base,
+            base=place.where.base,
             ahead=partial(_read_ahead, program.connections) if ahead else None,
         )
 
     def steps(self) -> Iterator[tuple[int, Drawn]]:
         """The numbers of the steps, and their samples as they are read."""
-        if not self._share.steps and not self.place.start:
+        if not self._share.steps and not self.place.where.start:
             batch = f"a batch of {self.program.cut.size}" if self.program.cut.is_batch else "one"
             message = f"{self._share.total} samples are too few for {batch} on each of {self._share.world} ranks"
             raise EmptyDatasetError(message, hint='use smaller batches, fewer ranks, or remainder="pad"')
-        return self._feed.steps(self.place.step)
+        return self._feed.steps(self.place.where.step)
 
     def work(self, invoke: Callable[..., Any]) -> Callable[[tuple[int, Drawn]], Worked]:
         """What makes the items of a step of its samples."""
@@ -92,9 +94,12 @@ class _Work:
         self._kept: dict[Any, Any] = {}
         self._tells_real = program.cut.remainder == "uneven"
         self._plain = len(program.sources) == 1 and not program.sources[0].stages
+        self._bare = self._plain and not program.stages and not self._tells_real
 
     def __call__(self, step_and_samples: tuple[int, Drawn]) -> Worked:
         step, drawn = step_and_samples
+        if self._bare:
+            return step, [sample for sample in drawn.samples if sample is not MISSING], {}
         context = PassContext(epoch=self._epoch, strict=self._report.strict)
         context.step = self._kept, step
         report = context.report

@@ -26,13 +26,14 @@ from typing import Any
 from webdataset.base.behaviour import behaviour_of
 from webdataset.base.context import PassContext, current_pass
 from webdataset.base.pool import ordered_map
+from webdataset.base.positions import Position, named
 from webdataset.base.reports import Report
 from webdataset.base.stages import PipelineStage, Stage
 from webdataset.filters.batches import _collated
 from webdataset.filters.order import size_in_bytes
 from webdataset.handlers import Handler, close, reraise_exception
 from webdataset.pipeline import DataPipeline
-from webdataset.resume.positions import Ahead, Position, named
+from webdataset.resume.positions import Ahead, restored
 
 GROUP_SECONDS = 0.002
 GROUP_BYTES = 1 << 20
@@ -71,8 +72,8 @@ class Pooled(PipelineStage):
         (position, given), self._start = self._start or (None, 0), None
         if position is not None:
             # what stages keep from pass to pass is the dataset's, who has taken it over already
-            position = Position.of(position)
-            before.runner.seek(position._replace(kept=()))
+            position = restored(position)
+            before.runner.seek(position._replace(where=position.where._replace(kept=())))
         self._begun_at = position
         groups = _Groups(before, self.group)
         self._latest, self._passing = (groups, None, given), None

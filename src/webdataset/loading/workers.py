@@ -11,11 +11,12 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple, Protocol
 
 from webdataset.base.iterables import TorchIterable
+from webdataset.base.positions import Position
 from webdataset.base.rounds import RoundLimits, check_same, rounds
 from webdataset.base.states import loader_places, loader_state
 from webdataset.errors import StateError
 from webdataset.resume.layout import NotResumableError, layout_of
-from webdataset.resume.positions import Position
+from webdataset.resume.positions import restored
 from webdataset.resume.states import threads_position, threads_state
 
 from .threads import ThreadLoader, converted_as_torch
@@ -207,7 +208,7 @@ class ProcessWorkers(StreamWorkers):
         assert latest is not None, "begin() comes before items()"
         for position, item in _turned(source, self._next):
             mark_started()
-            worker = position.owner.worker
+            worker = position.where.owner.worker
             latest[worker] = position
             self._next = (worker + 1) % self.workers
             yield item
@@ -236,9 +237,9 @@ class ProcessWorkers(StreamWorkers):
         """Make the workers that are started next go on where the state was saved."""
         runner = self.dataset.runner
         states, next_worker = loader_places(runner.described(), state, self.workers)
-        positions = [Position.of(each["mark"]) for each in states]
+        positions = [restored(each["mark"]) for each in states]
         for worker, position in enumerate(positions):
-            saved, owner = position.owner, runner.owner(worker, self.workers)
+            saved, owner = position.where.owner, runner.owner(worker, self.workers)
             if saved != owner:
                 here = f"{owner.rank} of {owner.world}"
                 raise StateError(f"the state is that of rank {saved.rank} of {saved.world}, not {here}")
@@ -311,7 +312,7 @@ def _turned(pairs: Iterable[tuple[Position, Any]], first: int) -> Iterator[tuple
     held: list[tuple[Any, Any]] = []
     latest = -1
     for pair in pairs:
-        worker = pair[0].owner.worker
+        worker = pair[0].where.owner.worker
         if worker <= latest:
             yield from held
             held = []
