@@ -47,6 +47,8 @@ def test_tuples_and_batches_are_shown(photos: wds.WebDataset) -> None:
     preview = photos.decode("rgb8").to_tuple("jpg", "cls").batched(2).preview(2)
     assert len(embedded(preview)) == 2
     assert "uint8 2 x 375 x 500 x 3, " in repr(preview)
+    [sheet, _] = embedded(preview)
+    assert sheet.size == (192, 72)  # both pictures of a batch, side by side
 
 
 def test_a_preview_does_not_move_the_dataset(photos: wds.WebDataset) -> None:
@@ -76,7 +78,8 @@ def test_markup_in_data_is_escaped(make_shard: Callable[..., str]) -> None:
 @pytest.mark.parametrize(("value", "size"), [
     (np.zeros((20, 30), np.float32), (180, 120)), (torch.zeros(3, 20, 30), (30, 20)),
     (np.zeros((20, 30, 3), np.uint8), (30, 20)),
-    (np.zeros((4, 5, 20, 30)), (180, 120)), (torch.zeros(20, 30, dtype=torch.bfloat16), (180, 120)),
+    (np.zeros((4, 5, 20, 30)), (180, 120)), (np.zeros((4, 20, 30, 3), np.uint8), (60, 40)),
+    (torch.zeros(20, 30, dtype=torch.bfloat16), (180, 120)),
 ])  # fmt: skip
 def test_arrays_and_tensors_are_pictures(value: object, size: tuple[int, int]) -> None:
     found = picture_of("x", value)

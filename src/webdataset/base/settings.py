@@ -22,6 +22,8 @@ class Environment:
 
     def __init__(self) -> None:
         self._enforce_security = False
+        self.usual_decoded_bytes = DEFAULT_DECODED_BYTES
+        """What `max_decoded_bytes` is where the environment does not say; a program that only shows data lowers it."""
 
     # -- safety ----------------------------------------------------------------------------------
 
@@ -87,7 +89,7 @@ class Environment:
     @property
     def max_decoded_bytes(self) -> int:
         """The most bytes that one compressed field or shard member may expand to (`WDS_MAX_DECODED_BYTES`)."""
-        return _size("WDS_MAX_DECODED_BYTES") or DEFAULT_DECODED_BYTES
+        return _size("WDS_MAX_DECODED_BYTES") or self.usual_decoded_bytes
 
     @property
     def max_ratio(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Iterable, Sequence
 
 TABLE = "border-collapse:collapse;text-align:left;font-size:90%"
@@ -15,8 +14,10 @@ def escaped(text: str) -> str:
     >>> escaped("<b a='x'>\\x00")
     '&lt;b a=&#x27;x&#x27;&gt;\\\\x00'
     """
+    from html import escape  # takes longer to import than all of this room
+
     visible = text if text.isprintable() else "".join(_visible(char) for char in text)
-    return html.escape(visible, quote=True)
+    return escape(visible, quote=True)
 
 
 def table(rows: Iterable[Sequence[str]], *, head: Sequence[str] = (), title: str = "") -> str:

@@ -106,12 +106,21 @@ def _title(item: Any, number: int) -> str:
     return printable(key, 100) if isinstance(key, str) else f"item {number}"
 
 
+def _text(data: bytes) -> str:
+    """Short bytes as the text that they are, if they are one."""
+    try:
+        text = data.decode("utf-8") if len(data) <= MOST_TEXT else ""
+    except UnicodeDecodeError:
+        return ""
+    return text if text.isprintable() else ""
+
+
 def _in_words(value: Any) -> str:
     if is_array(value) or is_tensor(value):
         facts = array_facts(value)
         shape = " x ".join(map(str, facts["shape"])) or "scalar"
         ends = f", {facts['min']:.4g} to {facts['max']:.4g}" if "min" in facts else ""
         return f"{facts['dtype']} {shape}{ends}"
-    if isinstance(value, bytes) and len(value) > MOST_TEXT:
-        return f"{len(value):,} bytes"
+    if isinstance(value, bytes):
+        return _text(value) or f"{len(value):,} bytes"
     return printable(short_repr(value, MOST_TEXT), MOST_TEXT)

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 MOST_PIXELS = 100_000_000
 MOST_NUMBERS = 50_000_000
 JPEG_QUALITY = 85
+SHEET = 3
+"""Pictures on each side of a sheet with several."""
 LINE_HEIGHT = 32
 """Pixels that the heat map of a line of numbers is high."""
 
@@ -75,8 +77,21 @@ def overlay_picture(values: Any, kind: str, size: int) -> Picture:
 
 def heat_map(values: Any, size: int) -> Picture:
     """An array as a picture: as an image if it looks like one, else its first plane in false colours."""
-    numbers = _array(values)
-    return _encoded(_as_image(numbers, size) or _from_colours(false_colours(_plane(numbers)), size))
+    return _encoded(_sheet(_array(values), size))
+
+
+def _sheet(numbers: Array, size: int) -> Any:
+    """An array as one image; of a batch or a video, the first few beside and below each other."""
+    if numbers.ndim != 4 or len(numbers) < 2:
+        return _as_image(numbers, size) or _from_colours(false_colours(_plane(numbers)), size)
+    few = numbers[: SHEET * SHEET]
+    columns = math.ceil(math.sqrt(len(few)))
+    tiles = [_sheet(one, max(1, size // columns)) for one in few]
+    width, height = tiles[0].size
+    sheet = pillow().new(tiles[0].mode, (width * columns, height * math.ceil(len(tiles) / columns)))
+    for place, tile in enumerate(tiles):
+        sheet.paste(tile, (place % columns * width, place // columns * height))
+    return sheet
 
 
 def array_facts(values: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import signal
@@ -55,6 +56,19 @@ def test_it_prints_its_address_and_ends_with_an_interrupt(
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=60)
     assert (process.returncode, told) == (0, "wl view: open this address in a browser; Ctrl-C ends the view\n")
+
+
+def test_a_small_field_that_expands_to_much_is_refused(
+    make_shard: Callable[..., str], started: Callable[..., subprocess.Popen[str]]
+) -> None:
+    bomb = gzip.compress(bytes(270 << 20), 1)
+    files = [("a.json.gz", bomb), ("a.txt.gz", bomb)]
+    process = started("--nobrowser", make_shard(files=files))
+    assert process.stdout is not None
+    url = process.stdout.readline().strip()
+    for field in ("json.gz", "txt.gz"):
+        with urllib.request.urlopen(f"{url}api/field?n=0&field={field}", timeout=100) as reply:
+            assert "more than" in json.load(reply)["error"]
 
 
 def test_without_urls_it_shows_loaders(started: Callable[..., subprocess.Popen[str]]) -> None:

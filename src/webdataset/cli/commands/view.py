@@ -25,6 +25,8 @@ EXAMPLES = (
     ("wl view train-{000000..000009}.tar", "open the dataset in the browser"),
     ("wl view --port 8080 --nobrowser s3://bucket/train.tar", "print the address only, with a port of your choice"),
 )
+MOST_DECODED = 256 << 20
+"""Bytes that a compressed field may expand to, unless WDS_MAX_DECODED_BYTES says otherwise."""
 
 
 def configure(parser: grammar.Parser) -> None:
@@ -35,8 +37,10 @@ def configure(parser: grammar.Parser) -> None:
 
 
 def run(options: Namespace) -> int:
+    from webdataset.base.settings import settings
     from webdataset.cli.flow import urls_of
 
+    settings.usual_decoded_bytes = MOST_DECODED
     if options.port > 65535:
         raise grammar.UsageError(f"a port is a number up to 65535, not {options.port}")
     with (
