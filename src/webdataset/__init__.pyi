@@ -35,6 +35,7 @@ from .cache import pipe_cleaner as pipe_cleaner
 from .codecs.pickles import register_safe_global as register_safe_global
 from .dataset import Dataset as Dataset
 from .dataset import WebDataset as WebDataset
+from .display.reprs import StateSummary as StateSummary
 from .errors import CommandError as CommandError
 from .errors import DecodingError as DecodingError
 from .errors import EmptyDatasetError as EmptyDatasetError

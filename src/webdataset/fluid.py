@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, Self
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Self
 
 from . import filters
 from .base.stages import Filter, suggesting
 from .base.workers import pytorch_worker_info
 from .filters import FilterMethods
-from .handlers import Handler
+from .handlers import Handler, close
 from .pipeline import DataPipeline
+
+if TYPE_CHECKING:
+    from .display.describing import Description
+    from .display.previews import Preview
 
 
 class FluidInterface(FilterMethods):
@@ -105,6 +110,28 @@ class FluidInterface(FilterMethods):
         per_rank = -(-length // world_size)
         return result.repeat(nbatches=per_rank).with_length(per_rank, silent=True)  # type: ignore[no-any-return]
 
+    def preview(self, n: int = 9) -> Preview:
+        """The first items, shown as pictures in a notebook; the dataset itself stays where it is.
+
+        >>> FluidWrapper([{"__key__": "a", "cls": 3}]).preview()
+        a
+          cls  3
+        """
+        from .display.previews import Preview
+
+        return Preview(_first(self, n))
+
+    def describe(self, n: int = 1000) -> Description:
+        """Statistics of the first items, as `wl info` prints them: fields, types, shapes, ranges and sizes.
+
+        >>> FluidWrapper([{"__key__": "a", "cls": 3}, {"__key__": "b", "cls": 5}]).describe().fields["cls"].range.ends()
+        [3.0, 5.0]
+        """
+        from .display.describing import describe
+        from .display.previews import fields_of
+
+        return describe({"__key__": "", **fields_of(item)} for item in _first(self, n))
+
     def test(
         self,
         length: int | None = None,
@@ -131,6 +158,15 @@ class FluidInterface(FilterMethods):
         if checker is not None:
             result = result.map(partial(_checked, checker))
         return result if length is None else result.with_length(length, silent=True)  # type: ignore[no-any-return]
+
+
+def _first(dataset: Any, n: int) -> Iterator[Any]:
+    """The first items of a pass that is not counted as one of the dataset's."""
+    items = iter(dataset.compose())
+    try:
+        yield from islice(items, n)
+    finally:
+        close(items)
 
 
 def _checked(checker: Callable[[Any], Any], sample: Any) -> Any:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from .base.behaviour import behaviour_of
 from .base.printing import did_you_mean
 from .base.reports import Report
+from .base.settings import settings
 from .base.stages import argument_names
 from .fluid import FluidInterface
 from .loading.frameworks import DataLoaderFacade
 from .loading.loaded import LoadedRunner, open_loader
 from .loading.workers import Workers
 from .pipeline import DataPipeline, add_length_method
+
+if TYPE_CHECKING:
+    from .display.monitors import LoaderMonitor
 
 
 class WebLoader(DataLoaderFacade, DataPipeline, FluidInterface):
@@ -72,6 +76,7 @@ class WebLoader(DataLoaderFacade, DataPipeline, FluidInterface):
         loading = open_loader(dataset, (), options, processes=workers == "process")
         self._workers = loading.workers
         self._mailbox = loading.mailbox
+        self._monitor: LoaderMonitor | None = None
         super().__init__(loading.loader)
         if loading.exact:
             self.repetitions, self.nsamples = loading.repeated
@@ -81,6 +86,27 @@ class WebLoader(DataLoaderFacade, DataPipeline, FluidInterface):
     def runner(self) -> LoadedRunner:
         """What runs it."""
         return LoadedRunner(self, self._progress, DataPipeline, self._workers)
+
+    def __iter__(self) -> Iterator[Any]:
+        if self._monitor is None and settings.monitor:
+            self.monitor()
+        items = super().__iter__()
+        return items if self._monitor is None else self._monitor.watched(items)
+
+    def monitor(self) -> LoaderMonitor:
+        """Watch this loader from its next pass on: a table of what it does, in a notebook and in `wl view`.
+
+        `WDS_MONITOR=1` does the same for every loader of a program; `WDS_MONITOR=FOLDER` publishes in a folder that
+        several machines share.
+        """
+        if self._monitor is None:
+            from .display.monitors import LoaderMonitor
+            from .display.reprs import title
+
+            self._monitor = LoaderMonitor(self.stats, title=title(self))
+            if self._mailbox is not None:
+                self._mailbox.watch()
+        return self._monitor
 
     def stats(self) -> dict[str, Any]:
         """What the latest pass read, skipped and dropped, over all workers, and why."""

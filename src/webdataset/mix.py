@@ -16,13 +16,14 @@ from .base.mixing import Mixture, Turns
 from .base.reports import Report
 from .base.stages import suggesting
 from .base.workers import make_seed, pytorch_worker_info
+from .display.reprs import ShownPipeline
 from .fluid import FluidInterface, FluidWrapper
 from .handlers import close
 
 END = object()
 
 
-class _Mixture(Mixture, FluidInterface):
+class _Mixture(ShownPipeline, Mixture, FluidInterface):
     """Mixtures as users make them, with the fluent methods: each gives a pipeline that reads the mixture."""
 
     _passes: PassCounter

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
 from .base.context import PassContext
 from .base.iterables import LengthIfKnown, TorchIterable, real_class
-from .base.mailbox import publish
+from .base.mailbox import left_regularly, publish
 from .base.progress import PipelineProgress
 from .base.reports import Report
 from .base.rounds import ENDLESS
 from .base.stages import PipelineStage, start
+from .display.reprs import ShownPipeline
 from .handlers import close
 from .resume.streamed import StreamedRunner
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from .exact.items import ExactSamples
 
 
-class DataPipeline(TorchIterable, PipelineStage):
+class DataPipeline(ShownPipeline, TorchIterable, PipelineStage):
     """A dataset made of a source and stages; a stage is a function from iterator to iterator.
 
     `with_epoch`, `repeat`, `with_length` and `append` change the pipeline and return it; `compose` and the fluent
@@ -98,6 +99,7 @@ class DataPipeline(TorchIterable, PipelineStage):
         progress.context = context
         with ExitStack() as opened:
             opened.callback(publish, progress.mailbox, context.report)
+            opened.enter_context(left_regularly(progress.mailbox, context.report))
             with context.in_force():
                 items = self.runner.one_pass(context, opened)
             yield from items

@@ -6,9 +6,11 @@ import http.server
 import io
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Iterator
 from functools import cache, partial
 from pathlib import Path
@@ -17,7 +19,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from servers.programs import needs_programs_of
+from servers.programs import free_port, needs_programs_of
 from tests_support import tar_bytes
 from webdataset.cli import COMMANDS
 from webdataset.cli.running import command_module
@@ -120,6 +122,22 @@ def test_an_example_runs_as_written(here: Path, server: str, name: str, number: 
         "HOME": str(here),
         "WDS_CACHE": f"{here}/cache",
     }
+    if name == "view":
+        check_view(line, environment)
+        return
     told = subprocess.run(["bash", "-o", "pipefail", "-c", line], capture_output=True, env=environment, timeout=100)
     assert told.returncode == 0, told.stderr.decode()
     assert b"Traceback" not in told.stderr
+
+
+def check_view(line: str, environment: dict[str, str]) -> None:
+    """A view prints its address, answers, and lasts until it is interrupted."""
+    line = line.replace("--port 8080", f"--port {free_port()}")
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(["bash", "-c", f"exec {line}"], env=environment | {"BROWSER": "true"}, **pipes) as view:
+        url = view.stdout.readline().strip()
+        with urllib.request.urlopen(f"{url}api/state", timeout=60) as reply:
+            assert b'"title": ' in reply.read()
+        view.send_signal(signal.SIGINT)
+        _, told = view.communicate(timeout=60)
+    assert (view.returncode, told) == (0, "wl view: open this address in a browser; Ctrl-C ends the view\n")

@@ -22,6 +22,8 @@ class Environment:
 
     def __init__(self) -> None:
         self._enforce_security = False
+        self.usual_decoded_bytes = DEFAULT_DECODED_BYTES
+        """What `max_decoded_bytes` is where the environment does not say; a program that only shows data lowers it."""
 
     # -- safety ----------------------------------------------------------------------------------
 
@@ -87,7 +89,7 @@ class Environment:
     @property
     def max_decoded_bytes(self) -> int:
         """The most bytes that one compressed field or shard member may expand to (`WDS_MAX_DECODED_BYTES`)."""
-        return _size("WDS_MAX_DECODED_BYTES") or DEFAULT_DECODED_BYTES
+        return _size("WDS_MAX_DECODED_BYTES") or self.usual_decoded_bytes
 
     @property
     def max_ratio(self) -> int:
@@ -276,6 +278,26 @@ class Environment:
     def terminal(self) -> tuple[str, str]:
         """The kind of terminal (`TERM`) and the program that is one (`TERM_PROGRAM`)."""
         return os.environ.get("TERM", ""), os.environ.get("TERM_PROGRAM", "")
+
+    # -- watching --------------------------------------------------------------------------------
+
+    @property
+    def monitor(self) -> bool:
+        """`WDS_MONITOR=1`, or a folder: every loader publishes what it does, for `wl view` to show."""
+        return _flag("WDS_MONITOR")
+
+    @property
+    def monitor_is_default(self) -> bool:
+        """Whether `WDS_MONITOR` names no folder."""
+        return os.sep not in os.environ.get("WDS_MONITOR", "")
+
+    @property
+    def monitor_dir(self) -> str:
+        """Where loaders publish what they do: the folder that `WDS_MONITOR` names, or one of this user's own."""
+        if not self.monitor_is_default:
+            return os.environ["WDS_MONITOR"]
+        runtime = os.environ.get("XDG_RUNTIME_DIR")
+        return os.path.join(runtime, "webdataset") if runtime else f"/tmp/webdataset-{os.getuid()}"  # noqa: S108 - checked
 
     # -- randomness and place --------------------------------------------------------------------
 

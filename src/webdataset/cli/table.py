@@ -26,6 +26,7 @@ COMMANDS = {
     "ls": Command("inspect", "list the members or samples of shards"),
     "info": Command("inspect", "summarize a dataset: fields, types, shapes, sizes"),
     "show": Command("inspect", "show samples in the terminal or as an HTML page"),
+    "view": Command("inspect", "look at a dataset in the browser"),
     "cat": Command("inspect", "print one field of one sample"),
     "extract": Command("inspect", "extract fields as TSV, CSV, JSON Lines or Parquet"),
     "dump": Command("inspect", "write fields to files"),

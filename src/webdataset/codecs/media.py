@@ -202,3 +202,8 @@ def video_info(data: bytes) -> VideoInfo | None:
             return VideoInfo(stream.width, stream.height, fps, stream.frames or round(seconds * fps), seconds)
     except (MissingPackageError, IndexError, OSError, ValueError):
         return None
+
+
+def opened_media(data: bytes) -> Any:
+    """A container with video or sound, opened by PyAV, nothing decoded yet."""
+    return _open_container(package("av", extra="video", purpose="for video fields"), data)

@@ -173,6 +173,15 @@ a rank holds up to {size_text(self.memory_per_rank)} of samples in memory
 shuffled: the samples of a batch lie {distance:.0%} as far apart as in a perfect shuffle,
   and {same_shard:.0%} as often come from the same shard"""
 
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        from webdataset.display.markup import table
+
+        lines = [line.partition(": ") for line in str(self).splitlines()[2:]]
+        title = ", ".join(str(self).splitlines()[:2])
+        return table([(name, text) for name, _, text in lines], title=title)
+
     def _parts_of(self, rank: int) -> Any:
         """For each lane of a rank and each dataset: which fraction of how many bytes, of which shards."""
         import numpy as np

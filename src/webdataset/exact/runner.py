@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from webdataset.base.context import PassContext
-from webdataset.base.mailbox import publish
+from webdataset.base.mailbox import left_regularly, publish
 from webdataset.base.positions import Position, named
 from webdataset.base.progress import PipelineProgress
 from webdataset.base.rounds import RoundLimits, one_after_the_other
@@ -61,6 +61,7 @@ class ExactRunner:
         options = {"worker": worker, "workers": workers, "threads": threads}
         with ExitStack() as opened:
             opened.callback(publish, self.progress.mailbox, context.report)
+            opened.enter_context(left_regularly(self.progress.mailbox, context.report))
             steps = self.program().steps(place, context.report, self.pipeline.invoke, **options)
             opened.callback(close, steps)
             yield from steps

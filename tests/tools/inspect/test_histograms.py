@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from webdataset.display.describing import Description, describe
 from webdataset.errors import MissingPackageError
-from webdataset.tools.inspect.describing import Description, describe
 from webdataset.tools.inspect.histograms import lines, plot
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning")  # an old matplotlib, a new pyparsing

@@ -11,7 +11,7 @@ from webdataset.base.units import counted
 from webdataset.cli import grammar
 
 if TYPE_CHECKING:
-    from webdataset.tools.inspect.describing import Description
+    from webdataset.display.describing import Description
 
 EXAMPLES = (
     ("wl info train-{000000..000009}.tar", "summarize the first 1000 samples"),
@@ -39,7 +39,7 @@ def run(options: Namespace) -> int:
     from webdataset.cli.flow import finished, handler_of, reading
     from webdataset.cli.outputs import image_format, writing
     from webdataset.cli.progress import ProgressDisplay
-    from webdataset.tools.inspect.describing import describe
+    from webdataset.display.describing import describe
     from webdataset.tools.inspect.histograms import drawing_package, lines, plot
     from webdataset.tools.inspect.tables import plain_value
     from webdataset.tools.transform.choosing import NOT_IN_MEMORY

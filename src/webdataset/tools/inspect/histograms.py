@@ -15,9 +15,9 @@ from itertools import pairwise
 from typing import Any
 
 from webdataset.base.units import counted, size_text
+from webdataset.display.describing import Description, FieldDescription, shape_range
 from webdataset.errors import MissingPackageError
 
-from .describing import Description, FieldDescription, shape_range
 from .listing import shown
 
 Bins = Sequence[tuple[float, float, int]]

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from webdataset.tools.inspect.describing import describe
+from webdataset.display.describing import describe
 
 
 def picture(width: int, height: int, mode: str = "RGB", kind: str = "PNG") -> bytes:

@@ -74,6 +74,16 @@ class Description:
             "fields": {name: field.as_dict() for name, field in sorted(self.fields.items())},
         }
 
+    def __repr__(self) -> str:
+        from .summaries import text_of
+
+        return text_of(self)
+
+    def _repr_html_(self) -> str:
+        from .summaries import html_of
+
+        return html_of(self)
+
 
 class FieldDescription:
     """Statistics of one field."""
