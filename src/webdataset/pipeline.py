@@ -22,6 +22,7 @@ from .base.progress import PipelineProgress
 from .base.reports import Report
 from .base.rounds import ENDLESS
 from .base.stages import PipelineStage, start
+from .filters.batches import left_for_batch
 from .handlers import close
 from .resume.streamed import StreamedRunner
 
@@ -87,7 +88,7 @@ class DataPipeline(TorchIterable, PipelineStage):
 
     def invoke(self, f: Any, *args: Any, **kw: Any) -> Any:
         """Start one stage on its source; the first stage has none."""
-        return start(f, *args, **kw)
+        return start(left_for_batch(f, self.pipeline), *args, **kw)
 
     def run(self, src: Any = None) -> Iterator[Any]:
         """Read the pipeline as the first stage of another."""

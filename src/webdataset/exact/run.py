@@ -89,14 +89,12 @@ class _Work:
         self._share = share
         self._report = report
         self._invoke = invoke
-        self._kept: dict[Any, Any] = {}
         self._tells_real = program.cut.remainder == "uneven"
         self._plain = len(program.sources) == 1 and not program.sources[0].stages
 
     def __call__(self, step_and_samples: tuple[int, Drawn]) -> Worked:
         step, drawn = step_and_samples
         context = PassContext(epoch=self._epoch, strict=self._report.strict)
-        context.step = self._kept, step
         report = context.report
         if self._tells_real:
             real = (self._share.positions(step) < self._share.total).tolist()

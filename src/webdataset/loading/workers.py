@@ -18,7 +18,8 @@ from webdataset.resume.layout import NotResumableError, layout_of
 from webdataset.resume.positions import Position
 from webdataset.resume.states import threads_position, threads_state
 
-from .threads import ThreadLoader, converted_as_torch
+from .collation import converted_as_torch
+from .threads import ThreadLoader
 
 
 class Workers(Protocol):
