@@ -128,6 +128,7 @@ def test_run_without_a_verb_shows_the_verbs() -> None:
         "check",
         "fuzz",
         "bench",
+        "profile",
         "venv",
         "pythons",
         "help",

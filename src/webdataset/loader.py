@@ -6,17 +6,21 @@ from typing import Any
 
 from .base.reports import Report
 from .fluid import FluidInterface
+from .loading.choosing import chosen_workers
 from .loading.frameworks import DataLoaderFacade
 from .loading.loaded import LoadedRunner, open_loader
 from .loading.workers import Workers
 from .pipeline import DataPipeline, add_length_method
+
+PROCESSES_ONLY = frozenset({"worker_init_fn", "multiprocessing_context", "timeout"})
+"""Arguments that mean something for worker processes alone."""
 
 
 class WebLoader(DataLoaderFacade, DataPipeline, FluidInterface):
     """A DataLoader whose batches can be unbatched, shuffled and batched again, and counted.
 
     Takes the arguments of `torch.utils.data.DataLoader`. With `workers="thread"` the workers are threads of this
-    process instead of processes, and torch is not needed.
+    process instead of processes, and torch is not needed; `workers="auto"` takes threads if no stage may hold the GIL.
 
     >>> loader = WebLoader([1, 2, 3, 4], batch_size=2, num_workers=2, workers="thread").with_epoch(3)
     >>> [list(map(int, batch)) for batch in loader]
@@ -27,8 +31,10 @@ class WebLoader(DataLoaderFacade, DataPipeline, FluidInterface):
     """Who runs its passes; copies and compositions share them."""
 
     def __init__(self, dataset: Any, *args: Any, workers: str = "process", **kw: Any) -> None:
-        if workers not in ("process", "thread"):
-            raise ValueError(f'workers must be "process" or "thread", got {workers!r}')
+        if workers not in ("process", "thread", "auto"):
+            raise ValueError(f'workers must be "process", "thread" or "auto", got {workers!r}')
+        if workers == "auto":
+            workers = "process" if PROCESSES_ONLY & kw.keys() else chosen_workers(dataset).workers
         loading = open_loader(dataset, args, kw, processes=workers == "process")
         self._workers = loading.workers
         self._mailbox = loading.mailbox
