@@ -30,6 +30,15 @@ NAMES = {
     "files": "loose files, torch's DataLoader",
 }
 OURS = ("webloader", "threads")
+PAGE = """\
+Written by `./run bench --peers` on {date}; do not edit. {machine}; Python {python}. All took turns in fresh processes,
+each configured as its documentation recommends, in an environment of its own and with its own format where it has one;
+the files lay in the page cache. Before anything was timed, every peer had to give the same samples: the same bytes;
+decoded pictures whose means over sixteenths differ by less than 3 of 255; normalized crops whose mean and deviation
+differ by less than 0.12.
+
+Data: A is 2,000 JPEG files of about 90 KB ({photographs}), B 200,000 samples of 500 bytes, C 500 arrays of 1 MB. CPU is
+that of the process and its worker processes; memory the peak of the process and of its largest worker."""
 
 
 def about() -> dict[str, str]:
@@ -113,13 +122,7 @@ def write(found: dict[str, Any], scenarios: dict[str, Any], folder: str) -> None
     parts = [
         "# WebLoader and its peers",
         "",
-        f"Written by `./run bench --peers` on {told['date']}; do not edit. {told['machine']}; Python {told['python']}. "
-        "All took turns in fresh processes, each configured as its documentation recommends, in an environment of its "
-        "own and with its own format where it has one; the files lay in the page cache. Before anything was timed, every "
-        "peer had to give the same samples: the same bytes; decoded pictures whose means over sixteenths differ by less "
-        "than 3 of 255; normalized crops whose mean and deviation differ by less than 0.12. Data: A is 2,000 JPEG "
-        f"photographs ({told.get('photographs', '')}) of about 90 KB, B 200,000 samples of 500 bytes, C 500 arrays of 1 MB. "
-        "CPU is that of the process and its worker processes; memory the peak of the process and of its largest worker.",
+        PAGE.format(**{"photographs": "", **told}),
         "",
         table(found, scenarios),
     ]

@@ -81,7 +81,7 @@ def test_a_peer_that_cannot_be_installed_is_reported(tmp_path, monkeypatch):
     monkeypatch.setattr(compare, "ENVIRONMENTS", str(tmp_path))
 
     class Module:
-        PACKAGES = ["./there/is/no/such/package"]
+        PACKAGES = ("./there/is/no/such/package",)
         NEEDS = ""
 
     assert compare.install("nobody", Module).startswith("not installed: ")
