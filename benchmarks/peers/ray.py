@@ -20,7 +20,7 @@ def _dataset(case: Case) -> Any:
 
     if not ray.is_initialized():
         ray.init(num_cpus=case.workers, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
-    return ray.data.read_webdataset([os.path.abspath(shard) for shard in case.shards], decoder=False)
+    return ray.data.read_webdataset([os.path.abspath(shard) for shard in case.shards], decoder=None)
 
 
 def raw(case: Case) -> Iterator[bytes]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .base.reports import Report
+from .base.reports import STAGES, Report, bound_by
 from .fluid import FluidInterface
 from .loading.choosing import chosen_workers
 from .loading.frameworks import DataLoaderFacade
@@ -49,7 +49,11 @@ class WebLoader(DataLoaderFacade, DataPipeline, FluidInterface):
         return LoadedRunner(self, self._progress, DataPipeline, self._workers)
 
     def stats(self) -> dict[str, Any]:
-        """What the latest pass read, skipped and dropped, over all workers, and why."""
+        """What the latest pass read, skipped and dropped, over all workers, and why, and what took how long.
+
+        `"seconds"` has the time of each stage, added up over workers, which report once a second; `"bound_by"` says in
+        a word what the run spends most of it with.
+        """
         total = Report()
         total.add(super().stats())
         loader = self.pipeline[0]
@@ -58,4 +62,7 @@ class WebLoader(DataLoaderFacade, DataPipeline, FluidInterface):
                 total.add(report)
         if self._mailbox is not None and (loader.num_workers == 0 or getattr(loader.dataset, "read_by_loader", False)):
             total.add(loader.dataset.stats())
-        return total.as_dict()
+        if loader.num_workers == 0:  # whoever waits does the work
+            total.spend("parse", max(0.0, total.spent("wait") - total.spent(*STAGES) + total.spent("wait", "consumer")))
+        counts = total.as_dict()
+        return {**counts, "bound_by": bound_by(counts["seconds"])}

@@ -83,7 +83,7 @@ def _collated(
     >>> list(_collated()([[("a", 1), ("b", 2)]]))
     [(['a', 'b'], array([1, 2]))]
     """
-    return handled(data, _counting(collation_fn, current_report()), handler)
+    return handled(data, _counting(collation_fn, current_report()), handler, stage="batch")
 
 
 @pipelinefilter(kind="expands")

@@ -37,8 +37,10 @@ WORTH_SHARING = 32 << 10
 class Packing:
     """A loader's collation, whose results leave a worker process as parcels; elsewhere it changes nothing."""
 
-    def __init__(self, collate: Callable[[Any], Any]) -> None:
+    def __init__(self, collate: Callable[[Any], Any], progress: Any = None) -> None:
         self.collate = collate
+        self.progress = progress
+        """That of the dataset, whose report is told how long packing takes."""
 
     def __call__(self, samples: Any) -> Any:
         if not is_loader_worker():
@@ -47,7 +49,12 @@ class Packing:
         if memory.new_block is not SharedBlock:
             memory = Memory(SharedBlock)
             use(memory)
-        return packed(self.collate(samples), memory)
+        item = self.collate(samples)
+        began = time.perf_counter()
+        parcel = packed(item, memory)
+        if self.progress is not None and self.progress.context is not None:
+            self.progress.context.report.spend("transfer", time.perf_counter() - began)
+        return parcel
 
 
 class SharedBlock(Block):

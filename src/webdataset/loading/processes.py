@@ -23,7 +23,8 @@ def process_loader(dataset: Any, *args: Any, mailbox: Mailbox | None, **kw: Any)
     kind = _loader_class()
     if can_share() and len(args) <= COLLATE_FN:
         collate = kw.get("collate_fn") or _collation(args, kw)
-        kw = {**kw, "collate_fn": Packing(collate)}
+        progress = getattr(getattr(dataset, "dataset", dataset), "_progress", None)
+        kw = {**kw, "collate_fn": Packing(collate, progress)}
     loader = kind(dataset, *args, **kw)
     loader._mailbox = mailbox
     return loader

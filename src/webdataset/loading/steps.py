@@ -24,6 +24,7 @@ from webdataset.filters import batched
 from webdataset.pipeline import DataPipeline
 
 from .collation import collated_as_torch, converted_as_torch
+from .workers import reported
 
 
 class Steps(TorchIterable):
@@ -45,7 +46,8 @@ class Steps(TorchIterable):
 
     def __iter__(self) -> Iterator[tuple[StepPosition, list[Any]]]:
         epoch, start, step = [counter.next() for counter in self._begins]
-        return self.dataset.runner.steps(StepPosition(epoch, start, step, base=step), self.threads)  # type: ignore[no-any-return]
+        steps = self.dataset.runner.steps(StepPosition(epoch, start, step, base=step), self.threads)
+        return steps if self.threads else reported(steps, self.dataset)
 
     def stats(self) -> dict[str, Any]:
         """What the dataset counts."""
