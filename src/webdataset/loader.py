@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from .base.behaviour import behaviour_of
 from .base.printing import did_you_mean
-from .base.reports import Report
+from .base.reports import STAGES, Report, bound_by
 from .base.settings import settings
 from .base.stages import argument_names
 from .fluid import FluidInterface
+from .loading.choosing import chosen_workers
 from .loading.frameworks import DataLoaderFacade
 from .loading.loaded import LoadedRunner, open_loader
 from .loading.workers import Workers
@@ -20,12 +21,16 @@ from .pipeline import DataPipeline, add_length_method
 if TYPE_CHECKING:
     from .display.monitors import LoaderMonitor
 
+WAYS = ("process", "thread", "auto")
+PROCESSES_ONLY = frozenset({"worker_init_fn", "multiprocessing_context", "timeout"})
+"""Arguments that mean something for worker processes alone."""
+
 
 class WebLoader(DataLoaderFacade, DataPipeline, FluidInterface):
     """A DataLoader whose batches can be unbatched, shuffled and batched again, and counted.
 
     Takes the arguments of `torch.utils.data.DataLoader`. With `workers="thread"` the workers are threads of this
-    process instead of processes, and torch is not needed.
+    process instead of processes, and torch is not needed; `workers="auto"` takes threads if no stage may hold the GIL.
 
     Args:
         dataset: what the workers read; with batches made in it, pass `batch_size=None`
@@ -62,14 +67,15 @@ class WebLoader(DataLoaderFacade, DataPipeline, FluidInterface):
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
-        pool: int = 0,
         **newer: Any,
     ) -> None:
         given = dict(locals())
-        if workers not in ("process", "thread"):
-            meant = did_you_mean(str(workers), ("process", "thread"))
-            raise ValueError(f'workers must be "process" or "thread", got {workers!r}{meant}')
+        if workers not in WAYS:
+            meant = did_you_mean(str(workers), WAYS)
+            raise ValueError(f'workers must be "process", "thread" or "auto", got {workers!r}{meant}')
         options = {name: given[name] for name, usual in DEFAULTS.items() if given[name] != usual} | newer
+        if workers == "auto":
+            workers = "process" if PROCESSES_ONLY & options.keys() else chosen_workers(dataset).workers
         if newer:
             _refuse_unknown(newer, processes=workers == "process")
         _warn_of_batches_of_batches(dataset, options)
@@ -109,7 +115,11 @@ class WebLoader(DataLoaderFacade, DataPipeline, FluidInterface):
         return self._monitor
 
     def stats(self) -> dict[str, Any]:
-        """What the latest pass read, skipped and dropped, over all workers, and why."""
+        """What the latest pass read, skipped and dropped, over all workers, and why, and what took how long.
+
+        `"seconds"` has the time of each stage, added up over workers, which report once a second; `"bound_by"` says in
+        a word what the run spends most of it with.
+        """
         total = Report()
         total.add(super().stats())
         loader = self.pipeline[0]
@@ -118,7 +128,10 @@ class WebLoader(DataLoaderFacade, DataPipeline, FluidInterface):
                 total.add(report)
         if self._mailbox is not None and (loader.num_workers == 0 or getattr(loader.dataset, "read_by_loader", False)):
             total.add(loader.dataset.stats())
-        return total.as_dict()
+        if loader.num_workers == 0:  # whoever waits does the work
+            total.spend("parse", max(0.0, total.spent("wait") - total.spent(*STAGES) + total.spent("wait", "consumer")))
+        counts = total.as_dict()
+        return {**counts, "bound_by": bound_by(counts["seconds"])}
 
 
 def _defaults() -> dict[str, Any]:

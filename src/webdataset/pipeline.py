@@ -23,6 +23,7 @@ from .base.reports import Report
 from .base.rounds import ENDLESS
 from .base.stages import PipelineStage, start
 from .display.reprs import ShownPipeline
+from .filters.batches import left_for_batch
 from .handlers import close
 from .resume.streamed import StreamedRunner
 
@@ -112,7 +113,7 @@ class DataPipeline(ShownPipeline, TorchIterable, PipelineStage):
             *args: its source, unless it is the first
             **kw: passed on to it
         """
-        return start(f, *args, **kw)
+        return start(left_for_batch(f, self.pipeline), *args, **kw)
 
     def run(self, src: Any = None) -> Iterator[Any]:
         """Read the pipeline as the first stage of another."""

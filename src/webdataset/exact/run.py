@@ -91,7 +91,6 @@ class _Work:
         self._share = share
         self._report = report
         self._invoke = invoke
-        self._kept: dict[Any, Any] = {}
         self._tells_real = program.cut.remainder == "uneven"
         self._plain = len(program.sources) == 1 and not program.sources[0].stages
         self._bare = self._plain and not program.stages and not self._tells_real
@@ -101,7 +100,6 @@ class _Work:
         if self._bare:
             return step, [sample for sample in drawn.samples if sample is not MISSING], {}
         context = PassContext(epoch=self._epoch, strict=self._report.strict)
-        context.step = self._kept, step
         report = context.report
         if self._tells_real:
             real = (self._share.positions(step) < self._share.total).tolist()

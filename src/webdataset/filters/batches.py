@@ -12,6 +12,8 @@ from webdataset.base.stages import Stage, pipelinefilter
 from webdataset.errors import SampleError
 from webdataset.handlers import Handler, close, handled, reraise_exception
 
+from .stacking import Unfinished, finished_in_batch, stacked_arrays, stacked_tensors, stacked_unfinished
+
 Collation = Callable[[list[Any]], Any]
 
 
@@ -93,7 +95,7 @@ def _collated(
     >>> list(_collated()([[("a", 1), ("b", 2)]]))
     [(['a', 'b'], array([1, 2]))]
     """
-    return handled(data, _counting(collation_fn, current_report()), handler)
+    return handled(data, _counting(collation_fn, current_report()), handler, stage="batch")
 
 
 @pipelinefilter(kind="expands")
@@ -139,6 +141,10 @@ def combine_values(b: Sequence[Any], combine_tensors: bool = True, combine_scala
     >>> combine_values([1, 2.5])
     array([1. , 2.5])
     """
+    if any(isinstance(value, Unfinished) for value in b):
+        if _alike(b):
+            return stacked_unfinished(b)
+        b = [value.finished() if isinstance(value, Unfinished) else value for value in b]
     first = b[0]
     if isinstance(first, (int, float)):
         return _numbers(list(b)) if combine_scalars else list(b)
@@ -146,10 +152,10 @@ def combine_values(b: Sequence[Any], combine_tensors: bool = True, combine_scala
         return list(b)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(first, torch.Tensor):
-        return _stacked(b, torch.Tensor, torch.stack)
+        return _stacked(b, torch.Tensor, stacked_tensors)
     import numpy
 
-    return _stacked(b, numpy.ndarray, numpy.stack) if isinstance(first, numpy.ndarray) else list(b)
+    return _stacked(b, numpy.ndarray, stacked_arrays) if isinstance(first, numpy.ndarray) else list(b)
 
 
 def tuple2dict(l: Sequence[Any]) -> dict[int, Any]:  # noqa: E741 - the parameter's public name
@@ -251,6 +257,27 @@ def keys_of(samples: Sequence[Any]) -> str:
     """The keys of the samples of a batch, as far as they have any, for messages."""
     keys = [str(sample["__key__"]) for sample in samples if isinstance(sample, Mapping) and "__key__" in sample]
     return f" of {', '.join(keys[:5])}{', ...' if len(keys) > 5 else ''}" if keys else ""
+
+
+def left_for_batch(stage: Any, stages: Sequence[Any]) -> Any:
+    """The stage, or in the place of a decoder of images one that leaves it to `batched` to finish them."""
+    return finished_in_batch(stage, stages, _stacks)
+
+
+def _stacks(stage: Stage) -> bool:
+    """Whether a stage makes batches by the default collation."""
+    if stage.filter is batched:
+        return stage.options()["collation_fn"] is default_collation_fn
+    if stage.filter is _collated:
+        return stage.options()["collation_fn"] is default_collation_fn
+    return False
+
+
+def _alike(column: Sequence[Any]) -> bool:
+    first = column[0]
+    return all(
+        isinstance(value, Unfinished) and value.shape == first.shape and value.dtype == first.dtype for value in column
+    )
 
 
 def _numbers(column: list[Any]) -> Any:

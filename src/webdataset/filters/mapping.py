@@ -196,7 +196,7 @@ def decode(
             raise TypeError(f"decode takes samples that are dicts, got {_type(sample)}; it comes before to_tuple")
         return decoder.decode(sample)
 
-    return handled(data, decoded, handler)
+    return handled(data, decoded, handler, stage="decode")
 
 
 def decode_bin(stream: Any) -> Any:
