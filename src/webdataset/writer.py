@@ -27,7 +27,7 @@ from .base.logs import Log
 from .base.printing import did_you_mean
 from .base.redact import redacted
 from .base.stages import argument_names
-from .base.transactions import Transaction
+from .writing.transactions import Transaction
 from .codecs import encoders as default_handlers
 from .codecs.arrays import encode_npy as numpy_dumps
 from .codecs.arrays import encode_npz as numpy_npz_dumps
