@@ -27,7 +27,6 @@ from .base.logs import Log
 from .base.printing import did_you_mean
 from .base.redact import redacted
 from .base.stages import argument_names
-from .writing.transactions import Transaction
 from .codecs import encoders as default_handlers
 from .codecs.arrays import encode_npy as numpy_dumps
 from .codecs.arrays import encode_npz as numpy_npz_dumps
@@ -55,6 +54,7 @@ from .writing.encoding import (
 from .writing.outputs import Output, abandoned, local_target
 from .writing.overwriting import Overwriting
 from .writing.shardsets import is_numbered, shard_name
+from .writing.transactions import Transaction
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
