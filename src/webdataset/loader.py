@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .base.behaviour import behaviour_of
 from .base.printing import did_you_mean
@@ -16,8 +16,19 @@ from .loading.loaded import LoadedRunner, open_loader
 from .loading.workers import Workers
 from .pipeline import DataPipeline, add_length_method
 
+if TYPE_CHECKING:  # what it is taken for once torch is there, see base.iterables; programs say so in their types
+    from torch.utils.data import DataLoader
 
-class WebLoader(DataLoaderFacade, DataPipeline, FluidInterface):
+    class _TorchLoader(DataLoader[Any]):  # type: ignore[misc]
+        """torch's DataLoader, as type checkers see it."""
+
+else:
+
+    class _TorchLoader:
+        """Nothing: torch is not imported."""
+
+
+class WebLoader(DataLoaderFacade, DataPipeline, FluidInterface, _TorchLoader):
     """A DataLoader whose batches can be unbatched, shuffled and batched again, and counted.
 
     Takes the arguments of `torch.utils.data.DataLoader`. With `workers="thread"` the workers are threads of this
