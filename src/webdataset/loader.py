@@ -18,15 +18,26 @@ from .loading.loaded import LoadedRunner, open_loader
 from .loading.workers import Workers
 from .pipeline import DataPipeline, add_length_method
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what it is taken for once torch is there, see base.iterables; programs say so in their types
+    from torch.utils.data import DataLoader
+
     from .display.monitors import LoaderMonitor
+
+    class _TorchLoader(DataLoader[Any]):  # type: ignore[misc]
+        """torch's DataLoader, as type checkers see it."""
+
+else:
+
+    class _TorchLoader:
+        """Nothing: torch is not imported."""
+
 
 WAYS = ("process", "thread", "auto")
 PROCESSES_ONLY = frozenset({"worker_init_fn", "multiprocessing_context", "timeout"})
 """Arguments that mean something for worker processes alone."""
 
 
-class WebLoader(DataLoaderFacade, DataPipeline, FluidInterface):
+class WebLoader(DataLoaderFacade, DataPipeline, FluidInterface, _TorchLoader):
     """A DataLoader whose batches can be unbatched, shuffled and batched again, and counted.
 
     Takes the arguments of `torch.utils.data.DataLoader`. With `workers="thread"` the workers are threads of this
@@ -34,9 +45,24 @@ class WebLoader(DataLoaderFacade, DataPipeline, FluidInterface):
 
     Args:
         dataset: what the workers read; with batches made in it, pass `batch_size=None`
-        *args: those of torch's `DataLoader`: `batch_size` and so on
-        workers: "process" or "thread"
-        **kw: those of torch's `DataLoader`: `num_workers`, `persistent_workers`, `prefetch_factor` and so on
+        batch_size: samples in a batch; None if the dataset makes batches
+        shuffle: as for a `DataLoader`, for datasets with indices
+        sampler: as for a `DataLoader`, for datasets with indices
+        batch_sampler: as for a `DataLoader`, for datasets with indices
+        num_workers: worker processes or threads; 0 reads in the thread that iterates
+        collate_fn: makes a batch of a list of samples
+        pin_memory: put tensors into pinned memory
+        drop_last: leave out a last batch that is smaller
+        timeout: seconds to wait for a worker process; 0 waits for ever
+        worker_init_fn: called with its number in each worker process
+        multiprocessing_context: how worker processes are started
+        generator: as for a `DataLoader`
+        workers: "process", "thread" or "auto"
+        prefetch_factor: batches that each worker makes ahead
+        persistent_workers: keep worker processes from pass to pass
+        pin_memory_device: as for a `DataLoader`
+        in_order: as for a `DataLoader`
+        **newer: arguments that a newer release of torch has added
 
     >>> loader = WebLoader([1, 2, 3, 4], batch_size=2, num_workers=2, workers="thread").with_epoch(3)
     >>> [list(map(int, batch)) for batch in loader]
