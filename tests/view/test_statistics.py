@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from webdataset.view import statistics as statistics_module
 from webdataset.view.jobs import Job
 from webdataset.view.samples import StreamedSamples
 from webdataset.view.statistics import statistics
@@ -54,3 +55,12 @@ def test_fields_that_not_all_have_are_counted(of_files: Callable[..., dict[str, 
     result = of_files([("a.cls", b"1"), ("a.txt", b"t"), ("b.cls", b"2")])
     assert result["sets"] == [{"fields": ["cls", "txt"], "samples": 1}, {"fields": ["cls"], "samples": 1}]
     assert by_name(result)["txt"]["samples"] == 1
+
+
+def test_fields_that_are_too_large_to_read_still_have_a_size(
+    of_files: Callable[..., dict[str, object]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(statistics_module, "MOST_BYTES", 100)
+    field = by_name(of_files([("a.npy", bytes(5000)), ("b.npy", bytes(7000))]))["npy"]
+    assert field["types"] == {"too large to look at": 2}
+    assert field["bytes"]["total"] == 12_000

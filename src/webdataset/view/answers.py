@@ -20,7 +20,7 @@ from .fields import card, content, hex_page, picture, sample_facts, told
 from .jobs import Job
 from .plans import planned
 from .problems import Problems
-from .samples import StoredField, StoredSample
+from .samples import StoredField, StoredSample, each
 from .searching import search
 from .server import Answer, Body, RequestError, ViewServer, as_json
 from .statistics import statistics
@@ -106,14 +106,16 @@ class View:
                 samples,
                 asked.get("q", ""),
                 start=_number(asked, "start"),
-                count=_number(asked, "count", 60, MOST_CARDS),
+                most=_number(asked, "count", 60, MOST_CARDS),
             )
         except ConditionError as error:
             raise RequestError(str(error)) from None
-        cards = []
-        for number in found.numbers:
+
+        def shown(number: int) -> dict[str, Any]:
             sample = samples.sample(number)
-            cards.append(card(sample) | {"problems": self.problems.number_of(sample.url, sample.key)})
+            return card(sample) | {"problems": self.problems.number_of(sample.url, sample.key)}
+
+        cards = list(each(samples, shown, found.numbers))
         return {"cards": cards, **found.as_dict(), "known": samples.known(), "complete": samples.is_complete()}
 
     def sample(self, asked: dict[str, str]) -> dict[str, Any]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count, islice
 from tempfile import TemporaryFile
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
+from webdataset.base.pool import ordered_map
 from webdataset.base.reports import Report
 from webdataset.errors import LimitError, ShardError
 from webdataset.handlers import close
@@ -17,11 +18,13 @@ from webdataset.indices.catalogue import Catalogue
 from webdataset.indices.files import check_fits
 from webdataset.indices.openshards import OpenShards
 from webdataset.indices.wholeshards import WholeShards
+from webdataset.storage.urls import local_path
 from webdataset.tar.large import LargeMember, LargeMembers
 from webdataset.tariterators import tarfile_samples
 
 LARGE = 64 << 20
 """Fields of a stream that are larger are passed over."""
+THREADS = 16
 MOST_KEPT = 4 << 30
 """Bytes of a stream that are kept to go back to."""
 
@@ -60,10 +63,16 @@ class StoredSample(NamedTuple):
         return sum(field.size for field in self.fields.values())
 
 
+T = TypeVar("T")
+R = TypeVar("R")
+
+
 class SampleList(Protocol):
     """Samples by number."""
 
     urls: Sequence[str]
+    threads: int
+    """How many may be read at a time to advantage: more than one where each is a request to a server."""
 
     def known(self) -> int:
         """How many samples there are, as far as is known."""
@@ -87,12 +96,20 @@ class SampleList(Protocol):
         """Release files and connections."""
 
 
+def each(samples: SampleList, function: Callable[[T], R], tasks: Iterable[T]) -> Iterator[R]:
+    """`map(function, tasks)`, with as many threads as reading these samples is worth."""
+    if samples.threads == 1:
+        return map(function, tasks)
+    return ordered_map(tasks, function, threads=samples.threads, ahead=2 * samples.threads, name="webdataset-view")
+
+
 class CataloguedSamples:
     """The samples of shards that have an index: any of them is read by ranges."""
 
     def __init__(self, catalogue: Catalogue) -> None:
         self.catalogue = catalogue
         self.urls = catalogue.urls
+        self.threads = 1 if all(local_path(url) is not None for url in catalogue.urls[:100]) else THREADS
         self._whole = WholeShards(catalogue.storage_options)
         self._open = OpenShards(self._open_shard)
         self._reader = SampleReader(catalogue)
@@ -166,6 +183,8 @@ class NotedReport(Report):
 
 class StreamedSamples:
     """The samples of a stream, read as far as somebody has asked for; a temporary file keeps what was read."""
+
+    threads = 1
 
     def __init__(self, urls: Sequence[str], *, concatenated: bool = False, most: int = MOST_KEPT) -> None:
         self.urls = urls

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
+from functools import partial
+from itertools import count
 from typing import Any
 
 from webdataset.display.kinds import kind_of
 from webdataset.display.rasters import image_facts
 from webdataset.display.videos import video_facts
+from webdataset.handlers import close
 
 from .conditions import Condition, is_about_keys
 from .fields import told, value_of
-from .samples import SampleList, StoredSample
+from .samples import SampleList, StoredSample, each
 
 SECONDS = 1.0
 """How long one request searches; the page asks again from where it ended."""
@@ -35,42 +38,63 @@ class Found:
         return {"next": None if self.is_end else self.next, "failed": self.failed, "why": self.why}
 
 
-def search(samples: SampleList, query: str, *, start: int, count: int, seconds: float = SECONDS) -> Found:
-    """Up to `count` samples from a number on; fewer if time is up, or there are no more."""
+def search(samples: SampleList, query: str, *, start: int, most: int, seconds: float = SECONDS) -> Found:
+    """Up to `most` samples from a number on; fewer if time is up, or there are no more."""
     query = query.strip()
     found = Found(start)
     if not query:
-        return _all(samples, found, count)
+        return _all(samples, found, most)
     end = time.monotonic() + seconds
     if is_about_keys(query):
-        return _by_key(samples, found, query.lower(), count, end)
-    matches = _ConditionMatch(Condition(query), found)
-    while len(found.numbers) < count:
-        if time.monotonic() > end and found.next > start:
-            return found
-        try:
-            if matches(samples, found.next):
+        return _by_key(samples, found, query.lower(), most, end)
+    return _by_condition(samples, found, Condition(query), most, end)
+
+
+def _by_condition(samples: SampleList, found: Found, condition: Condition, most: int, end: float) -> Found:
+    decided = each(samples, partial(_decided, samples, condition), count(found.next))
+    try:
+        for holds in decided:
+            if holds is None:
+                found.is_end = True
+                return found
+            if isinstance(holds, str):
+                found.failed += 1
+                found.why = found.why or f"sample {found.next}: {holds}"
+            elif holds:
                 found.numbers.append(found.next)
-        except IndexError:
-            found.is_end = True
-            return found
-        found.next += 1
+            found.next += 1
+            if len(found.numbers) >= most or time.monotonic() > end:
+                return found
+    finally:
+        close(decided)
     return found
 
 
-def _by_key(samples: SampleList, found: Found, part: str, count: int, end: float) -> Found:
+def _decided(samples: SampleList, condition: Condition, number: int) -> bool | str | None:
+    """Whether a condition holds for a sample, or why that cannot be said; None if there is no such sample."""
+    try:
+        sample = samples.sample(number)
+    except IndexError:
+        return None
+    try:
+        return condition.holds(_Values(sample).value, _Values(sample).facts)
+    except Exception as error:
+        return f"{type(error).__name__}: {told(error)}"
+
+
+def _by_key(samples: SampleList, found: Found, part: str, most: int, end: float) -> Found:
     for key in samples.keys(found.next):
         if part in key.lower():
             found.numbers.append(found.next)
         found.next += 1
-        if len(found.numbers) >= count or (found.next % LOOK_EVERY == 0 and time.monotonic() > end):
+        if len(found.numbers) >= most or (found.next % LOOK_EVERY == 0 and time.monotonic() > end):
             return found
     found.is_end = True
     return found
 
 
-def _all(samples: SampleList, found: Found, count: int) -> Found:
-    while len(found.numbers) < count:
+def _all(samples: SampleList, found: Found, most: int) -> Found:
+    while len(found.numbers) < most:
         try:
             samples.key(found.next)
         except IndexError:
@@ -81,21 +105,6 @@ def _all(samples: SampleList, found: Found, count: int) -> Found:
     if samples.is_complete() and found.next >= samples.known():
         found.is_end = True
     return found
-
-
-class _ConditionMatch:
-    def __init__(self, condition: Condition, found: Found) -> None:
-        self._condition = condition
-        self._found = found
-
-    def __call__(self, samples: SampleList, number: int) -> bool:
-        sample = samples.sample(number)
-        try:
-            return self._condition.holds(_Values(sample).value, _Values(sample).facts)
-        except Exception as error:
-            self._found.failed += 1
-            self._found.why = self._found.why or f"sample {number}: {type(error).__name__}: {told(error)}"
-            return False
 
 
 class _Values:

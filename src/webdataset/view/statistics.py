@@ -6,15 +6,18 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from webdataset.base.printing import printable
 from webdataset.display.describing import Description, FieldDescription, Range, describe
 from webdataset.display.kinds import kind_of
 from webdataset.errors import WebDatasetError
+from webdataset.handlers import close
+from webdataset.tar.large import LargeMember
 
 from .jobs import Job
-from .samples import SampleList
+from .samples import SampleList, StoredField, each
 
 MOST_SAMPLES = 1000
 SECONDS = 30.0
@@ -104,20 +107,31 @@ def _leaves(path: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
 def _spread(samples: SampleList, job: Job, most: int, end: float) -> Iterator[dict[str, Any]]:
     total = samples.known() if samples.is_complete() else most
     job.total = min(total, most)
-    for count in range(job.total):
-        if job.stopped or time.monotonic() > end:
-            return
-        try:
-            sample = samples.sample(count * total // job.total)
-            found: dict[str, Any] = {"__key__": sample.key}
-            for name, field in sample.fields.items():
-                found[name] = field.read(MOST_BYTES) if field.size <= MOST_BYTES else b""
-        except IndexError:
-            return
-        except (WebDatasetError, OSError):
-            continue  # the sample's own page says what is wrong
-        job.done += 1
-        yield found
+    numbers = [count * total // job.total for count in range(job.total)]
+    found = each(samples, partial(_read, samples), numbers)
+    try:
+        for sample in found:
+            if job.stopped or time.monotonic() > end:
+                return
+            job.done += 1
+            if sample is not None:
+                yield sample
+    finally:
+        close(found)
+
+
+def _read(samples: SampleList, number: int) -> dict[str, Any] | None:
+    """A sample as bytes; None for one that is not there, or cannot be read, which its own page tells."""
+    try:
+        sample = samples.sample(number)
+        fields = {name: _contents(field) for name, field in sample.fields.items()}
+    except (WebDatasetError, OSError, IndexError):
+        return None
+    return {"__key__": sample.key, **fields}
+
+
+def _contents(field: StoredField) -> bytes | LargeMember:
+    return field.read(MOST_BYTES) if field.size <= MOST_BYTES else LargeMember(field.name, field.size)
 
 
 def _count_classes(sample: dict[str, Any], classes: dict[str, Counter[str]]) -> None:

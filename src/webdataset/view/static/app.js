@@ -164,7 +164,7 @@ async function wall(words, current) {
   const query = words.get("q") || "", start = Number(words.get("start") || 0);
   Object.assign(state, { query, start });
   const told = h("div", { class: "told", role: "status" });
-  const grid = h("div", { class: "wall", role: "list" });
+  const grid = h("div", { class: "wall" });
   const pager = h("div", { class: "pager" });
   show(searchTools(query), told, grid, pager);
   setTile(state.tile);
@@ -229,7 +229,7 @@ function tile(card) {
     inside = h("div", { class: "words" }, card.label || card.fields.map((field) => field.name).join(" "));
   }
   const shown = { audio: "♪ sound", video: "▶ video", array: "array" }[kind];
-  return h("a", { class: "tile", role: "listitem", href: `#/sample?n=${card.number}`, "data-number": String(card.number), title: card.key },
+  return h("a", { class: "tile", href: `#/sample?n=${card.number}`, "data-number": String(card.number), title: card.key },
     h("div", { class: "shot" }, inside),
     h("div", { class: "badges" }, card.class && h("span", { class: "badge class", title: "class" }, card.class), shown && h("span", { class: "badge" }, shown),
       card.problems > 0 && h("span", { class: "badge bad", title: "problems" }, `⚠ ${card.problems}`)),
