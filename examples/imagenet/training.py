@@ -96,6 +96,13 @@ class Ranks:
         model = model.to(self.device)
         return torch.nn.parallel.DistributedDataParallel(model) if self.world > 1 else model
 
+    def as_on_first(self, network):
+        """The network as rank 0 has it, and saves it: batch statistics are those of each rank's own batches."""
+        if self.world > 1:
+            for buffer in network.buffers():
+                dist.broadcast(buffer, 0)
+        return network
+
     def total(self, *values):
         """The sum of each value over all ranks."""
         sums = torch.tensor(values, dtype=torch.float64, device=self.device)
