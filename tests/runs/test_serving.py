@@ -26,7 +26,9 @@ def asked(plan: RunPlan, *requests: tuple[int, int]) -> list[dict[str, Any]]:
     lines = "".join(json.dumps({"number": number, "attempt": attempt}) + "\n" for number, attempt in requests)
     words = [*PYTHON, "task", plan.url, "--serve"]
     told = subprocess.run(words, input=lines, capture_output=True, text=True, check=True, timeout=60)
-    return [json.loads(line) for line in told.stdout.splitlines()]
+    ready, *lines = told.stdout.splitlines()
+    assert ready == "ready"
+    return [json.loads(line) for line in lines]
 
 
 def test_it_answers_what_it_records(tmp_path: Path) -> None:

@@ -142,7 +142,7 @@ class RunController:
         reason = self.engine.reason or "its worker died"
         for number in sorted(self._open) if last else ():
             item = self.plan.item(number)
-            record = AttemptRecord(item.name, LOST, self.plan.options.retries + 1, self.plan.id, number)
+            record = AttemptRecord(item.name, LOST, self.plan.options.retries + 1, self.plan.id, number=number)
             record.digest, record.version, record.time = self.plan.digest, item.version, time.time()
             record.verdict, record.error, record.final = Verdict.RETRY, reason, True
             writer.write(record)

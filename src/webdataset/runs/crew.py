@@ -22,6 +22,8 @@ from .outcomes import EXIT_CODES, Verdict
 from .plans import RunPlan
 from .records import DONE, KILLED, TIMEOUT, AttemptRecord, RecordWriter
 
+START_SECONDS = 120.0
+"""For a process to start, on a busy machine."""
 RESPITE = 5.0
 """Seconds that a process has to end."""
 
@@ -44,14 +46,17 @@ class Hand:
         self.job: tuple[int, int] | None = None
         """Number and attempt of what it does."""
         self.began = 0.0
+        self.is_ready = False
+        """Whether it has started, which does not count as time of an item."""
         self._answer = b""
 
-    def ask(self, number: int, attempt: int) -> None:
-        """Let it do an item."""
+    def ask(self, number: int, attempt: int, submission: str = "") -> None:
+        """Let it do an item, unless that was done for this submission."""
         self.job, self.began = (number, attempt), time.time()
         assert self.process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it has died, which its answer will tell
-            self.process.stdin.write(json.dumps({"number": number, "attempt": attempt}).encode() + b"\n")
+            asked = {"number": number, "attempt": attempt, "submission": submission}
+            self.process.stdin.write(json.dumps(asked).encode() + b"\n")
             self.process.stdin.flush()
 
     def fileno(self) -> int:
@@ -67,8 +72,15 @@ class Hand:
         if b"\n" not in self._answer:
             return None
         line, _, self._answer = self._answer.partition(b"\n")
+        if not self.is_ready:
+            self.is_ready, self.began = True, time.time()
+            return None
         self.job = None
         return AttemptRecord.parsed(line)
+
+    def seconds_left(self, limit: float) -> float:
+        """Return how much longer an item may take."""
+        return self.began + limit + (0 if self.is_ready else START_SECONDS) - time.time()
 
     @property
     def is_alive(self) -> bool:
@@ -113,8 +125,12 @@ class Hand:
 class Crew:
     """Does items with several processes; `poll` until `finished`, then `close`."""
 
-    def __init__(self, plan: RunPlan, numbers: Iterable[int], size: int = 1, hands: Iterable[Hand] = ()) -> None:
+    def __init__(
+        self, plan: RunPlan, numbers: Iterable[int], size: int = 1, hands: Iterable[Hand] = (), submission: str = ""
+    ) -> None:
         self.plan = plan
+        self.submission = submission
+        """Of the task, if an engine may have begun it before; what is done of it is not done again."""
         self.stopped: AttemptRecord | None = None
         """The record that says that going on makes no sense."""
         self.given_up = 0
@@ -180,7 +196,7 @@ class Crew:
     def _give_out(self) -> None:
         while len(self._busy) < self._size and (job := self._next()) is not None:
             hand = self._idle.pop() if self._idle else Hand(self.plan)
-            hand.ask(*job)
+            hand.ask(*job, self.submission)
             self._busy.append(hand)
             self._selector.register(hand, selectors.EVENT_READ)
 
@@ -188,7 +204,7 @@ class Crew:
         limit = self.plan.options.timeout
         if limit is None or not self._busy:
             return seconds
-        return max(0.0, min(seconds, min(hand.began for hand in self._busy) + limit - time.time()))
+        return max(0.0, min(seconds, *(hand.seconds_left(limit) for hand in self._busy)))
 
     def _settle(self, hand: Hand, record: AttemptRecord) -> None:
         self._selector.unregister(hand)
@@ -208,7 +224,7 @@ class Crew:
         if limit is None:
             return []
         found = []
-        for hand in [hand for hand in self._busy if time.time() - hand.began > limit]:
+        for hand in [hand for hand in self._busy if hand.seconds_left(limit) <= 0]:
             hand.kill()
             record = self._ended(hand, TIMEOUT, f"it took more than {limit:g} seconds")
             found.append(record)
@@ -232,16 +248,19 @@ class Crew:
         assert hand.job is not None
         number, attempt = hand.job
         item, plan = self.plan.item(number), self.plan
-        record = AttemptRecord(item.name, status, attempt, plan.id, number, plan.digest, item.version, code=code)
-        record.time, record.seconds, record.error = hand.began, round(time.time() - hand.began, 3), error
+        record = AttemptRecord(item.name, status, attempt, plan.id, self.submission, number, plan.digest, item.version)
+        record.time, record.seconds, record.error, record.code = hand.began, time.time() - hand.began, error, code
         record.verdict, record.final = Verdict.RETRY, attempt > plan.options.retries
+        record.submission = self.submission
         self._records.write(record)
         return record
 
 
-def do_items(plan: RunPlan, numbers: Iterable[int], hands: Iterable[Hand] = (), *, keep: bool = False) -> Any:
+def do_items(
+    plan: RunPlan, numbers: Iterable[int], hands: Iterable[Hand] = (), *, keep: bool = False, submission: str = ""
+) -> Any:
     """Do these items, one after the other; return the exit code, and the idle processes if they are to be kept."""
-    crew = Crew(plan, numbers, hands=hands)
+    crew = Crew(plan, numbers, hands=hands, submission=submission)
     worst = Verdict.DONE
     rank = list(EXIT_CODES).index
     kept: list[Hand] = []

@@ -12,7 +12,6 @@ from typing import NamedTuple
 from webdataset.base.redact import redacted
 from webdataset.errors import MissingShardError, StorageError, WebDatasetError
 from webdataset.gopen import open_ranges
-from webdataset.shardlists import expand_urls
 from webdataset.storage.braces import braceexpand
 from webdataset.storage.urls import local_path, scheme_of
 
@@ -61,6 +60,8 @@ def _named(specs: Sequence[str]) -> Iterator[tuple[str, str]]:
         before, group, after = found.groups()
         yield from ((name, f"{before}{name}{after}") for name in braceexpand(group))
         return
+    from webdataset.shardlists import expand_urls  # which takes longer to import than a task to start
+
     for url in (url for spec in specs for url in expand_urls(spec)):
         if url == "-" or scheme_of(url) == "pipe":
             raise ItemsError("this input has no name", url=url, hint="name shards: files, URLs, braces or globs")

@@ -34,6 +34,7 @@ class AttemptRecord:
     status: str
     attempt: int = 1
     plan: str = ""
+    submission: str = ""
     number: int = 0
     digest: str = ""
     version: str | None = None

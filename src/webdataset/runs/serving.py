@@ -22,16 +22,18 @@ from urllib.parse import quote
 from webdataset.errors import WebDatasetError
 from webdataset.storage.urls import local_path
 
-from .items import Item, size_and_version
+from .items import Item, output_sizes, size_and_version
 from .outcomes import Verdict
 from .performing import Performed, RunCommand, failed, perform
 from .plans import RunPlan, read_plan
-from .records import DONE, FAILED, START, AttemptRecord, RecordWriter
+from .records import DONE, FAILED, START, AttemptRecord, RecordReader, RecordWriter
 
 IDLE_SECONDS = 60.0
 CHUNK = 1 << 20
 LONGEST_LOG = 1 << 20
 LOGS, ERRORS = "logs/", "errors/"
+READY = b"ready\n"
+"""What it says first."""
 
 
 def serve(plan_url: str, run_command: RunCommand, *, idle: float = IDLE_SECONDS) -> int:
@@ -39,9 +41,11 @@ def serve(plan_url: str, run_command: RunCommand, *, idle: float = IDLE_SECONDS)
     plan = read_plan(plan_url)
     worker = ItemWorker(plan, run_command)
     with _own_streams() as (requests, answers):
+        answers.write(READY)
+        answers.flush()
         for line in _lines(requests, idle):
             asked = json.loads(line)
-            record = worker.attempt(asked["number"], asked["attempt"])
+            record = worker.attempt(asked["number"], asked["attempt"], asked.get("submission", ""))
             answers.write(record.line())
             answers.flush()
     return 0
@@ -53,11 +57,16 @@ class ItemWorker:
     def __init__(self, plan: RunPlan, run_command: RunCommand) -> None:
         self.plan, self.run_command = plan, run_command
         self.records = RecordWriter(plan.place)
+        self._known = RecordReader(plan.place)
+        self._done: dict[tuple[str, str], AttemptRecord] = {}
 
-    def attempt(self, number: int, attempt: int) -> AttemptRecord:
-        """Do an item and return the record of how it ended."""
+    def attempt(self, number: int, attempt: int, submission: str = "") -> AttemptRecord:
+        """Do an item and return the record of how it ended; the earlier one, if it was done for this submission."""
         plan, item, began = self.plan, self.plan.item(number), time.time()
-        record = AttemptRecord(item.name, START, attempt, plan.id, number, plan.digest, item.version, time=began)
+        if (earlier := self._earlier(item, submission)) is not None:
+            return earlier
+        record = AttemptRecord(item.name, START, attempt, plan.id, submission, number, plan.digest, item.version)
+        record.time = began
         try:
             self.records.write(record)
             with _captured(plan, log_name(item, attempt)), _sample_errors(plan, item) as errors:
@@ -75,6 +84,21 @@ class ItemWorker:
         with contextlib.suppress(WebDatasetError, OSError):  # a full disk: who asked hears of it
             self.records.write(record)
         return record
+
+    def _earlier(self, item: Item, submission: str) -> AttemptRecord | None:
+        """Return the record of an item that was done for the same submission.
+
+        Engines start a task again when its worker dies, Dask even one that had ended there. Records are read only if
+        the outputs are there, since that is rare and in a store takes many requests.
+        """
+        if not submission or (not item.outputs and self.plan.place.folder is None):
+            return None
+        if len(output_sizes(item.outputs)) < len(item.outputs):
+            return None
+        for record in self._known.new():
+            if record.status == DONE and record.submission:
+                self._done[record.submission, record.item] = record
+        return self._done.get((submission, item.name))
 
     def _performed(self, number: int, item: Item, errors: str) -> Performed:
         if item.version is not None and changed_input(item):

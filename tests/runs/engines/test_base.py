@@ -34,7 +34,7 @@ class Instant(FuturesEngine):
     def connect(self) -> None:
         """There is nothing to connect to."""
 
-    def start(self, plan: str, numbers: list[int]) -> Any:
+    def start(self, submission: Submission, numbers: list[int]) -> Any:
         self.started.append(numbers)
         return numbers
 
@@ -82,11 +82,26 @@ def test_tasks_that_end_with_their_process_cannot_be_found_again(tmp_path: Path,
 
 def test_a_worker_keeps_its_process_for_the_next_task(tmp_path: Path) -> None:
     plan = planned(tmp_path, 2)
-    assert [do_task(plan.url, [n], thread=7) for n in range(2)] == [0, 0]
+    assert [do_task(plan.url, "s", [n], thread=7) for n in range(2)] == [0, 0]
     assert (tmp_path / "0").read_text() == (tmp_path / "1").read_text()
     (hand,) = SHELF.take(plan.url, 7)
     hand.dismiss()
     assert not hand.is_alive
+
+
+def test_a_task_that_is_started_again_does_only_the_rest(tmp_path: Path) -> None:
+    """Engines start tasks again when a worker dies, with all their items."""
+    script = f"echo begun >> {tmp_path}/{{}}; test {{}} = 0 -o -e {tmp_path}/again"
+    program = RunProgram({"kind": "command", "words": ["sh", "-c", script]}, "d")
+    options = TaskOptions(retries=0)
+    plan = write_plan(Place(str(tmp_path / "run")), program, options, [Item("0"), Item("1")])
+    assert do_task(plan.url, "first", [0, 1]) == 65
+    (tmp_path / "again").touch()
+    assert do_task(plan.url, "first", [0, 1]) == 0
+    assert [len((tmp_path / name).read_text().splitlines()) for name in "01"] == [1, 2]
+    assert do_task(plan.url, "second", [0]) == 0, "another submission wants it anew"
+    SHELF.clear()
+    assert len((tmp_path / "0").read_text().splitlines()) == 2
 
 
 def test_gpus_are_not_handed_out_here(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def run(options: Namespace) -> int:
     try:
         plan = read_plan(options.plan)
         numbers = _numbers(options)
-        code, _ = do_items(plan, numbers)
+        code, _ = do_items(plan, numbers, submission=options.submission or "")
     except OSError as error:  # the plan, or the place for records
         import sys
 

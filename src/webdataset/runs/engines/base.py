@@ -83,14 +83,14 @@ class FuturesEngine(Engine):
         self._waiting: Iterator[list[int]] = iter(())
         self._futures: list[Any] = []
         self._exhausted = True
-        self._plan = ""
+        self._submission: Submission | None = None
 
     @abstractmethod
     def connect(self) -> None:
         """Start or find the cluster, once."""
 
     @abstractmethod
-    def start(self, plan: str, numbers: list[int]) -> Any:
+    def start(self, submission: Submission, numbers: list[int]) -> Any:
         """Start a task, and return its future."""
 
     @abstractmethod
@@ -103,7 +103,7 @@ class FuturesEngine(Engine):
 
     def submit(self, submission: Submission) -> None:
         self.connect()
-        self._plan, self._waiting, self._exhausted = submission.plan.url, submission.tasks(), False
+        self._submission, self._waiting, self._exhausted = submission, submission.tasks(), False
         self._fill()
 
     def poll(self, seconds: float) -> None:
@@ -121,10 +121,10 @@ class FuturesEngine(Engine):
     def _fill(self) -> None:
         while not self._exhausted and len(self._futures) < MOST_QUEUED:
             numbers = next(self._waiting, None)
-            if numbers is None:
+            if numbers is None or self._submission is None:
                 self._exhausted = True
             else:
-                self._futures.append(self.start(self._plan, numbers))
+                self._futures.append(self.start(self._submission, numbers))
 
 
 class HandShelf:
@@ -158,12 +158,13 @@ SHELF = HandShelf()
 """Of this process: tasks of Dask and Ray have nothing else that lasts from one to the next."""
 
 
-def do_task(plan: str, numbers: list[int], thread: int = 0) -> int:
+def do_task(plan: str, submission: str, numbers: list[int], thread: int = 0) -> int:
     """Do some items of a plan, in a worker of a cluster, and return the exit code.
 
     The items are done by a process that is kept for the next task of this worker, since starting one takes as long as
     a small shard.
     """
-    code, hands = do_items(read_plan(plan), numbers, SHELF.take(plan, thread), keep=True)
+    kept = SHELF.take(plan, thread)
+    code, hands = do_items(read_plan(plan), numbers, kept, keep=True, submission=submission)
     SHELF.put(plan, thread, hands)
     return int(code)

@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from webdataset.codecs.packages import package
+from webdataset.runs.runs import Submission
 
 from .base import SHELF, EngineError, FuturesEngine, do_task
 from .local import cores
@@ -53,10 +54,11 @@ class DaskEngine(FuturesEngine):
             self._cluster = distributed.LocalCluster(**own, resources=resources, protocol="tcp://", host="127.0.0.1")
         return self._cluster
 
-    def start(self, plan: str, numbers: list[int]) -> Any:
+    def start(self, submission: Submission, numbers: list[int]) -> Any:
         resources = {"GPU": self.options.gpus} if self.options.gpus else None
         again = self.options.retries
-        return self._client.submit(_task, plan, numbers, pure=False, retries=again, resources=resources)
+        given = (submission.plan.url, submission.id, numbers)
+        return self._client.submit(_task, *given, pure=False, retries=again, resources=resources)
 
     def ended(self, futures: list[Any], seconds: float) -> tuple[Iterable[Any], list[Any]]:
         from distributed import wait
@@ -95,8 +97,8 @@ class DaskEngine(FuturesEngine):
         SHELF.clear()  # of a cluster in this process
 
 
-def _task(plan: str, numbers: list[int]) -> int:
-    return do_task(plan, numbers, threading.get_ident())
+def _task(plan: str, submission: str, numbers: list[int]) -> int:
+    return do_task(plan, submission, numbers, threading.get_ident())
 
 
 ENGINE = DaskEngine

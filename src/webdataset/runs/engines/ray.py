@@ -7,6 +7,7 @@ from typing import Any
 
 from webdataset.base.settings import settings
 from webdataset.codecs.packages import package
+from webdataset.runs.runs import Submission
 
 from .base import EngineError, FuturesEngine, do_task
 
@@ -51,8 +52,8 @@ class RayEngine(FuturesEngine):
             raise EngineError(f"no Ray cluster answers{place}", hint=hint) from error
         self._started = True
 
-    def start(self, plan: str, numbers: list[int]) -> Any:
-        return self._remote.remote(plan, numbers)
+    def start(self, submission: Submission, numbers: list[int]) -> Any:
+        return self._remote.remote(submission.plan.url, submission.id, numbers)
 
     def ended(self, futures: list[Any], seconds: float) -> tuple[Iterable[Any], list[Any]]:
         done, others = self._ray.wait(futures, num_returns=len(futures), timeout=0)
