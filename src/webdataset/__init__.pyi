@@ -111,6 +111,11 @@ from .loader import WebLoader as WebLoader
 from .mix import RandomMix as RandomMix
 from .mix import RoundRobin as RoundRobin
 from .pipeline import DataPipeline as DataPipeline
+from .remote.loader import RemoteLoader as RemoteLoader
+from .remote.serving import serve as serve
+from .remote.streams import Connection as Connection
+from .remote.streams import TensorcomDataset as TensorcomDataset
+from .remote.streams import zconnect as zconnect
 from .shardlists import DirectoryShardList as DirectoryShardList
 from .shardlists import MultiShardSample as MultiShardSample
 from .shardlists import PytorchShardList as PytorchShardList

@@ -7,6 +7,7 @@ a number says where a run stopped.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -105,6 +106,14 @@ class ExactShards(PipelineStage):
         found: int | None = self._reading["storage_options"].get("connections")
         return found
 
+    def scaled(self, factor: int) -> ExactShards:
+        """The same, with so many times the lanes, and shuffled in so many times the bytes."""
+        result = copy.copy(self)
+        if self.settings.shuffle_bytes:
+            lanes, shuffle_bytes = self.settings.lanes * factor, self.settings.shuffle_bytes * factor
+            result.settings = self.settings._replace(lanes=lanes, shuffle_bytes=shuffle_bytes)
+        return result
+
     def described(self) -> dict[str, Any]:
         """What must be the same for a saved position to mean the same sample."""
         return {"data": self.catalogue.fingerprint(), **self.settings._asdict()}
@@ -174,6 +183,17 @@ class StepPosition(NamedTuple):
         return not (self.start or self.step or self.skip)
 
 
+def taken_apart(at: StepPosition, items: list[Any], skipped: int, per_step: int) -> Iterator[tuple[StepPosition, Any]]:
+    """The items of a step from some number on, each with the place after it; `per_step` is how many most steps have."""
+    epoch, start, step, _, _, *rest = at
+    even, count = len(items) == per_step, len(items)
+    for number, item in enumerate(items[skipped:], skipped + 1):
+        if number == count:
+            yield StepPosition(epoch, start, step + 1, 0, True, *rest), item
+        else:
+            yield StepPosition(epoch, start, step, number, even, *rest), item
+
+
 class Program:
     """What an exact pipeline does: the datasets it draws from, and the stages that all samples pass."""
 
@@ -219,9 +239,9 @@ class Program:
         parts = [source.shards.part(source.repeats) for source in self.sources]
         return Mixed(parts, self.mixing, epoch=number) if self.mixing else Mixed.only(parts[0], epoch=number)
 
-    def share(self, epoch: Mixed, start: int = 0) -> Share:
-        """This rank's part of an epoch."""
-        rank, world = self.sources[0].shards.rank_and_world()
+    def share(self, epoch: Mixed, start: int = 0, ranks: tuple[int, int] | None = None) -> Share:
+        """This rank's part of an epoch, or that of another: `ranks` is a rank, and of how many."""
+        rank, world = ranks or self.sources[0].shards.rank_and_world()
         if self.bucketing is not None:
             key = epoch.epoch, start, rank, world
             if self._share is not None and self._share[0] == key:
@@ -241,6 +261,11 @@ class Program:
             return share
         return Share(epoch.total, epoch.places, rank=rank, world=world, start=start, cut=self.cut)
 
+    def part(self, place: StepPosition) -> tuple[Mixed, Share]:
+        """The epoch of a place, and this rank's part of it from there on."""
+        epoch = self.epoch(place.epoch)
+        return epoch, self.share(epoch, place.start)
+
     @property
     def varies(self) -> bool:
         """Whether epochs have different numbers of items."""
@@ -248,7 +273,10 @@ class Program:
 
     def length(self, epoch: int = 0) -> int:
         """How many items an epoch has on this rank."""
-        share = self.share(self.epoch(epoch))
+        return self.items_in(self.share(self.epoch(epoch)))
+
+    def items_in(self, share: Share) -> int:
+        """How many items the steps of a share give."""
         each = self.batches
         if each.per_step == 1:
             return share.steps
@@ -256,6 +284,11 @@ class Program:
             return 0
         last = share.span(share.steps - 1)
         return (share.steps - 1) * each.per_step + -(-(last[1] - last[0]) // each.item)
+
+    @property
+    def samples_of_an_item(self) -> int:
+        """Samples of an item, over all ranks."""
+        return self.batches.item * self.sources[0].shards.rank_and_world()[1]
 
     # -- the items -------------------------------------------------------------------------------
 
@@ -291,13 +324,7 @@ class Program:
 
     def taken_apart(self, at: StepPosition, items: list[Any], skipped: int) -> Iterator[tuple[StepPosition, Any]]:
         """The items of a step from some number on, each with the place after it."""
-        epoch, start, step, _, _, *rest = at
-        even, count = len(items) == self.batches.per_step, len(items)
-        for number, item in enumerate(items[skipped:], skipped + 1):
-            if number == count:
-                yield StepPosition(epoch, start, step + 1, 0, True, *rest), item
-            else:
-                yield StepPosition(epoch, start, step, number, even, *rest), item
+        return taken_apart(at, items, skipped, self.batches.per_step)
 
     def position(self, place: StepPosition) -> int:
         """The position of the epoch up to which every rank has taken its samples."""
@@ -307,6 +334,13 @@ class Program:
         if place.even:
             turns += place.skip * self.batches.item
         return min(place.start + turns * share.world, epoch.total)
+
+    def scaled(self, factor: int) -> Program:
+        """The same, with so many times the lanes, and shuffled in so many times the bytes."""
+        result = copy.copy(self)
+        result.sources = [source._replace(shards=source.shards.scaled(factor)) for source in self.sources]
+        result._share = None
+        return result
 
     def described(self) -> dict[str, Any]:
         """What must be the same for a saved state to fit."""
