@@ -20,7 +20,7 @@ from .table import COMMANDS
 
 FOR_PROGRAMMERS = (DeprecationWarning, ImportWarning, PendingDeprecationWarning, ResourceWarning)
 DATA_ERROR, USAGE_ERROR, INTERRUPTED, TERMINATED = 1, 2, 130, 143
-WITHOUT_URLS = ("cache", "completion")
+WITHOUT_URLS = ("cache", "completion", "keygen", "mon", "stat")
 PATIENCE = 5.0
 """Seconds after which a command that was asked to end is asked again."""
 

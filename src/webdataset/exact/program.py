@@ -183,17 +183,6 @@ class StepPosition(NamedTuple):
         return not (self.start or self.step or self.skip)
 
 
-def taken_apart(at: StepPosition, items: list[Any], skipped: int, per_step: int) -> Iterator[tuple[StepPosition, Any]]:
-    """The items of a step from some number on, each with the place after it; `per_step` is how many most steps have."""
-    epoch, start, step, _, _, *rest = at
-    even, count = len(items) == per_step, len(items)
-    for number, item in enumerate(items[skipped:], skipped + 1):
-        if number == count:
-            yield StepPosition(epoch, start, step + 1, 0, True, *rest), item
-        else:
-            yield StepPosition(epoch, start, step, number, even, *rest), item
-
-
 class Program:
     """What an exact pipeline does: the datasets it draws from, and the stages that all samples pass."""
 
@@ -324,7 +313,13 @@ class Program:
 
     def taken_apart(self, at: StepPosition, items: list[Any], skipped: int) -> Iterator[tuple[StepPosition, Any]]:
         """The items of a step from some number on, each with the place after it."""
-        return taken_apart(at, items, skipped, self.batches.per_step)
+        epoch, start, step, _, _, *rest = at
+        even, count = len(items) == self.batches.per_step, len(items)
+        for number, item in enumerate(items[skipped:], skipped + 1):
+            if number == count:
+                yield StepPosition(epoch, start, step + 1, 0, True, *rest), item
+            else:
+                yield StepPosition(epoch, start, step, number, even, *rest), item
 
     def position(self, place: StepPosition) -> int:
         """The position of the epoch up to which every rank has taken its samples."""

@@ -12,7 +12,7 @@ from webdataset.base.rounds import RoundLimits
 from webdataset.base.states import VERSION, check_fits
 from webdataset.base.workers import pytorch_worker_info
 from webdataset.errors import EmptyDatasetError, StateError
-from webdataset.exact.program import StepPosition, taken_apart
+from webdataset.exact.program import StepPosition
 from webdataset.exact.rounds import Rounds, restore_round, saved_round
 from webdataset.exact.stages import Batching
 
@@ -174,12 +174,15 @@ class RemoteProgress:
         for arrived in steps:
             self._start = None
             self.report.add({**arrived.counts, "reasons": arrived.reasons})
-            place = start._replace(step=arrived.number, skip=0, even=True)
+            count = len(arrived.items)
             skipped = start.skip if arrived.number == start.step else 0
-            for self.place, item in taken_apart(place, arrived.items, skipped, per_step):
+            for number, item in enumerate(arrived.items[skipped:], skipped + 1):
+                self.place = start._replace(step=arrived.number, skip=number, even=count == per_step)
+                if number == count:
+                    self.place = start._replace(step=arrived.number + 1, skip=0, even=True)
                 yield self.options.finish(item)
             if not arrived.items:
-                self.place = place._replace(step=place.step + 1)
+                self.place = start._replace(step=arrived.number + 1, skip=0, even=True)
         self._start = None
         self.place = StepPosition(start.epoch + 1)
 

@@ -175,10 +175,12 @@ class Connection:
         self._socket: Any = None
         self._context: Any = None
         self._guard: Any = None
-        self._is_open = False
+        self._disconnects: Any = None
         self._sender = _digits(secrets.randbelow(len(_DIGITS) ** 3), 3)
         self._sent = 0
         self._seen: dict[str, int] = {}
+        """Sender -> the number of its latest batch."""
+        self._ended: set[str] = set()
         self._has_subscriber = True
         self.addresses: list[StreamAddress] = []
         if url is not None:
@@ -220,6 +222,8 @@ class Connection:
             (zmq.IPV6, 1),
         ):
             self._socket.setsockopt(option, value)
+        if kind in ("PUSH", "XPUB"):
+            self._disconnects = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         if kind == "XPUB":
             self._socket.setsockopt(zmq.XPUB_NODROP, 1)
             self._has_subscriber = False
@@ -233,6 +237,9 @@ class Connection:
         if self._socket is not None:
             if self._guard is not None:
                 self._guard.stop()
+            if self._disconnects is not None:
+                self._socket.disable_monitor()
+                self._disconnects.close(linger=0)
             self._socket.close()
             self._context.term()
             self._socket = None
@@ -265,10 +272,16 @@ class Connection:
             self._socket.send(bytes(tenbin.encode_buffer(arrays, infos)))
 
     def end(self) -> None:
-        """Say that the stream has ended, to those who understand it."""
+        """Say that the stream has ended, and wait until a receiver that understands it has disconnected.
+
+        ZeroMQ may lose what it has not received yet.
+        """
         import numpy as np
 
-        self._send([np.zeros(0, "u1")], [END])
+        while self._disconnects.poll(0):
+            self._disconnects.recv_multipart()  # earlier ones
+        self._send([np.frombuffer(self._sender.encode(), "u1")], [END])
+        self._disconnects.poll(LINGER_MS)
 
     def serve(self, source: Iterable[Any], report: float | None = None) -> None:
         """Send all batches of a source, and that it has ended, or the error that has ended it."""
@@ -289,15 +302,20 @@ class Connection:
     # -- receiving -------------------------------------------------------------------------------
 
     def recv(self) -> Any:
-        """Receive a batch; EOFError at the end of the stream."""
-        if self._socket is None:
-            raise StorageError("the connection is closed")
-        parts = [frame.buffer for frame in self._socket.recv_multipart(copy=False)]
-        try:
-            chunks = parts if len(parts) > 1 else tenbin.decode_chunks(parts[0])
-            arrays, infos = tenbin.decode_list(chunks, infos=True)
-        except (ValueError, TypeError, UnicodeError, OverflowError) as error:
-            raise SampleError(f"a message is no batch: {str(error)[:200]}", url=self._url()) from None
+        """Receive a batch; EOFError when all who have sent something have said that it was the last."""
+        while True:
+            if self._socket is None:
+                raise StorageError("the connection is closed")
+            parts = [frame.buffer for frame in self._socket.recv_multipart(copy=False)]
+            try:
+                chunks = parts if len(parts) > 1 else tenbin.decode_chunks(parts[0])
+                arrays, infos = tenbin.decode_list(chunks, infos=True)
+            except (ValueError, TypeError, UnicodeError, OverflowError) as error:
+                raise SampleError(f"a message is no batch: {str(error)[:200]}", url=self._url()) from None
+            if not self._is_end(arrays, infos):
+                break
+            if self._seen.keys() <= self._ended:
+                raise EOFError("the stream has ended")
         self._look_at(arrays, infos)
         self.stats.add(sum(map(tenbin.bytelen, parts)))
         if self.raw:
@@ -306,11 +324,15 @@ class Connection:
         arrays = [self._converter(self._transformed(number, array)) for number, array in enumerate(arrays)]
         return tenbin.check_infos(arrays, infos, self.infos)
 
+    def _is_end(self, arrays: list[Any], infos: list[str]) -> bool:
+        if infos != [END]:
+            return False
+        self._ended.add(bytes(arrays[0])[:8].decode("ascii", "replace"))
+        return True
+
     def _look_at(self, arrays: list[Any], infos: list[str]) -> None:
-        """The end, an error, or the number of a message."""
+        """An error, or the number of a message."""
         info = infos[0] if infos else ""
-        if info == END:
-            raise EOFError("the stream has ended")
         if info == FAILED:
             raise WorkerError(f"the sender failed: {bytes(arrays[0]).decode('utf-8', 'replace')}", url=self._url())
         if not _is_number(info):
@@ -335,6 +357,7 @@ class Connection:
             try:
                 batch = self.recv()
             except EOFError:
+                self.close()  # which releases the senders
                 return
             shown()
             yield batch
@@ -397,11 +420,12 @@ class StreamSource:
         self._options = {"keys": keys, "insecure": insecure}
         self._finish = finish
         self._connection: Connection | None = None
+        self._lost = 0
 
     @property
     def lost(self) -> int:
         """Batches that were missed."""
-        return 0 if self._connection is None else self._connection.lost
+        return self._lost + (0 if self._connection is None else self._connection.lost)
 
     def __iter__(self) -> Iterator[Any]:
         if self._connection is None:  # kept from pass to pass: a stream goes on
@@ -410,6 +434,7 @@ class StreamSource:
             try:
                 batch = self._connection.recv()
             except EOFError:
+                self.close()  # which releases the senders
                 return
             yield self._finish(tuple(batch))
 
@@ -417,6 +442,7 @@ class StreamSource:
         """Close the connection."""
         connection, self._connection = self._connection, None
         if connection is not None:
+            self._lost += connection.lost
             connection.close()
 
     def __getstate__(self) -> dict[str, Any]:
