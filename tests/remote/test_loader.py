@@ -207,15 +207,15 @@ def test_a_batch_that_is_made_again_is_augmented_in_the_same_way(shards) -> None
     [
         ({"urls": "http://a"}, "no address of a producer"),
         ({"urls": []}, "name at least one producer"),
-        ({"urls": ["tcp://localhost:1", "tcp://localhost:1"]}, "twice"),
+        ({"urls": ["tcp://[::1]:1", "tcp://[::1]:1"]}, "twice"),
         ({"rank": 0}, "give rank= and world_size=, or neither"),
         ({"rank": 2, "world_size": 2}, "not one of the 2 ranks"),
         ({"rank": 0, "world_size": 3, "feeds": 4}, "multiple of the number of ranks"),
         ({"timeout": 0}, "above 0"),
         ({"urls": "tcp://cpu-0:1"}, "need keys"),
-        ({"urls": "zpush://localhost:1"}, "url for sending"),
+        ({"urls": "zpush://[::1]:1"}, "url for sending"),
     ],
 )
 def test_wrong_arguments_are_told_at_once(wrong, match) -> None:
     with pytest.raises(ValueError, match=match):
-        loader(**{"urls": "tcp://localhost:1", **wrong})
+        loader(**{"urls": "tcp://[::1]:1", **wrong})

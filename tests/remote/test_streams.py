@@ -171,6 +171,7 @@ def test_endless_resampled_data_as_a_stream(tmp_path, shards) -> None:
     thread.start()
     with wds.RemoteLoader(f"zrpull+ipc://{tmp_path}/a").with_epoch(50) as loader:
         assert [len(batch[0]) for batch in loader] == [4] * 50
+        assert loader.stats()["batches_lost"] == 0
         with pytest.raises(wds.StateError, match="cannot be saved"):
             loader.state_dict()
 

@@ -37,7 +37,7 @@ def run_command(name: str, argv: Sequence[str]) -> int:
 
 def command_module(name: str) -> Any:
     """Import the module of a command."""
-    return importlib.import_module(f"{__package__}.commands.{name}")
+    return importlib.import_module(f"{__package__}.{COMMANDS[name].folder}.{name}")
 
 
 def parser_of(name: str, module: Any = None) -> Parser:

@@ -101,8 +101,9 @@ class RemoteLoader(DataLoaderFacade, DataPipeline, FluidInterface):
         """What the producers read, skipped and dropped for the latest pass, and why."""
         total = Report()
         total.add(super().stats())
-        if isinstance(self._workers, RemoteProgress):
-            total.add(self._workers.report.as_dict())
+        if not isinstance(self._workers, RemoteProgress):
+            return total.as_dict() | {"batches_lost": self._workers.loader.lost}
+        total.add(self._workers.report.as_dict())
         return total.as_dict()
 
     def producers(self) -> list[str]:

@@ -114,7 +114,7 @@ class Statistics:
         return max(self._recent[-1][0] - self._recent[0][0], 1e-9) if self._recent else 1.0
 
 
-class Connection:
+class StreamConnection:
     """One or several streams: `send()` and `serve()` for those that push or publish, iteration for the others.
 
     Takes Tensorcom's arguments. `epoch` is `len()`, and how many batches an iteration gives unless `total` does;
@@ -368,7 +368,7 @@ class Connection:
     def __len__(self) -> int:
         return self.epoch
 
-    def __enter__(self) -> Connection:
+    def __enter__(self) -> StreamConnection:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -376,6 +376,10 @@ class Connection:
 
     def _url(self) -> str:
         return self.addresses[0].url if self.addresses else ""
+
+
+Connection = StreamConnection
+"""The name that Tensorcom gives it."""
 
 
 class TensorcomDataset(TorchIterable):
@@ -400,7 +404,7 @@ class TensorcomDataset(TorchIterable):
         return self.length
 
 
-def zconnect(url: str, **options: Any) -> Connection:
+def zconnect(url: str, **options: Any) -> StreamConnection:
     """Open a stream: the same as `Connection(url)`."""
     return Connection(url, **options)
 
@@ -419,7 +423,7 @@ class StreamSource:
                 raise ValueError(f"{url} is a url for sending; to receive use zpull, zsub, zrpull or zrsub")
         self._options = {"keys": keys, "insecure": insecure}
         self._finish = finish
-        self._connection: Connection | None = None
+        self._connection: StreamConnection | None = None
         self._lost = 0
 
     @property
