@@ -2,7 +2,7 @@
 
 The receiver's CPU seconds per GB, with every batch copied out into memory of the receiver's own (a batch that is not
 touched flatters those that map memory), and the rate: RemoteLoader, the same frames over bare pyzmq, and torch's
-DataLoader with two worker processes. Ways take turns, and each figure is the median; on a machine that others use, trust
+DataLoader with two worker processes. Ways take turns, each figure is the median; on a machine that others use, trust
 ratios and CPU time.
 """
 
