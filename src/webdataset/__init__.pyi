@@ -115,6 +115,11 @@ from .mix import RoundRobin as RoundRobin
 from .pipeline import DataPipeline as DataPipeline
 from .raydata import read_ray as read_ray
 from .raydata import write_ray as write_ray
+from .remote.loader import RemoteLoader as RemoteLoader
+from .remote.serving import serve as serve
+from .remote.streams import Connection as Connection
+from .remote.streams import TensorcomDataset as TensorcomDataset
+from .remote.streams import zconnect as zconnect
 from .runs.api import distributed_map_unordered as distributed_map_unordered
 from .runs.api import jobs as jobs
 from .shardlists import DirectoryShardList as DirectoryShardList

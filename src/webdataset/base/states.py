@@ -50,11 +50,12 @@ def check_fits(state: Any, kind: str, described: Any) -> None:
             "stream": "a streamed dataset",
             "loader": "a loader with worker processes",
             "threads": "a loader with threads",
+            "remote": "a loader of batches from other machines",
         }
         raise StateError(f"the state is that of {kinds.get(state['kind'], state['kind'])}, not of {kinds[kind]}")
-    if differences := list(_differences("", plain(state["of"]), plain(described))):
+    if found := list(differences("", plain(state["of"]), plain(described))):
         raise StateError(
-            "the state does not fit: " + "; ".join(differences[:5]),
+            "the state does not fit: " + "; ".join(found[:5]),
             hint="go on with the data, the seed and the pipeline with which it was saved, or start again without it",
         )
 
@@ -141,19 +142,20 @@ def _names(patterns: Sequence[str]) -> list[str]:
     return names
 
 
-def _differences(path: str, saved: Any, here: Any) -> Iterator[str]:
+def differences(path: str, saved: Any, here: Any) -> Iterator[str]:
+    """Where two descriptions differ, each as a sentence."""
     if isinstance(saved, dict) and isinstance(here, dict):
         told = set()
         if "about" in here and any(saved.get(name) != here.get(name) for name in SHARDS):
             yield from _other_shards(saved, here)
             told = {*SHARDS}
         for name in sorted({*saved, *here} - told - {"about"}):
-            yield from _differences(f"{path}.{name}" if path else name, saved.get(name), here.get(name))
+            yield from differences(f"{path}.{name}" if path else name, saved.get(name), here.get(name))
     elif path == "stages" and isinstance(saved, list) and isinstance(here, list):
         yield from _other_stages(saved, here)
     elif isinstance(saved, list) and isinstance(here, list) and len(saved) == len(here):
         for number, (left, right) in enumerate(zip(saved, here, strict=True)):
-            yield from _differences(f"{path}[{number}]", left, right)
+            yield from differences(f"{path}[{number}]", left, right)
     elif saved != here:
         yield f"{path} was {saved!r} and is {here!r}"
 

@@ -20,7 +20,7 @@ from .table import COMMANDS, INTERNAL, SHARDWISE
 
 FOR_PROGRAMMERS = (DeprecationWarning, ImportWarning, PendingDeprecationWarning, ResourceWarning)
 DATA_ERROR, USAGE_ERROR, INTERRUPTED, TERMINATED = 1, 2, 130, 143
-WITHOUT_URLS = ("cache", "completion", "task")
+WITHOUT_URLS = ("cache", "completion", "keygen", "mon", "stat", "task")
 PATIENCE = 5.0
 """Seconds after which a command that was asked to end by SIGTERM is asked again."""
 AGAIN = 0.05
@@ -60,7 +60,7 @@ def runner_of(name: str, module: Any) -> Callable[[Namespace], int | None]:
 
 def command_module(name: str) -> Any:
     """Import the module of a command."""
-    return importlib.import_module(f"{__package__}.commands.{name}")
+    return importlib.import_module(f"{__package__}.{COMMANDS[name].folder}.{name}")
 
 
 def parser_of(name: str, module: Any = None) -> Parser:

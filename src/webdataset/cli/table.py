@@ -10,6 +10,7 @@ class Command(NamedTuple):
 
     group: str
     help: str
+    folder: str = "commands"
 
 
 COMMANDS = {
@@ -30,6 +31,10 @@ COMMANDS = {
     "cat": Command("inspect", "print one field of one sample"),
     "extract": Command("inspect", "extract fields as TSV, CSV, JSON Lines or Parquet"),
     "dump": Command("inspect", "write fields to files"),
+    "serve": Command("remote", "make batches here for a trainer on another machine", "commands.remote"),
+    "mon": Command("remote", "show how fast producers make batches", "commands.remote"),
+    "stat": Command("remote", "summarize batches: types, shapes, ranges of values", "commands.remote"),
+    "keygen": Command("remote", "make keys for producers and trainers", "commands.remote"),
     "test": Command("test", "measure how fast a dataset loads and what limits it"),
     "plan": Command("test", "describe an exact epoch: steps, bytes, memory"),
     "simdist": Command("test", "simulate ranks: who gets what, and whether it is equal"),

@@ -7,6 +7,7 @@ a number says where a run stopped.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -108,6 +109,14 @@ class ExactShards(PipelineStage):
         found: int | None = self._reading["storage_options"].get("connections")
         return found
 
+    def scaled(self, factor: int) -> ExactShards:
+        """The same, with so many times the lanes, and shuffled in so many times the bytes."""
+        result = copy.copy(self)
+        if self.settings.shuffle_bytes:
+            lanes, shuffle_bytes = self.settings.lanes * factor, self.settings.shuffle_bytes * factor
+            result.settings = self.settings._replace(lanes=lanes, shuffle_bytes=shuffle_bytes)
+        return result
+
     def described(self) -> dict[str, Any]:
         """What must be the same for a saved position to mean the same sample."""
         catalogue = self.catalogue
@@ -198,9 +207,9 @@ class Program:
         parts = [source.shards.part(source.repeats) for source in self.sources]
         return Mixed(parts, self.mixing, epoch=number) if self.mixing else Mixed.only(parts[0], epoch=number)
 
-    def share(self, epoch: Mixed, start: int = 0) -> Share:
-        """This rank's part of an epoch."""
-        rank, world = self.sources[0].shards.rank_and_world()
+    def share(self, epoch: Mixed, start: int = 0, ranks: tuple[int, int] | None = None) -> Share:
+        """This rank's part of an epoch, or that of another: `ranks` is a rank, and of how many."""
+        rank, world = ranks or self.sources[0].shards.rank_and_world()
         if self.bucketing is not None:
             key = epoch.epoch, start, rank, world
             if self._share is not None and self._share[0] == key:
@@ -220,6 +229,11 @@ class Program:
             return share
         return Share(epoch.total, epoch.places, rank=rank, world=world, start=start, cut=self.cut)
 
+    def part(self, place: Position) -> tuple[Mixed, Share]:
+        """The epoch of a place, and this rank's part of it from there on."""
+        epoch = self.epoch(place.epoch)
+        return epoch, self.share(epoch, place.where.start)
+
     @property
     def varies(self) -> bool:
         """Whether epochs have different numbers of items."""
@@ -227,7 +241,10 @@ class Program:
 
     def length(self, epoch: int = 0) -> int:
         """How many items an epoch has on this rank."""
-        share = self.share(self.epoch(epoch))
+        return self.items_in(self.share(self.epoch(epoch)))
+
+    def items_in(self, share: Share) -> int:
+        """How many items the steps of a share give."""
         each = self.batches
         if each.per_step == 1:
             return share.steps
@@ -235,6 +252,11 @@ class Program:
             return 0
         last = share.span(share.steps - 1)
         return (share.steps - 1) * each.per_step + -(-(last[1] - last[0]) // each.item)
+
+    @property
+    def samples_of_an_item(self) -> int:
+        """Samples of an item, over all ranks."""
+        return self.batches.item * self.sources[0].shards.rank_and_world()[1]
 
     # -- the items -------------------------------------------------------------------------------
 
@@ -277,6 +299,13 @@ class Program:
         if where.even:
             turns += where.skip * self.batches.item
         return min(where.start + turns * share.world, epoch.total)
+
+    def scaled(self, factor: int) -> Program:
+        """The same, with so many times the lanes, and shuffled in so many times the bytes."""
+        result = copy.copy(self)
+        result.sources = [source._replace(shards=source.shards.scaled(factor)) for source in self.sources]
+        result._share = None
+        return result
 
     def described(self) -> dict[str, Any]:
         """What must be the same for a saved state to fit."""
