@@ -105,8 +105,8 @@ def handled(
 ) -> Iterator[T]:
     """Apply a function to every item and ask the handler about errors; a result of None drops the item.
 
-    This is the one loop in which stages meet errors, and in which their time is taken, as that of `stage`. The report is
-    taken when the stage is built, and the source is closed at the end, also when the consumer stops early.
+    This is the one loop in which stages meet errors, and in which their time is taken, as that of `stage`. The report
+    is taken when the stage is built, and the source is closed at the end, also when the consumer stops early.
     """
     report = current_report()
     return _handled(data, function, checked_handler(handler), counted_as, report, Watch(report, stage))
