@@ -99,14 +99,14 @@ def partial_reads(stream: Any, report: Report | None = None) -> Any:
 
 
 def _timed(read1: Callable[[int], bytes], report: Report) -> Callable[[int], bytes]:
-    stage = "first_byte"
+    counts, stage = report.counts, "time:first_byte"
 
     def read(size: int) -> bytes:
         nonlocal stage
         began = perf_counter()
         data = read1(size)
-        report.spend(stage, perf_counter() - began)
-        stage = "read"
+        counts[stage] += perf_counter() - began  # type: ignore[assignment]  # seconds are not whole
+        stage = "time:read"
         return data
 
     return read
