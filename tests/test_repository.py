@@ -184,6 +184,7 @@ def test_run_without_a_verb_shows_the_verbs() -> None:
         "docs",
         "notebook",
         "bench",
+        "profile",
         "venv",
         "pythons",
         "help",

@@ -35,6 +35,7 @@ from .cache import pipe_cleaner as pipe_cleaner
 from .codecs.pickles import register_safe_global as register_safe_global
 from .dataset import Dataset as Dataset
 from .dataset import WebDataset as WebDataset
+from .display.reprs import StateSummary as StateSummary
 from .errors import CommandError as CommandError
 from .errors import DecodingError as DecodingError
 from .errors import EmptyDatasetError as EmptyDatasetError
@@ -78,6 +79,7 @@ from .filters import log_keys as log_keys
 from .filters import map as map
 from .filters import map_dict as map_dict
 from .filters import map_tuple as map_tuple
+from .filters import pad as pad
 from .filters import pipe as pipe
 from .filters import rename as rename
 from .filters import rename_keys as rename_keys
@@ -111,6 +113,15 @@ from .loader import WebLoader as WebLoader
 from .mix import RandomMix as RandomMix
 from .mix import RoundRobin as RoundRobin
 from .pipeline import DataPipeline as DataPipeline
+from .raydata import read_ray as read_ray
+from .raydata import write_ray as write_ray
+from .remote.loader import RemoteLoader as RemoteLoader
+from .remote.serving import serve as serve
+from .remote.streams import Connection as Connection
+from .remote.streams import TensorcomDataset as TensorcomDataset
+from .remote.streams import zconnect as zconnect
+from .runs.api import distributed_map_unordered as distributed_map_unordered
+from .runs.api import jobs as jobs
 from .shardlists import DirectoryShardList as DirectoryShardList
 from .shardlists import MultiShardSample as MultiShardSample
 from .shardlists import PytorchShardList as PytorchShardList

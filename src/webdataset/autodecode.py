@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial as bound
 from typing import Any
 
-from .base.printing import printable
+from .base.printing import did_you_mean, printable
 from .base.settings import settings
 from .codecs import arrays, basic, cbor, decoders, images, media, more_decoders, pickles, trusting
 from .codecs.compression import gunzip_bounded
@@ -149,7 +149,8 @@ class ImageHandler:
     def __init__(self, imagespec: str, extensions: Iterable[str] = IMAGE_EXTENSIONS) -> None:
         imagespec = ALIASES.get(imagespec, imagespec)
         if imagespec not in imagespecs:
-            raise ValueError(f"unknown imagespec {imagespec!r}; there are {' '.join(imagespecs)}{_meant(imagespec)}")
+            meant = did_you_mean(str(imagespec), imagespecs)
+            raise ValueError(f"unknown imagespec {imagespec!r}; there are {' '.join(imagespecs)}{meant}")
         self.imagespec = imagespec
         self.extensions = set(extensions.split() if isinstance(extensions, str) else extensions)
 
@@ -364,13 +365,6 @@ def _takes_key(function: Callable[..., Any]) -> bool:
         return False
     needed = [p for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     return len(needed) == 2
-
-
-def _meant(imagespec: str) -> str:
-    import difflib
-
-    close = difflib.get_close_matches(str(imagespec), imagespecs, 1)
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _text(value: Any) -> Any:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from . import shardlists, tariterators
 from .base.behaviour import Behaviour, behaves
 from .base.settings import settings
-from .base.stages import PipelineStage
+from .base.stages import PipelineStage, argument_names
 from .base.workers import pytorch_worker_info
 from .cache import FileCache
 from .errors import EmptyDatasetError
@@ -27,11 +27,13 @@ from .handlers import Handler, checked_handler, ignore_and_continue, ignore_and_
 from .loader import WebLoader
 from .pipeline import DataPipeline, add_length_method
 from .storage.options import StorageOptions
+from .storage.urls import with_home
 from .tar.large import LargeMembers
 from .tariterators import SplitName, base_plus_ext, group_by_keys, tar_file_expander, tarfile_samples
 from .version1 import Version1
 
 if TYPE_CHECKING:
+    from .exact.plans import Plan
     from .indices.catalogue import Catalogue
 
 __all__ = [
@@ -128,7 +130,7 @@ class WebDataset(DataPipeline, FluidInterface):
         another_url = isinstance(handler, (str, os.PathLike))
         checked_handler(handler, cure=f"pass a list: {type(self).__name__}([{urls!r}, {handler!r}])" * another_url)
         super().__init__()
-        version1 = Version1.from_arguments(older)
+        version1 = Version1.from_arguments(older, argument_names(WebDataset.__init__)[1:])
         handler = version1.handler(handler)
         self.strict = strict
         given = StorageOptions.of(storage_options)
@@ -180,14 +182,27 @@ class WebDataset(DataPipeline, FluidInterface):
             return self.pipeline[0]
         raise TypeError(f"a streamed {type(self).__name__!r} object has no catalogue: WebDataset(..., exact=True) has")
 
-    def plan(self, **options: Any) -> Any:
-        """What an epoch of this exact dataset will be, without reading data.
+    def plan(self, *, ranks: int | None = None, workers: int = 1, epoch: int = 0) -> Plan:
+        """What an epoch of this exact dataset will be, without reading data: see `webdataset.plan`.
 
-        `options` are `ranks`, `workers` and `epoch`, as for `webdataset.plan`.
+        Args:
+            ranks: how many ranks there are; those of this program, if not given
+            workers: worker processes of each rank
+            epoch: the number of the epoch
         """
         from .exact.plans import plan_of
 
-        return plan_of(self, **options)
+        return plan_of(self, ranks=ranks, workers=workers, epoch=epoch)
+
+    def to_ray(self, **options: Any) -> Any:
+        """Return a Ray Dataset with what this dataset gives; each read task has some of the shards.
+
+        Samples become rows with a column for each field, tuples have columns `item_0`, `item_1`, ... Options go to
+        `ray.data.read_datasource`.
+        """
+        from .raydata import dataset_to_ray
+
+        return dataset_to_ray(self, **options)
 
     def __enter__(self) -> Self:
         return self
@@ -314,6 +329,7 @@ def _cache(  # noqa: PLR0917 - all of them are the dataset's own
     folder = cache_dir or settings.cache_dir
     if not folder:
         return []
+    folder = with_home(os.fspath(folder))
     size = cache_size if cache_size > 0 else settings.cache_size
     naming: dict[str, Any] = {} if url_to_name is None else {"url_to_name": url_to_name}
     naming["storage_options"] = options
@@ -346,6 +362,8 @@ def _source(urls: Any, *, resampled: bool, mode: str | None, seed: int | None, o
     """The stage that lists the shards."""
     if isinstance(urls, os.PathLike):
         urls = os.fspath(urls) + ("/" if os.path.isdir(urls) else "")
+    if isinstance(urls, str):
+        urls = with_home(urls)
     if isinstance(urls, dict) or (isinstance(urls, str) and urls.endswith((".yaml", ".yml"))):
         return shardlists.MultiShardSample(urls, storage_options=options)
     if isinstance(urls, str) and urls.endswith(".json"):
@@ -386,6 +404,7 @@ def _listed(urls: Any) -> Any:
     if isinstance(urls, os.PathLike):
         urls = os.fspath(urls)
     if isinstance(urls, str):
+        urls = with_home(urls)
         return shards_in(urls) if os.path.isdir(urls) else urls
     if isinstance(urls, shardlists.SimpleShardList):
         return list(urls.urls)

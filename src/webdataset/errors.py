@@ -85,7 +85,7 @@ class WebDatasetError(Exception):
 
     def __str__(self) -> str:
         known = [f"{name} {_shown(name, value)}" for name in PLACES if (value := getattr(self, name)) is not None]
-        line = redacted(self.message) + (f" [{', '.join(known)}]" if known else "")
+        line = redacted(_without_traceback(self.message)) + (f" [{', '.join(known)}]" if known else "")
         line += f"; {self.hint}" if self.hint else ""
         return printable(" ".join(line.split("\n")))
 
@@ -97,6 +97,15 @@ class WebDatasetError(Exception):
 
     def _state(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in (*PLACES, "hint")}
+
+
+def _without_traceback(message: str) -> str:
+    """The last line of what torch's DataLoader makes of the message of an error in a worker: all of its traceback."""
+    if not message.startswith("Caught ") or "\nOriginal Traceback " not in message:
+        return message
+    where = message[: message.index("\n")].partition(" in ")[2].rstrip(".")
+    line = message.rstrip().rpartition("\n")[2]
+    return f"{line.partition(': ')[2] or line} (in {where})"
 
 
 class ShardError(WebDatasetError, tarfile.ReadError):

@@ -7,25 +7,57 @@ from bisect import bisect
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 from .base.context import current_pass
 from .base.counter import PassCounter
+from .base.iterables import LengthIfKnown
 from .base.mixing import Mixture, Turns
 from .base.reports import Report
+from .base.stages import suggesting
 from .base.workers import make_seed, pytorch_worker_info
+from .display.reprs import ShownPipeline
+from .fluid import FluidInterface, FluidWrapper
 from .handlers import close
 
 END = object()
 
 
-class _Mixture(Mixture):
-    """Mixtures as users make them."""
+class _Mixture(ShownPipeline, Mixture, FluidInterface):
+    """Mixtures as users make them, with the fluent methods: each gives a pipeline that reads the mixture."""
 
     _passes: PassCounter
 
     def __iter__(self) -> Iterator[Any]:
         return _planned(self) if self.exact else self.started(self.datasets, Turns())
+
+    if TYPE_CHECKING:
+
+        def compose(self, *args: Any) -> Self: ...
+
+        def __len__(self) -> int: ...
+
+    else:
+        __len__ = LengthIfKnown(lambda mixture: FluidWrapper(mixture).__len__ if mixture.exact else None)
+
+        def compose(self, *args: Any) -> FluidWrapper:
+            """A pipeline that reads the mixture, and does this with it."""
+            return FluidWrapper(self).compose(*args)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def with_epoch(self, nsamples: int = -1, nbatches: int = -1) -> Self:
+        """A pipeline with epochs of exactly this many samples of the mixture."""
+        return self.compose().with_epoch(nsamples, nbatches)
+
+    def repeat(self, nepochs: int = -1, nbatches: int = -1) -> Self:
+        """A pipeline that reads the mixture this many times (endlessly, if not given)."""
+        return self.compose().repeat(nepochs, nbatches)
+
+    def with_length(self, n: int, silent: bool = False) -> Self:
+        """A pipeline that reads the mixture and has a `len()`; the data stays as it is."""
+        return self.compose().with_length(n, silent)
 
 
 class RoundRobin(_Mixture):
@@ -69,6 +101,7 @@ class RandomMix(_Mixture):
     [1, 2, 3, 10, 20]
     """
 
+    @suggesting(method=True)
     def __init__(
         self,
         datasets: Sequence[Iterable[Any]],
@@ -110,14 +143,18 @@ class RandomMix(_Mixture):
 
 def _planned(mix: _Mixture) -> Iterator[Any]:
     """A pass over a mixture of exact datasets that is read by itself, rather than as the source of a pipeline."""
-    from .exact.program import StepPosition, program_of
+    from .exact.positions import in_epoch
+    from .exact.program import program_of
 
     program = program_of([mix])
     assert program is not None
     epoch = mix._passes.begin()
     _, _, worker, workers = pytorch_worker_info()
-    for _, item in program.items(StepPosition(epoch), Report(), worker=worker, workers=workers):
-        yield item
+    items = program.items(in_epoch(epoch), Report(), worker=worker, workers=workers)
+    try:
+        yield from items
+    finally:
+        items.close()
 
 
 def round_robin_shortest(*sources: Iterable[Any]) -> Iterator[Any]:

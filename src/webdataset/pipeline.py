@@ -16,12 +16,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
 from .base.context import PassContext
-from .base.iterables import TorchIterable, real_class
-from .base.mailbox import publish
+from .base.iterables import LengthIfKnown, TorchIterable, real_class
+from .base.mailbox import left_regularly, publish
 from .base.progress import PipelineProgress
 from .base.reports import Report
 from .base.rounds import ENDLESS
 from .base.stages import PipelineStage, start
+from .display.reprs import ShownPipeline
+from .filters.batches import left_for_batch
 from .handlers import close
 from .resume.streamed import StreamedRunner
 
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from .exact.items import ExactSamples
 
 
-class DataPipeline(TorchIterable, PipelineStage):
+class DataPipeline(ShownPipeline, TorchIterable, PipelineStage):
     """A dataset made of a source and stages; a stage is a function from iterator to iterator.
 
     `with_epoch`, `repeat`, `with_length` and `append` change the pipeline and return it; `compose` and the fluent
@@ -56,6 +58,20 @@ class DataPipeline(TorchIterable, PipelineStage):
                 self.pipeline.append(stage)
         if self.exact:
             add_length_method(self)
+
+    if TYPE_CHECKING:
+
+        def __len__(self) -> int: ...
+
+    else:
+        __len__ = LengthIfKnown()  # pipelines that have one are of a class with the method
+
+    def __bool__(self) -> bool:
+        return not hasattr(self, "__len__") or len(self) > 0
+
+    def __dir__(self) -> list[str]:
+        """What is of use to those who use it, for editors and notebooks."""
+        return [name for name in super().__dir__() if name not in INTERNAL and (name[0] != "_" or name[:2] == "__")]
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -84,6 +100,7 @@ class DataPipeline(TorchIterable, PipelineStage):
         progress.context = context
         with ExitStack() as opened:
             opened.callback(publish, progress.mailbox, context.report)
+            opened.enter_context(left_regularly(progress.mailbox, context.report))
             with context.in_force():
                 items = self.runner.one_pass(context, opened)
             yield from items
@@ -96,7 +113,7 @@ class DataPipeline(TorchIterable, PipelineStage):
             *args: its source, unless it is the first
             **kw: passed on to it
         """
-        return start(f, *args, **kw)
+        return start(left_for_batch(f, self.pipeline), *args, **kw)
 
     def run(self, src: Any = None) -> Iterator[Any]:
         """Read the pipeline as the first stage of another."""
@@ -266,6 +283,10 @@ class DataPipeline(TorchIterable, PipelineStage):
         result.__dict__.update(self.__dict__)
         result._progress = copy.copy(self._progress)
         return result
+
+
+INTERNAL = frozenset({"invoke", "iterator1", "run", "runner", "placed", "state_from_mark", "nsamples", "repetitions"})
+"""Names without an underscore, for programs of old and the package's own use, that completion does not offer."""
 
 
 def _stored(pipeline: DataPipeline) -> ExactSamples:

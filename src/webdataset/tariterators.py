@@ -490,7 +490,7 @@ def _members(
 ) -> Iterator[list[Member]]:
     stream, url = source["stream"], source.get("url")
     select, rename = reading.select, reading.rename
-    plain = decompressed(partial_reads(stream), url=url)
+    plain = decompressed(partial_reads(stream, report), url=url)
     limits = reading.limits(None if is_expanded(plain) else stream)
     windows = read_members(plain, url=url, limits=limits, report=report, concatenated=reading.concatenated)
     try:

@@ -21,11 +21,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count as count_from
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from .base.logs import Log
+from .base.printing import did_you_mean
 from .base.redact import redacted
-from .base.transactions import Transaction
+from .base.stages import argument_names
 from .codecs import encoders as default_handlers
 from .codecs.arrays import encode_npy as numpy_dumps
 from .codecs.arrays import encode_npz as numpy_npz_dumps
@@ -53,6 +54,7 @@ from .writing.encoding import (
 from .writing.outputs import Output, abandoned, local_target
 from .writing.overwriting import Overwriting
 from .writing.shardsets import is_numbered, shard_name
+from .writing.transactions import Transaction
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -172,6 +174,23 @@ class TarWriter(Transaction):
         raise TypeError("a writer cannot be sent to another process: open one in each, or use ShardWriter(shared=True)")
 
 
+class WriterOptions(TypedDict, total=False):
+    """The options that a ShardWriter hands to the writers of its shards."""
+
+    user: str
+    group: str
+    mode: int
+    compress: bool | str | None
+    encoder: bool | Encoder | Mapping[str, Callable[[Any], bytes]] | None
+    keep_meta: bool
+    mtime: float | None
+    format: Any
+    level: int | None
+    durable: bool
+    index: bool | str | Iterable[str]
+    storage_options: Mapping[str, Any] | None
+
+
 class ShardWriter(Transaction):
     """Writes samples into a sequence of shards, each with at most `maxcount` samples and about `maxsize` bytes.
 
@@ -206,12 +225,13 @@ class ShardWriter(Transaction):
         workers: int = 0,
         shared: bool = False,
         overwrite: bool | str = "warn",
-        **kw: Any,
+        **kw: Unpack[WriterOptions],
     ) -> None:
         if maxcount < 1 or maxsize <= 0:
             raise ValueError(f"maxcount must be at least 1 and maxsize positive, got {maxcount} and {maxsize}")
         if workers < 0:
             raise ValueError(f"workers must be 0 or more, got {workers}")
+        _check_options(kw)
         if kw.get("storage_options") is not None:
             kw["storage_options"] = StorageOptions.of(kw["storage_options"])  # wrong ones are an error here and now
         if shared and overwrite != "warn":
@@ -379,6 +399,15 @@ class ShardWriter(Transaction):
     def _stop_workers(self) -> None:
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _check_options(given: Iterable[str]) -> None:
+    """Refuse what no writer takes, before there is anything to write."""
+    known = argument_names(TarWriter.__init__)[2:]
+    for name in given:
+        if name not in known:
+            meant = did_you_mean(name, (*known, *argument_names(ShardWriter.__init__)[1:]))
+            raise TypeError(f"ShardWriter() got an unexpected keyword argument {name!r}{meant}")
 
 
 def _thread_pool(workers: int) -> ThreadPoolExecutor:

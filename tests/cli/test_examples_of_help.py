@@ -6,9 +6,11 @@ import http.server
 import io
 import os
 import re
+import signal
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Iterator
 from functools import cache, partial
 from pathlib import Path
@@ -17,7 +19,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from servers.programs import needs_programs_of
+from servers.programs import free_port, needs_programs_of
 from tests_support import tar_bytes
 from webdataset.cli import COMMANDS
 from webdataset.cli.running import command_module
@@ -27,6 +29,11 @@ NOT_HERE = {"gsutil": "cp $2 $3", "display": "cat > /dev/null"}
 """Programs of the examples that a machine need not have, as scripts."""
 
 SHARDS = "in a b big train p"
+
+PROGRAM = """
+import webdataset as wds
+dataset = wds.WebDataset("train.tar", exact=True).decode().to_tuple("__key__", "cls").batched(4)
+"""
 
 
 @cache
@@ -78,6 +85,17 @@ def server(here: Path) -> Iterator[str]:
         serving.shutdown()
 
 
+@pytest.fixture
+def producer(here: Path) -> Iterator[str]:
+    """The address of a producer for the examples that talk to one."""
+    command = ["bin/wl", "serve", "program.py:dataset", "--bind", "tcp://127.0.0.1:0", "--keys", "serve.key"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as serving:
+        assert serving.stderr is not None
+        yield serving.stderr.readline().split()[4]
+        serving.terminate()
+        serving.stderr.read()
+
+
 class Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         """Nobody reads it."""
@@ -87,7 +105,9 @@ EXAMPLES = [(name, n) for name in COMMANDS for n in range(2)]
 
 
 @pytest.mark.parametrize(("name", "number"), EXAMPLES, ids=[f"{name}-{n}" for name, n in EXAMPLES])
-def test_an_example_runs_as_written(here: Path, server: str, name: str, number: int) -> None:
+def test_an_example_runs_as_written(
+    here: Path, server: str, name: str, number: int, request: pytest.FixtureRequest
+) -> None:
     line = command_module(name).EXAMPLES[number][0]
     needs_programs_of(line)
     line = line.replace("{000000..000999}", "{000000..000099}")  # fewer shards, or half of the time is their making
@@ -100,6 +120,9 @@ def test_an_example_runs_as_written(here: Path, server: str, name: str, number: 
     if "train-*.tar" in line:
         for i in range(4):
             Path(f"train-{i}.tar").write_bytes(shard(20 * i))
+    if "wl jobs" in line:
+        for i in range(10):
+            Path(f"train-{i:03d}.tar").write_bytes(shard(20 * i))
     if "data/*.tar" in line:
         Path("data/one.tar").write_bytes(shard(0))
     if "sample.png" in line:
@@ -110,13 +133,36 @@ def test_an_example_runs_as_written(here: Path, server: str, name: str, number: 
         subprocess.run(["bin/wl", "index", "-q", "train.tar"], check=True)
     line = line.replace("http://server/", server)
     line = re.sub(r"(s3|gs)://bucket/", f"{here}/bucket/" if "--post" in line or "--checksum" in line else server, line)
-    if "wl test" in line:
-        line += " -t 1"
+    if "wl test" in line or "wl serve" in line:
+        line = line.replace(":7880", ":0") + " -t 1"
+    if "program.py" in line or "tcp://cpu" in line:
+        Path("program.py").write_text(PROGRAM)
+        subprocess.run(["bin/wl", "keygen", "-q", "serve.key", "train.key"], check=True)
+    if name == "keygen" and "train.key" not in line:
+        subprocess.run(["bin/wl", "keygen", "-q", "serve.key", "train.key"], check=True)
+    producer = request.getfixturevalue("producer") if "tcp://cpu" in line else ""
+    line = re.sub(r"tcp://cpu\S*", producer, line)
     environment = os.environ | {
         "PATH": f"{here}/bin:{os.environ['PATH']}",
         "HOME": str(here),
         "WDS_CACHE": f"{here}/cache",
     }
+    if name == "view":
+        check_view(line, environment)
+        return
     told = subprocess.run(["bash", "-o", "pipefail", "-c", line], capture_output=True, env=environment, timeout=100)
     assert told.returncode == 0, told.stderr.decode()
     assert b"Traceback" not in told.stderr
+
+
+def check_view(line: str, environment: dict[str, str]) -> None:
+    """A view prints its address, answers, and lasts until it is interrupted."""
+    line = line.replace("--port 8080", f"--port {free_port()}")
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(["bash", "-c", f"exec {line}"], env=environment | {"BROWSER": "true"}, **pipes) as view:
+        url = view.stdout.readline().strip()
+        with urllib.request.urlopen(f"{url}api/state", timeout=60) as reply:
+            assert b'"title": ' in reply.read()
+        view.send_signal(signal.SIGINT)
+        _, told = view.communicate(timeout=60)
+    assert (view.returncode, told) == (0, "wl view: open this address in a browser; Ctrl-C ends the view\n")

@@ -91,3 +91,29 @@ def test_a_command_ends_at_once_and_leaves_nothing(
     assert process.returncode == (130 if number == signal.SIGINT else 143)
     assert "Traceback" not in told
     assert [name for name in os.listdir() if name != ".cache"] == []
+
+
+LOST = """
+import os, signal, sys, time, weakref
+from webdataset.cli.grammar import Parser
+from webdataset.cli.running import run_parser
+
+class Thing: pass
+
+def run(_):
+    thing = Thing()
+    gone = weakref.ref(thing, lambda _: os.kill(os.getpid(), int(sys.argv[1])) or time.sleep(0.01))
+    del thing  # the interpreter drops what is raised in the callback
+    print("lost", flush=True)
+    time.sleep(600)
+
+sys.exit(run_parser(Parser(prog="wl"), [], run))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_that_the_interpreter_drops_is_not_lost(number: int) -> None:
+    done = subprocess.run([sys.executable, "-c", LOST, str(int(number))], capture_output=True, text=True, timeout=60)
+    assert done.stdout == "lost\n"
+    assert done.returncode == (130 if number == signal.SIGINT else 143)
+    assert "ignored" not in done.stderr

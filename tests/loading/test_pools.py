@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 
 import pytest
 from hypothesis import given, settings
@@ -35,23 +36,28 @@ def bad(n):
     return n
 
 
+ENDING = [wds.slice(40), wds.map(bad, handler=wds.ignore_and_stop), wds.map(bad)]
+"""Stages that can end a pass early: threads have read on by then, and count what they dropped."""
+
 PIPELINES = st.lists(
     st.sampled_from(
         [
+            *ENDING,
             wds.map(bad, handler=wds.ignore_and_continue),
             wds.map(lambda n: n + 1),
             wds.map(lambda n: n * 2 if isinstance(n, int) else n),
             wds.select(lambda n: n % 5 != 1),
             wds.shuffle(5, seed=3),
-            wds.slice(40),
             wds.rsample(0.7, seed=1),
             lambda source: (n + 100 for n in source),
-            wds.map(bad, handler=wds.ignore_and_stop),
-            wds.map(bad),
         ]
     ),
     max_size=6,
 )
+
+
+def counted(pipeline):
+    return {name: count for name, count in pipeline.stats().items() if name != "seconds"}
 
 
 @given(PIPELINES, st.integers(1, 4), st.integers(0, 60))
@@ -60,7 +66,10 @@ def test_threads_change_nothing_in_what_a_pipeline_gives(stages, threads, count)
     serial = DataPipeline(range(count), *stages)
     parallel = threaded(serial, threads)
     assert outcome(parallel) == outcome(serial)
-    assert parallel.stats() == serial.stats()
+    if not any(stage in ENDING for stage in stages):
+        assert counted(parallel) == counted(serial)
+    else:
+        assert Counter(parallel.stats()["reasons"]) >= Counter(serial.stats()["reasons"])
 
 
 @given(st.integers(1, 4), st.integers(0, 30), st.integers(1, 7), st.booleans(), st.booleans())
@@ -78,7 +87,7 @@ def test_samples_of_shards_come_in_order_with_their_counts(make_shards, threads)
     dataset = wds.WebDataset(make_shards(3, samples=50), shardshuffle=10, seed=5).shuffle(20, seed=1).decode()
     parallel = threaded(dataset, threads)
     assert list(parallel) == list(dataset)
-    assert parallel.stats() == dataset.stats()
+    assert counted(parallel) == counted(dataset)
     assert parallel.stats()["samples_read"] == 150
 
 

@@ -9,13 +9,18 @@ import json
 import os
 import pickle
 import sys
+import threading
 import weakref
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from .reports import Report
 from .workers import pytorch_worker_info
+
+WATCHED = "watched"
+"""A file in the folder of a loader that somebody watches."""
+SECONDS = 1.0
 
 
 def publish(folder: str | None, report: Report) -> None:
@@ -37,6 +42,28 @@ def leave(folder: str, report: Report) -> None:
     except OSError:
         # the loader has gone and took its folder along: nobody is left to tell
         return
+
+
+@contextmanager
+def left_regularly(folder: str | None, report: Report) -> Iterator[None]:
+    """Leave the counts of a pass while it lasts, if somebody watches the loader that started this worker."""
+    if folder is None or not os.path.exists(os.path.join(folder, WATCHED)):
+        yield
+        return
+    ended = threading.Event()
+
+    def work() -> None:
+        while not ended.wait(SECONDS):
+            with suppress(RuntimeError):  # counted on meanwhile
+                leave(folder, report)
+
+    thread = threading.Thread(target=work, name="webdataset-counts", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 class Mailbox:
@@ -64,10 +91,16 @@ class Mailbox:
         except FileNotFoundError:
             return None
 
+    def watch(self) -> None:
+        """From the next pass on, ask workers for their counts while it lasts, too."""
+        with open(os.path.join(self.folder, WATCHED), "wb"):
+            pass
+
     def clear(self) -> None:
         """Forget the workers of an earlier pass."""
         for name in os.listdir(self.folder):
-            os.unlink(os.path.join(self.folder, name))
+            if name != WATCHED:
+                os.unlink(os.path.join(self.folder, name))
 
 
 def packed(error: Exception, where: str) -> bytes:

@@ -34,7 +34,9 @@ class PipelineProgress:
         self.starts_of_workers: list[Any] | None = None
         """The same for each worker process of a loader."""
         self.position: Any = None
-        """Where the latest pass over an exact pipeline is; None before there was one."""
+        """Where the latest pass over an exact pipeline is, or a function that says so; None before there was one."""
+        self.counted: tuple[int, int, int] | None = None
+        """Of the round that is under way, if there are any: complete passes, items given, and its number."""
         self.run: Any = None
         """The streamed pass that is under way, or why its position cannot be saved, or that it has ended."""
         self.pass_number = 0
@@ -53,7 +55,8 @@ class PipelineProgress:
 
     def __getstate__(self) -> dict[str, Any]:
         """For another process: a pass is under way in this one only."""
-        return {**self.__dict__, "run": None, "program": None}
+        position = self.position() if callable(self.position) else self.position
+        return {**self.__dict__, "run": None, "program": None, "position": position}
 
 
 def drawn_seed() -> int:

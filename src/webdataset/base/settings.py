@@ -22,6 +22,8 @@ class Environment:
 
     def __init__(self) -> None:
         self._enforce_security = False
+        self.usual_decoded_bytes = DEFAULT_DECODED_BYTES
+        """What `max_decoded_bytes` is where the environment does not say; a program that only shows data lowers it."""
 
     # -- safety ----------------------------------------------------------------------------------
 
@@ -87,7 +89,7 @@ class Environment:
     @property
     def max_decoded_bytes(self) -> int:
         """The most bytes that one compressed field or shard member may expand to (`WDS_MAX_DECODED_BYTES`)."""
-        return _size("WDS_MAX_DECODED_BYTES") or DEFAULT_DECODED_BYTES
+        return _size("WDS_MAX_DECODED_BYTES") or self.usual_decoded_bytes
 
     @property
     def max_ratio(self) -> int:
@@ -246,10 +248,56 @@ class Environment:
         """`WIDS_VERBOSE=1` logs the shards of a `ShardListDataset`."""
         return _flag("WIDS_VERBOSE")
 
+    def child_environment(self, more: dict[str, str]) -> dict[str, str]:
+        """The environment of a process that is started, with these variables besides."""
+        return {**os.environ, **more}
+
+    def set_default(self, name: str, value: str) -> None:
+        """Set a variable of another package before that is imported, unless the user has set it."""
+        os.environ.setdefault(name, value)
+
+    @property
+    def task_index(self) -> int | None:
+        """Which task of an array this process is: Slurm's `SLURM_ARRAY_TASK_ID`, Kubernetes' `JOB_COMPLETION_INDEX`."""
+        value = os.environ.get("SLURM_ARRAY_TASK_ID") or os.environ.get("JOB_COMPLETION_INDEX")
+        return _int("the index of the task", value) if value else None
+
+    @property
+    def jobs_config(self) -> str | None:
+        """A file with options for all runs: `WDS_JOBS`, else `~/.config/webdataset/jobs.toml`, if there is one."""
+        home = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+        usual = os.path.join(home, "webdataset", "jobs.toml")
+        return os.environ.get("WDS_JOBS") or (usual if os.path.exists(usual) else None)
+
+    @property
+    def runs_dir(self) -> str:
+        """Where the names of runs are kept: `runs` in the cache folder."""
+        return os.path.join(os.path.dirname(self.indices_dir), "runs")
+
     @property
     def terminal(self) -> tuple[str, str]:
         """The kind of terminal (`TERM`) and the program that is one (`TERM_PROGRAM`)."""
         return os.environ.get("TERM", ""), os.environ.get("TERM_PROGRAM", "")
+
+    # -- watching --------------------------------------------------------------------------------
+
+    @property
+    def monitor(self) -> bool:
+        """`WDS_MONITOR=1`, or a folder: every loader publishes what it does, for `wl view` to show."""
+        return _flag("WDS_MONITOR")
+
+    @property
+    def monitor_is_default(self) -> bool:
+        """Whether `WDS_MONITOR` names no folder."""
+        return os.sep not in os.environ.get("WDS_MONITOR", "")
+
+    @property
+    def monitor_dir(self) -> str:
+        """Where loaders publish what they do: the folder that `WDS_MONITOR` names, or one of this user's own."""
+        if not self.monitor_is_default:
+            return os.environ["WDS_MONITOR"]
+        runtime = os.environ.get("XDG_RUNTIME_DIR")
+        return os.path.join(runtime, "webdataset") if runtime else f"/tmp/webdataset-{os.getuid()}"  # noqa: S108 - checked
 
     # -- randomness and place --------------------------------------------------------------------
 

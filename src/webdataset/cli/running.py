@@ -15,29 +15,52 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from . import streams
-from .grammar import Parser, UsageError, add_storage, command_parser
-from .table import COMMANDS
+from .grammar import Parser, UsageError, add_storage, command_parser, defaults
+from .table import COMMANDS, INTERNAL, SHARDWISE
 
 FOR_PROGRAMMERS = (DeprecationWarning, ImportWarning, PendingDeprecationWarning, ResourceWarning)
 DATA_ERROR, USAGE_ERROR, INTERRUPTED, TERMINATED = 1, 2, 130, 143
-WITHOUT_URLS = ("cache", "completion")
+WITHOUT_URLS = ("cache", "completion", "keygen", "mon", "stat", "task")
 PATIENCE = 5.0
-"""Seconds after which a command that was asked to end is asked again."""
+"""Seconds after which a command that was asked to end by SIGTERM is asked again."""
+AGAIN = 0.05
+"""Seconds after which an interrupt that the interpreter dropped is raised again."""
 
 
 def run_command(name: str, argv: Sequence[str]) -> int:
     """Run one command of the table."""
-    if name not in COMMANDS:
+    if name not in COMMANDS and name not in INTERNAL:
         return say_error(
             "wl", UsageError(f"there is no command {name!r}{_suggestion(name)}; `wl --help` lists the commands")
         )
     module = command_module(name)
-    return run_parser(parser_of(name, module), argv, module.run)
+    argv, given = module.split_words(argv) if hasattr(module, "split_words") else (argv, None)
+    given = {"summarized": COMMANDS[name].group != "inspect", **(given or {})}
+    return run_parser(parser_of(name, module), argv, runner_of(name, module), given)
+
+
+def runner_of(name: str, module: Any) -> Callable[[Namespace], int | None]:
+    """Return what runs a command: the command itself, or with --on an engine."""
+    run: Callable[[Namespace], int | None] = module.run
+    if name not in SHARDWISE:
+        return run
+
+    def run_here_or_there(options: Namespace) -> int | None:
+        if getattr(options, "on", None) is None:
+            from .engines import check_without_engine
+
+            check_without_engine(options)
+            return run(options)
+        from .engines import run_on_engine
+
+        return run_on_engine(name, options, defaults(parser_of(name, module)))
+
+    return run_here_or_there
 
 
 def command_module(name: str) -> Any:
     """Import the module of a command."""
-    return importlib.import_module(f"{__package__}.commands.{name}")
+    return importlib.import_module(f"{__package__}.{COMMANDS[name].folder}.{name}")
 
 
 def parser_of(name: str, module: Any = None) -> Parser:
@@ -45,6 +68,10 @@ def parser_of(name: str, module: Any = None) -> Parser:
     module = module or command_module(name)
     parser = command_parser(name, description(module), module.EXAMPLES)
     module.configure(parser)
+    if name in SHARDWISE:
+        from .engines import add_engines
+
+        add_engines(parser)
     if name not in WITHOUT_URLS:
         add_storage(parser)
     return parser
@@ -221,26 +248,35 @@ def _storage(options: Namespace) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _termination() -> Iterator[None]:
-    """Make SIGTERM end a command as Ctrl-C does: children and partly written files are removed."""
+    """Make SIGTERM end a command as Ctrl-C does: children and partly written files are removed.
+
+    The interpreter drops an exception that a signal raises inside one of its callbacks (of a weak reference, for
+    example, while a module is imported). Such a Ctrl-C or SIGTERM is raised again a moment later.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    ending: list[type[BaseException]] = [SystemExit]
 
-    def end(*_: Any) -> None:
-        # an exception raised by a signal inside a callback of the interpreter is lost, so try again later
-        signal.setitimer(signal.ITIMER_REAL, PATIENCE)
-        raise SystemExit(TERMINATED)
+    def end(number: int, _: Any) -> None:
+        if number == signal.SIGTERM:
+            ending[0] = SystemExit
+            signal.setitimer(signal.ITIMER_REAL, PATIENCE)
+        raise SystemExit(TERMINATED) if ending[0] is SystemExit else ending[0]
 
     def hear(lost: Any) -> None:
-        if not isinstance(lost.exc_value, SystemExit):
-            told(lost)
+        if isinstance(lost.exc_value, (KeyboardInterrupt, SystemExit)):
+            ending[0] = type(lost.exc_value)
+            signal.setitimer(signal.ITIMER_REAL, AGAIN)
+        else:
+            report(lost)
 
     before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGALRM)}
-    told, sys.unraisablehook = sys.unraisablehook, hear
+    report, sys.unraisablehook = sys.unraisablehook, hear
     try:
         yield
     finally:
-        sys.unraisablehook = told
+        sys.unraisablehook = report
         signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in before.items():
             signal.signal(number, handler)

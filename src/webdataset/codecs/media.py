@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import io
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from webdataset.base.settings import settings
-from webdataset.errors import DecodingError
+from webdataset.errors import DecodingError, MissingPackageError
 
 from .packages import package, torch_package
 
@@ -141,3 +141,69 @@ class _Budget:
                 f"it would expand to more than {settings.max_decoded_bytes} bytes",
                 hint="WDS_MAX_DECODED_BYTES raises the limit",
             )
+
+
+class SoundInfo(NamedTuple):
+    """What the header of a sound says."""
+
+    rate: int
+    channels: int
+    seconds: float
+
+
+class VideoInfo(NamedTuple):
+    """What the header of a video says."""
+
+    width: int
+    height: int
+    fps: float
+    frames: int
+    seconds: float
+
+
+def sound_info(data: bytes) -> SoundInfo | None:
+    """Rate, channels and duration of a sound, without decoding it; WAV needs no package. None if that is not known."""
+    import wave
+
+    try:
+        with wave.open(io.BytesIO(data)) as sound:
+            return SoundInfo(sound.getframerate(), sound.getnchannels(), sound.getnframes() / sound.getframerate())
+    except (wave.Error, EOFError, ZeroDivisionError):
+        pass
+    try:
+        soundfile = package("soundfile", extra="audio", purpose="for audio fields")
+        with soundfile.SoundFile(io.BytesIO(data)) as sound:
+            return SoundInfo(int(sound.samplerate), int(sound.channels), sound.frames / sound.samplerate)
+    except MissingPackageError:
+        return None
+    except Exception:
+        return _sound_in_container(data)
+
+
+def _sound_in_container(data: bytes) -> SoundInfo | None:
+    try:
+        av = package("av", extra="video", purpose="for video fields")
+        with _open_container(av, data) as container:
+            stream = container.streams.audio[0]
+            seconds = float(container.duration or 0) / av.time_base
+            return SoundInfo(int(stream.rate), int(stream.channels), seconds)
+    except (MissingPackageError, IndexError, OSError, ValueError):
+        return None
+
+
+def video_info(data: bytes) -> VideoInfo | None:
+    """Size, frame rate, number of frames and duration of a video, without decoding it; None if that is not known."""
+    try:
+        av = package("av", extra="video", purpose="for video fields")
+        with _open_container(av, data) as container:
+            stream = container.streams.video[0]
+            fps = float(stream.average_rate or 0)
+            seconds = float(container.duration or 0) / av.time_base
+            return VideoInfo(stream.width, stream.height, fps, stream.frames or round(seconds * fps), seconds)
+    except (MissingPackageError, IndexError, OSError, ValueError):
+        return None
+
+
+def opened_media(data: bytes) -> Any:
+    """A container with video or sound, opened by PyAV, nothing decoded yet."""
+    return _open_container(package("av", extra="video", purpose="for video fields"), data)

@@ -4,11 +4,12 @@
 >>> shards = Catalogue([Shard("a.tar", 7, 8192), Shard("b.tar", 11, 12288), Shard("c.tar", 2, 3072)])
 >>> print(plan(shards, ranks=4, workers=3, batch=2))
 20 samples in 3 shards, 23.6 kB
-4 ranks x 3 workers, batches of 2
-steps: 3, samples repeated: 0, left out: 0
-bytes per rank: 5.6 kB to 6.5 kB, of shards: 2 to 3
-memory per rank: 4.8 kB
-shuffled: 1.05 of the distance, 0.97 of the same-shard pairs of a true permutation
+4 ranks with 3 workers each, batches of 2
+an epoch is 3 steps on each rank; every sample is seen once
+a rank reads 5.6 kB to 6.5 kB, from 2 shards to 3 shards
+a rank holds up to 4.8 kB of samples in memory
+shuffled: the samples of a batch lie 105% as far apart as in a perfect shuffle,
+  and 97% as often come from the same shard
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from webdataset.base.units import number_of_bytes
+from webdataset.base.stages import suggesting
+from webdataset.base.units import counted, number_of_bytes, size_text
 from webdataset.epochs.mixed import Mixed
 from webdataset.epochs.numbers import Array, permutation, stream
 from webdataset.epochs.order import BLOCK_BYTES, LANES, SHUFFLE_BYTES, OrderSettings
@@ -157,13 +159,28 @@ class Plan:
 
     def __str__(self) -> str:
         distance, same_shard = self.shuffle_quality()
+        seen = "every sample is seen once"
+        if self.repeated:
+            seen = f"{counted(self.repeated, 'sample')} seen twice, so that all ranks have as many"
+        elif self.dropped:
+            seen = f"{counted(self.dropped, 'sample')} left out, so that all ranks have as many"
         return f"""\
-{self.samples} samples in {self.shards} shards, {_size(self.bytes)}
-{self.ranks} ranks x {self.workers} workers, batches of {self.batch}
-steps: {self.steps}, samples repeated: {self.repeated}, left out: {self.dropped}
-bytes per rank: {_range(self.bytes_per_rank, _size)}, of shards: {_range(self.shards_per_rank, str)}
-memory per rank: {_size(self.memory_per_rank)}
-shuffled: {distance:.2f} of the distance, {same_shard:.2f} of the same-shard pairs of a true permutation"""
+{counted(self.samples, "sample")} in {counted(self.shards, "shard")}, {size_text(self.bytes)}
+{counted(self.ranks, "rank")} with {counted(self.workers, "worker")} each, batches of {self.batch:,}
+an epoch is {counted(self.steps, "step")} on each rank; {seen}
+a rank reads {_range(self.bytes_per_rank, size_text)}, from {_range(self.shards_per_rank, _shards)}
+a rank holds up to {size_text(self.memory_per_rank)} of samples in memory
+shuffled: the samples of a batch lie {distance:.0%} as far apart as in a perfect shuffle,
+  and {same_shard:.0%} as often come from the same shard"""
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        from webdataset.display.markup import table
+
+        lines = [line.partition(": ") for line in str(self).splitlines()[2:]]
+        title = ", ".join(str(self).splitlines()[:2])
+        return table([(name, text) for name, _, text in lines], title=title)
 
     def _parts_of(self, rank: int) -> Any:
         """For each lane of a rank and each dataset: which fraction of how many bytes, of which shards."""
@@ -190,6 +207,7 @@ shuffled: {distance:.2f} of the distance, {same_shard:.2f} of the same-shard pai
         return np.concatenate([one.catalogue.counts for one in self._sources])
 
 
+@suggesting()
 def plan(
     urls: Any,
     *,
@@ -264,12 +282,8 @@ def _same_shard(shards: Array, counts: Array) -> float:
     return float(pairs / (len(shards) * size * (size - 1)) / expected) if expected else 1.0
 
 
-def _size(count: float) -> str:
-    for unit in ("bytes", "kB", "MB", "GB", "TB"):
-        if count < 1000 or unit == "TB":
-            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
-        count /= 1000
-    raise AssertionError
+def _shards(number: int) -> str:
+    return counted(number, "shard")
 
 
 def _range(values: list[int], shown: Any) -> str:

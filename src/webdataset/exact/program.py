@@ -7,14 +7,17 @@ a number says where a run stopped.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from webdataset.base.mixing import Mixture
 from webdataset.base.pool import ordered_map
+from webdataset.base.positions import Position
 from webdataset.base.reports import Report
 from webdataset.base.stages import PipelineStage, start
+from webdataset.base.states import about_shards
 from webdataset.base.units import number_of_bytes
 from webdataset.base.workers import pytorch_worker_info
 from webdataset.epochs.buckets import BucketShare
@@ -31,6 +34,7 @@ from webdataset.storage.urls import is_local
 from webdataset.tariterators import SplitName, base_plus_ext
 
 from .lengths import Lengths
+from .positions import InEpoch, StepItems, at_step
 from .run import EpochRun
 from .stages import Batching, batches_of, bucketing_of, described, kept_stages
 
@@ -105,9 +109,19 @@ class ExactShards(PipelineStage):
         found: int | None = self._reading["storage_options"].get("connections")
         return found
 
+    def scaled(self, factor: int) -> ExactShards:
+        """The same, with so many times the lanes, and shuffled in so many times the bytes."""
+        result = copy.copy(self)
+        if self.settings.shuffle_bytes:
+            lanes, shuffle_bytes = self.settings.lanes * factor, self.settings.shuffle_bytes * factor
+            result.settings = self.settings._replace(lanes=lanes, shuffle_bytes=shuffle_bytes)
+        return result
+
     def described(self) -> dict[str, Any]:
         """What must be the same for a saved position to mean the same sample."""
-        return {"data": self.catalogue.fingerprint(), **self.settings._asdict()}
+        catalogue = self.catalogue
+        about = about_shards(catalogue.urls, int(catalogue.total))
+        return {"data": catalogue.fingerprint(), **self.settings._asdict(), "about": about}
 
     def _order(self, epoch: Any, lane_lengths: list[int] | None) -> Order:
         catalogue, settings = self.catalogue, self.settings
@@ -146,32 +160,6 @@ class ExactSource(NamedTuple):
     shards: ExactShards
     stages: list[Any]
     repeats: int = 1
-
-
-class StepPosition(NamedTuple):
-    """Where a run is in an epoch, or where it is to begin."""
-
-    epoch: int = 0
-    start: int = 0
-    """The position from which steps are counted."""
-    step: int = 0
-    skip: int = 0
-    """Items of that step that were given already, ..."""
-    even: bool = True
-    """... and whether each was made of as many samples, so that these are known."""
-    base: int = 0
-    """The step from which on steps are dealt to the workers in turn."""
-    given: int = 0
-    """Items that were given in this round (see `rounds`), ..."""
-    turn: int = 0
-    """... epochs that were complete in it, ..."""
-    round: int = 0
-    """... and its number."""
-
-    @property
-    def is_beginning(self) -> bool:
-        """Whether nothing of the epoch was given before."""
-        return not (self.start or self.step or self.skip)
 
 
 class Program:
@@ -219,9 +207,9 @@ class Program:
         parts = [source.shards.part(source.repeats) for source in self.sources]
         return Mixed(parts, self.mixing, epoch=number) if self.mixing else Mixed.only(parts[0], epoch=number)
 
-    def share(self, epoch: Mixed, start: int = 0) -> Share:
-        """This rank's part of an epoch."""
-        rank, world = self.sources[0].shards.rank_and_world()
+    def share(self, epoch: Mixed, start: int = 0, ranks: tuple[int, int] | None = None) -> Share:
+        """This rank's part of an epoch, or that of another: `ranks` is a rank, and of how many."""
+        rank, world = ranks or self.sources[0].shards.rank_and_world()
         if self.bucketing is not None:
             key = epoch.epoch, start, rank, world
             if self._share is not None and self._share[0] == key:
@@ -241,6 +229,11 @@ class Program:
             return share
         return Share(epoch.total, epoch.places, rank=rank, world=world, start=start, cut=self.cut)
 
+    def part(self, place: Position) -> tuple[Mixed, Share]:
+        """The epoch of a place, and this rank's part of it from there on."""
+        epoch = self.epoch(place.epoch)
+        return epoch, self.share(epoch, place.where.start)
+
     @property
     def varies(self) -> bool:
         """Whether epochs have different numbers of items."""
@@ -248,7 +241,10 @@ class Program:
 
     def length(self, epoch: int = 0) -> int:
         """How many items an epoch has on this rank."""
-        share = self.share(self.epoch(epoch))
+        return self.items_in(self.share(self.epoch(epoch)))
+
+    def items_in(self, share: Share) -> int:
+        """How many items the steps of a share give."""
         each = self.batches
         if each.per_step == 1:
             return share.steps
@@ -257,18 +253,23 @@ class Program:
         last = share.span(share.steps - 1)
         return (share.steps - 1) * each.per_step + -(-(last[1] - last[0]) // each.item)
 
+    @property
+    def samples_of_an_item(self) -> int:
+        """Samples of an item, over all ranks."""
+        return self.batches.item * self.sources[0].shards.rank_and_world()[1]
+
     # -- the items -------------------------------------------------------------------------------
 
     def steps(
         self,
-        place: StepPosition,
+        place: Position,
         report: Report,
         invoke: Callable[..., Any] = start,
         *,
         worker: int = 0,
         workers: int = 1,
         threads: int = 0,
-    ) -> Iterator[tuple[StepPosition, list[Any]]]:
+    ) -> Iterator[tuple[Position, list[Any]]]:
         """The steps of a worker from a place on, each with the items it gives, all of them."""
         run = EpochRun(
             self, place, report, worker=worker, workers=workers, ahead=bool(threads) or not self.has_local_shards
@@ -277,36 +278,34 @@ class Program:
         done: Any = ordered_map(steps, work, threads=threads, ahead=2 * threads) if threads else map(work, steps)
         try:
             for step, items, counts in done:
-                report.add(counts)
-                yield place._replace(step=step, skip=0), items
+                if counts:
+                    report.add(counts)
+                yield at_step(place, step), items
         finally:
             close(done)
             close(steps)
             run.close()
 
-    def items(self, place: StepPosition, report: Report, *args: Any, **kw: Any) -> Iterator[tuple[StepPosition, Any]]:
-        """What a worker gives from a place on, each item with the place after it."""
-        for at, items in self.steps(place, report, *args, **kw):
-            yield from self.taken_apart(at, items, place.skip if at.step == place.step else 0)
+    def items(self, place: Position, report: Report, *args: Any, **kw: Any) -> StepItems:
+        """What a worker gives from a place on, item by item."""
+        return StepItems(self.steps(place, report, *args, **kw), place, self.batches.per_step)
 
-    def taken_apart(self, at: StepPosition, items: list[Any], skipped: int) -> Iterator[tuple[StepPosition, Any]]:
-        """The items of a step from some number on, each with the place after it."""
-        epoch, start, step, _, _, *rest = at
-        even, count = len(items) == self.batches.per_step, len(items)
-        for number, item in enumerate(items[skipped:], skipped + 1):
-            if number == count:
-                yield StepPosition(epoch, start, step + 1, 0, True, *rest), item
-            else:
-                yield StepPosition(epoch, start, step, number, even, *rest), item
-
-    def position(self, place: StepPosition) -> int:
+    def position(self, place: Position) -> int:
         """The position of the epoch up to which every rank has taken its samples."""
         epoch = self.epoch(place.epoch)
-        share = self.share(epoch, place.start)
-        turns = share.span(place.step)[0] if place.step < share.steps else share.count
-        if place.even:
-            turns += place.skip * self.batches.item
-        return min(place.start + turns * share.world, epoch.total)
+        where: InEpoch = place.where
+        share = self.share(epoch, where.start)
+        turns = share.span(where.step)[0] if where.step < share.steps else share.count
+        if where.even:
+            turns += where.skip * self.batches.item
+        return min(where.start + turns * share.world, epoch.total)
+
+    def scaled(self, factor: int) -> Program:
+        """The same, with so many times the lanes, and shuffled in so many times the bytes."""
+        result = copy.copy(self)
+        result.sources = [source._replace(shards=source.shards.scaled(factor)) for source in self.sources]
+        result._share = None
+        return result
 
     def described(self) -> dict[str, Any]:
         """What must be the same for a saved state to fit."""

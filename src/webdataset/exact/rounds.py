@@ -11,21 +11,26 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
+from webdataset.base.positions import Position
 from webdataset.base.rounds import RoundLimits, check_same, rounds
 from webdataset.base.workers import is_loader_worker, pytorch_worker_info
 
-from .program import Program, StepPosition
+from .positions import BEGINNING, InEpoch, in_epoch
+from .program import Program
 
 
 class Steered(Protocol):
     """What knows where a run is, and can go elsewhere: the runner of an exact dataset, or the workers of a loader."""
 
-    place: Any
+    counted: tuple[int, int, int] | None
+    """Passes, items and the number of the round that is under way."""
 
+    @property
+    def place(self) -> Position | None: ...
     def program(self) -> Program: ...
     def next_epoch(self) -> int: ...
-    def loaded_place(self) -> StepPosition | None: ...
-    def seek(self, place: StepPosition) -> None: ...
+    def loaded_place(self) -> Position | None: ...
+    def seek(self, place: Position) -> None: ...
 
 
 class Rounds:
@@ -44,25 +49,25 @@ class Rounds:
         number = start.round
 
         def begin(turn: int, given: int) -> Iterator[Any]:
-            later = StepPosition(start.epoch + turn - start.turn, given=given, turn=turn, round=number)
-            steered.seek(start if turn == start.turn else later)
+            later = Position(start.epoch + turn - start.passes, turn, given, number, BEGINNING)
+            steered.seek(start if turn == start.passes else later)
             return one_pass()
 
         def took(turn: int, given: int) -> None:
-            steered.place = steered.place._replace(given=given, turn=turn, round=number)
+            steered.counted = turn, given, number
 
-        passes = start.turn, self._limits.passes or sys.maxsize
+        passes = start.passes, self._limits.passes or sys.maxsize
         items = start.given, self._most
-        yield from rounds(begin, took, passes=passes, items=items, resumed=not start.is_beginning)
+        yield from rounds(begin, took, passes=passes, items=items, resumed=not start.where.is_beginning)
         steered.seek(self._after(steered.place or start))
 
-    def upcoming(self) -> StepPosition:
+    def upcoming(self) -> Position:
         """Where the next round begins, or goes on."""
         place, latest, epoch = self._steered.loaded_place(), self._steered.place, self._steered.next_epoch()
         if place is not None:
             return place
         if latest is None or latest.epoch + 1 != epoch:
-            return StepPosition(epoch, round=self._round_of(epoch))
+            return in_epoch(epoch, round=self._round_of(epoch))
         return self._after(latest)  # the latest round was abandoned
 
     def set_epoch(self, number: int) -> None:
@@ -70,22 +75,23 @@ class Rounds:
         if self.upcoming().round != number:
             self._steered.seek(self._beginning(number))
 
-    def _after(self, place: StepPosition) -> StepPosition:
+    def _after(self, place: Position) -> Position:
         """Where the round after this one begins."""
         number = place.round + 1
         # worker processes of torch's own loader may be new ones in every round: they begin with an epoch
-        if place.is_beginning or not self._limits.continues or is_loader_worker():
-            return StepPosition(place.epoch + (not place.is_beginning), round=number)
+        where = place.where
+        if where.is_beginning or not self._limits.continues or is_loader_worker():
+            return in_epoch(place.epoch + (not where.is_beginning), round=number)
         program = self._steered.program()
-        if place.step >= program.share(program.epoch(place.epoch), place.start).steps:
-            return StepPosition(place.epoch + 1, round=number)
-        return place._replace(given=0, turn=0, round=number)
+        if where.step >= program.share(program.epoch(place.epoch), where.start).steps:
+            return in_epoch(place.epoch + 1, round=number)
+        return in_epoch(place.epoch, where, round=number)
 
-    def _beginning(self, number: int) -> StepPosition:
+    def _beginning(self, number: int) -> Position:
         """Where a round begins if all before it are complete."""
         passes, items = self._limits
         if passes is not None or not items:
-            return StepPosition(number * (passes or 1), round=number)
+            return in_epoch(number * (passes or 1), round=number)
         program = self._steered.program()
         left, epoch = number * items, 0
         if not program.varies:
@@ -93,7 +99,7 @@ class Rounds:
         while left >= (length := program.length(epoch)):
             epoch, left = epoch + 1, left - length
         step, skip = divmod(left, program.batches.per_step)
-        return StepPosition(epoch, 0, step, skip, base=step, round=number)
+        return in_epoch(epoch, InEpoch(0, step, skip, base=step), round=number)
 
     def _round_of(self, epoch: int) -> int:
         passes, items = self._limits
@@ -102,27 +108,20 @@ class Rounds:
         return 0 if not epoch else epoch * self._steered.program().length() // items
 
 
-def saved_round(program: Program, place: StepPosition, limits: RoundLimits) -> dict[str, Any]:
+def saved_round(program: Program, place: Position, limits: RoundLimits) -> dict[str, Any]:
     """What a state says of the round."""
     passes, items = limits
-    given = {"number": place.round, "given": place.given, "turn": place.turn}
-    return {**given, "passes": passes, "items": items, "each": _samples_of_an_item(program)}
+    given = {"number": place.round, "given": place.given, "turn": place.passes}
+    return {**given, "passes": passes, "items": items, "each": program.samples_of_an_item}
 
 
-def restore_round(
-    program: Program, place: StepPosition, saved: dict[str, Any] | None, limits: RoundLimits
-) -> StepPosition:
+def restore_round(program: Program, place: Position, saved: dict[str, Any] | None, limits: RoundLimits) -> Position:
     """A place with what a state says of its round; a StateError if rounds are others now."""
     saved = saved or {"number": 0, "given": 0, "turn": 0, "passes": 1, "items": 0, "each": 0}
     items = limits.items
-    each = _samples_of_an_item(program)
+    each = program.samples_of_an_item
     same = each == saved["each"] or not items or not saved["items"]
     check_same(saved["passes"], saved["items"] if same else items, limits)
     # items of another size: as many as it takes to hold the samples that were given over all ranks
     given = saved["given"] if same else min(-(-saved["given"] * saved["each"] // each), items)
-    return place._replace(given=given, turn=saved["turn"], round=saved["number"])
-
-
-def _samples_of_an_item(program: Program) -> int:
-    """Samples over all ranks."""
-    return program.batches.item * program.sources[0].shards.rank_and_world()[1]
+    return place._replace(given=given, passes=saved["turn"], round=saved["number"])

@@ -11,13 +11,17 @@ from typing import TYPE_CHECKING, Any
 from webdataset.base.context import PassContext
 from webdataset.base.pool import ordered_map
 from webdataset.base.reports import Report
+from webdataset.base.workers import make_seed
+from webdataset.epochs.mixed import Mixed
 from webdataset.epochs.share import Share
 from webdataset.errors import EmptyDatasetError
 
 from .feed import MISSING, Drawn, Feed
 
 if TYPE_CHECKING:
-    from .program import Program, StepPosition
+    from webdataset.base.positions import Position
+
+    from .program import Program
 
 READERS = 4
 """The most threads that read from servers."""
@@ -29,23 +33,31 @@ Worked = tuple[int, list[Any], dict[str, Any]]
 
 
 class EpochRun:
-    """A pass over an epoch, or the rest of one, by one worker: what it reads, and what it makes of that."""
+    """A pass over an epoch, or the rest of one, by one worker: what it reads, and what it makes of that.
+
+    `part` is an epoch and a share of it, if not this rank's; steps from `stop` on are left out; `readers` limits the
+    threads that read; `base_seed` is what the seeds of stages without one are made from.
+    """
 
     def __init__(
         self,
         program: Program,
-        place: StepPosition,
+        place: Position,
         report: Report,
         *,
         worker: int = 0,
         workers: int = 1,
         ahead: bool = False,
+        part: tuple[Mixed, Share] | None = None,
+        stop: int | None = None,
+        readers: int | None = None,
+        base_seed: int | None = None,
     ) -> None:
         self.program = program
         self.place = place
         self.report = report
-        epoch = program.epoch(place.epoch)
-        self._share = program.share(epoch, place.start)
+        self._base_seed = base_seed
+        epoch, self._share = part or program.part(place)
         self._samples = [source.shards.samples(report) for source in program.sources]
         self._feed = Feed(
             epoch,
@@ -55,21 +67,23 @@ class EpochRun:
             handlers=[source.shards.handler for source in program.sources],
             worker=worker,
             workers=workers,
-            base=place.base,
-            ahead=partial(_read_ahead, program.connections) if ahead else None,
+            base=place.where.base,
+            stop=stop,
+            ahead=partial(_read_ahead, readers or program.connections) if ahead else None,
         )
 
     def steps(self) -> Iterator[tuple[int, Drawn]]:
         """The numbers of the steps, and their samples as they are read."""
-        if not self._share.steps and not self.place.start:
+        if not self._share.steps and not self.place.where.start:
             batch = f"a batch of {self.program.cut.size}" if self.program.cut.is_batch else "one"
             message = f"{self._share.total} samples are too few for {batch} on each of {self._share.world} ranks"
             raise EmptyDatasetError(message, hint='use smaller batches, fewer ranks, or remainder="pad"')
-        return self._feed.steps(self.place.step)
+        return self._feed.steps(self.place.where.step)
 
     def work(self, invoke: Callable[..., Any]) -> Callable[[tuple[int, Drawn]], Worked]:
         """What makes the items of a step of its samples."""
-        return _Work(self.program, self._feed, self._share, self.report, invoke, epoch=self.place.epoch)
+        epoch, seed = self.place.epoch, self._base_seed
+        return _Work(self.program, self._feed, self._share, self.report, invoke, epoch=epoch, base_seed=seed)
 
     def close(self) -> None:
         """Close the shards."""
@@ -81,22 +95,33 @@ class _Work:
     """Makes the items of a step, by the stages; the report is that of the step alone, so that threads can do it."""
 
     def __init__(
-        self, program: Program, feed: Feed, share: Share, report: Report, invoke: Callable[..., Any], *, epoch: int
+        self,
+        program: Program,
+        feed: Feed,
+        share: Share,
+        report: Report,
+        invoke: Callable[..., Any],
+        *,
+        epoch: int,
+        base_seed: int | None = None,
     ) -> None:
         self._program = program
+        self._base_seed = base_seed
         self._epoch = epoch
         self._feed = feed
         self._share = share
         self._report = report
         self._invoke = invoke
-        self._kept: dict[Any, Any] = {}
         self._tells_real = program.cut.remainder == "uneven"
         self._plain = len(program.sources) == 1 and not program.sources[0].stages
+        self._bare = self._plain and not program.stages and not self._tells_real
 
     def __call__(self, step_and_samples: tuple[int, Drawn]) -> Worked:
         step, drawn = step_and_samples
-        context = PassContext(epoch=self._epoch, strict=self._report.strict)
-        context.step = self._kept, step
+        if self._bare:
+            return step, [sample for sample in drawn.samples if sample is not MISSING], {}
+        seed = None if self._base_seed is None else make_seed(self._base_seed, step, bits=63)
+        context = PassContext(epoch=self._epoch, strict=self._report.strict, base_seed=seed)
         report = context.report
         if self._tells_real:
             real = (self._share.positions(step) < self._share.total).tolist()

@@ -8,13 +8,15 @@ from contextlib import ExitStack
 from typing import Any
 
 from webdataset.base.context import PassContext
-from webdataset.base.mailbox import publish
+from webdataset.base.mailbox import left_regularly, publish
+from webdataset.base.positions import Position, named
 from webdataset.base.progress import PipelineProgress
 from webdataset.base.rounds import RoundLimits, one_after_the_other
 from webdataset.base.workers import is_loader_worker, pytorch_worker_info
 from webdataset.handlers import close
 
-from .program import GROUP, Program, StepPosition, program_of
+from .positions import InEpoch, in_epoch, latest_position
+from .program import GROUP, Program, program_of
 from .rounds import Rounds
 from .run import EpochRun
 from .states import exact_place, exact_state
@@ -44,20 +46,14 @@ class ExactRunner:
 
     def one_pass(self, context: PassContext, opened: ExitStack) -> Iterator[Any]:
         """The items of an epoch, or of the rest of one."""
-        items = self._one_pass(context)
-        opened.callback(close, items)
-        return items
-
-    def _one_pass(self, context: PassContext) -> Iterator[Any]:
-        progress = self.progress
-        progress.position = place = self._begin_at(context.epoch)
+        place = self._begin_at(context.epoch)
         _, _, worker, workers = pytorch_worker_info()
         items = self.program().items(place, context.report, self.pipeline.invoke, worker=worker, workers=workers)
-        for progress.position, item in items:
-            yield item
-        progress.position = StepPosition(place.epoch + 1)
+        opened.callback(items.close)
+        self.progress.position, self.progress.counted = items.position, None
+        return iter(items)
 
-    def steps(self, place: StepPosition, threads: int = 0) -> Iterator[tuple[StepPosition, list[Any]]]:
+    def steps(self, place: Position, threads: int = 0) -> Iterator[tuple[Position, list[Any]]]:
         """One pass from a place on, for this worker, by steps: `(place, items)`."""
         self.progress.in_steps = True
         self.progress.context = context = PassContext(epoch=place.epoch, strict=self.pipeline.strict)
@@ -65,11 +61,12 @@ class ExactRunner:
         options = {"worker": worker, "workers": workers, "threads": threads}
         with ExitStack() as opened:
             opened.callback(publish, self.progress.mailbox, context.report)
+            opened.enter_context(left_regularly(self.progress.mailbox, context.report))
             steps = self.program().steps(place, context.report, self.pipeline.invoke, **options)
             opened.callback(close, steps)
             yield from steps
 
-    def read_steps(self, epoch: int) -> Iterator[tuple[StepPosition, Any]]:
+    def read_steps(self, epoch: int) -> Iterator[tuple[Position, Any]]:
         """One pass by steps, all of this rank, with the samples as they are read."""
         self.progress.context = context = PassContext(epoch=epoch, strict=self.pipeline.strict)
         place = self._begin_at(epoch)
@@ -123,22 +120,31 @@ class ExactRunner:
     # -- where it is -----------------------------------------------------------------------------
 
     @property
-    def place(self) -> StepPosition | None:
+    def place(self) -> Position | None:
         """After which item it is; None before there was one."""
-        return self.progress.position  # type: ignore[no-any-return]
+        return latest_position(self.progress.position, self.progress.counted)
 
     @place.setter
-    def place(self, place: StepPosition | None) -> None:
-        self.progress.position = place
+    def place(self, place: Position | None) -> None:
+        self.progress.position, self.progress.counted = place, None
 
-    def position(self) -> StepPosition:
+    @property
+    def counted(self) -> tuple[int, int, int] | None:
+        """Of the round that is under way: complete passes, items given, and its number."""
+        return self.progress.counted
+
+    @counted.setter
+    def counted(self, counted: tuple[int, int, int] | None) -> None:
+        self.progress.counted = counted
+
+    def position(self) -> Position:
         """After which item it is, or where the next pass begins."""
         return self.place or self.next_place()
 
     def state(self, position: Any = None) -> dict[str, Any]:
         """The state after the latest item, or at a position."""
         _, _, worker, workers = pytorch_worker_info()
-        place = self.position() if position is None else StepPosition(*position)
+        place = self.position() if position is None else _restored(position)
         return exact_state(self.program(), place, self.limits(), worker=worker, workers=workers)
 
     def load(self, state: dict[str, Any]) -> None:
@@ -146,9 +152,9 @@ class ExactRunner:
         _, _, _, workers = pytorch_worker_info()
         self.seek(exact_place(self.program(), state, self.limits(), workers=workers))
 
-    def seek(self, place: StepPosition) -> None:
+    def seek(self, place: Position) -> None:
         """Make the next pass begin at a place of an epoch."""
-        self.progress.position = self.progress.start = place
+        self.place = self.progress.start = place
         if is_loader_worker():
             self.progress.passes.seek(place.epoch)
         else:
@@ -162,16 +168,16 @@ class ExactRunner:
         else:
             rounds.set_epoch(epoch)
 
-    def next_place(self) -> StepPosition:
+    def next_place(self) -> Position:
         """Where the next pass begins."""
-        return self.loaded_place() or StepPosition(self.next_epoch())
+        return self.loaded_place() or in_epoch(self.next_epoch())
 
     def next_epoch(self) -> int:
         """The epoch of the next pass."""
         passes = self.progress.passes
         return passes.next() if pytorch_worker_info()[3] > 1 else passes.latest()
 
-    def loaded_place(self) -> StepPosition | None:
+    def loaded_place(self) -> Position | None:
         """Where the next pass is to begin, if a state was loaded that is of its epoch; else None."""
         start = self.progress.start
         return start if start is not None and start.epoch == self.next_epoch() else None
@@ -180,6 +186,12 @@ class ExactRunner:
         """The pass that was to go on from a loaded state has begun."""
         self.progress.start = None
 
-    def _begin_at(self, epoch: int) -> StepPosition:
+    def _begin_at(self, epoch: int) -> Position:
         place, self.progress.start = self.progress.start, None
-        return place if place is not None and place.epoch == epoch else StepPosition(epoch)
+        return place if place is not None and place.epoch == epoch else in_epoch(epoch)
+
+
+def _restored(position: Any) -> Position:
+    """A position that was handed over, perhaps as JSON."""
+    restored = named(Position, position)
+    return restored._replace(where=named(InEpoch, restored.where))

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from webdataset.base.positions import Position
 from webdataset.base.rounds import RoundLimits
 from webdataset.base.states import VERSION, check_fits
 from webdataset.errors import StateError
 
-from .program import Program, StepPosition
+from .positions import InEpoch, in_epoch
+from .program import Program
 from .rounds import restore_round, saved_round
 
 
 def exact_state(
-    program: Program, place: StepPosition, limits: RoundLimits, *, worker: int = 0, workers: int = 1
+    program: Program, place: Position, limits: RoundLimits, *, worker: int = 0, workers: int = 1
 ) -> dict[str, Any]:
     """The state of an exact dataset that has given everything before a place."""
     rank, world = program.sources[0].shards.rank_and_world()
@@ -22,19 +24,19 @@ def exact_state(
         "kind": "exact",
         "epoch": place.epoch,
         "position": program.position(place),
-        "skip": place.skip,
-        "even": place.even,
+        "skip": place.where.skip,
+        "even": place.where.even,
         "of": program.described(),
         "cut": list(program.cut),
         "topology": {"rank": rank, "world": world, "worker": worker, "workers": workers},
-        "start": place.start,
-        "step": place.step,
-        "base": place.base,
+        "start": place.where.start,
+        "step": place.where.step,
+        "base": place.where.base,
         "round": saved_round(program, place, limits),
     }
 
 
-def exact_place(program: Program, state: dict[str, Any], limits: RoundLimits, *, workers: int = 1) -> StepPosition:
+def exact_place(program: Program, state: dict[str, Any], limits: RoundLimits, *, workers: int = 1) -> Position:
     """The place at which to go on; a StateError if the state is another dataset's."""
     check_fits(state, "exact", program.described())
     try:
@@ -43,7 +45,7 @@ def exact_place(program: Program, state: dict[str, Any], limits: RoundLimits, *,
         raise StateError(f"the state is damaged: {type(exn).__name__} at {exn}") from None
 
 
-def _place(program: Program, state: dict[str, Any], workers: int) -> StepPosition:
+def _place(program: Program, state: dict[str, Any], workers: int) -> Position:
     world = program.sources[0].shards.rank_and_world()[1]
     saved = state["topology"]
     same = saved["world"] == world and saved["workers"] == workers and state["cut"] == list(program.cut)
@@ -56,8 +58,9 @@ def _place(program: Program, state: dict[str, Any], workers: int) -> StepPositio
     if same:
         # a worker among others goes on with its own steps, a loader deals them out again
         base = state["base"] if workers > 1 else state["step"]
-        place = StepPosition(state["epoch"], state["start"], state["step"], state["skip"], state["even"], base)
-        if min(place) < 0 or (workers == 1 and program.position(place) != state["position"]):
+        where = InEpoch(state["start"], state["step"], state["skip"], state["even"], base)
+        place = in_epoch(state["epoch"], where)
+        if min(place.epoch, *where) < 0 or (workers == 1 and program.position(place) != state["position"]):
             raise StateError(f"the state is damaged: step {state['step']} is not at position {state['position']}")
         return place
     if program.bucketing is not None:
@@ -67,11 +70,11 @@ def _place(program: Program, state: dict[str, Any], workers: int) -> StepPositio
                 f"batches by length of {saved['world']} ranks cannot be resumed by {world}",
                 hint="go on with as many ranks, or with batches that are as large over all ranks (and no max_tokens)",
             )
-        return StepPosition(state["epoch"], state["start"], state["step"], base=state["step"])
+        return in_epoch(state["epoch"], InEpoch(state["start"], state["step"], base=state["step"]))
     if state["skip"] and not state["even"]:
         raise StateError(
             f"the state was saved in the middle of a step of {saved['world']} ranks with batches of "
             f"{state['cut'][0]}; it cannot be resumed by {world} ranks with batches of {program.cut.size}",
             hint="save it when the samples of a batch have all been given",
         )
-    return StepPosition(state["epoch"], state["position"])
+    return in_epoch(state["epoch"], InEpoch(state["position"]))

@@ -15,7 +15,9 @@ from .mistakes import OptionError
 DEFAULT_AMONG = 8192
 
 
-@pipelinefilter(kind="buckets", reason="bucketed() holds samples of several lengths; exact=True makes it possible")
+@pipelinefilter(
+    kind="buckets", eager=True, reason="bucketed() holds samples of several lengths; exact=True makes it possible"
+)
 def bucketed(
     data: Iterable[Any],
     key: str | Callable[[Any], float],

@@ -17,7 +17,7 @@ Sample = dict[str, Any]
 Names = str | Sequence[str]
 
 
-@pipelinefilter(kind="each")
+@pipelinefilter(kind="each", eager=True, moves_fields=True)
 def to_tuple(
     data: Iterable[Sample],
     *args: Names,
@@ -46,7 +46,7 @@ def to_tuple(
     return handled(data, _quick_tuple_maker(names, slowly, none_is_error), handler)
 
 
-@pipelinefilter(kind="each")
+@pipelinefilter(kind="each", eager=True, moves_fields=True)
 def rename(
     data: Iterable[Sample], /, handler: Handler = reraise_exception, keep: bool = True, **kw: Names
 ) -> Iterator[Sample]:
@@ -70,7 +70,7 @@ def rename(
     return handled(data, renamed, handler)
 
 
-@pipelinefilter(kind="each")
+@pipelinefilter(kind="each", eager=True, moves_fields=True)
 def rename_keys(
     data: Iterable[Sample],
     /,
@@ -120,7 +120,7 @@ def rename_keys(
     return handled(data, renamed, handler)
 
 
-@pipelinefilter(kind="each")
+@pipelinefilter(kind="each", eager=True, moves_fields=True)
 def extract_keys(
     data: Iterable[Sample],
     *patterns: Names,
@@ -157,7 +157,7 @@ def extract_keys(
     return handled(data, extracted, handler)
 
 
-@pipelinefilter(kind="each")
+@pipelinefilter(kind="each", eager=True)
 def associate(
     data: Iterable[Sample],
     /,

@@ -17,7 +17,7 @@ from .closing import closing
 from .mistakes import OptionError
 
 
-@pipelinefilter(kind="each")
+@pipelinefilter(kind="each", eager=True)
 def map(data: Iterable[Any], f: Callable[[Any], Any], handler: Handler = reraise_exception) -> Iterator[Any]:
     """Apply a function to every sample; None drops the sample, a new dict keeps the old `__key__`.
 
@@ -40,7 +40,7 @@ def map(data: Iterable[Any], f: Callable[[Any], Any], handler: Handler = reraise
     return handled(data, mapped, handler)
 
 
-@pipelinefilter(kind="each")
+@pipelinefilter(kind="each", eager=True)
 def map_dict(
     data: Iterable[dict[str, Any]], /, handler: Handler = reraise_exception, **kw: Callable[[Any], Any]
 ) -> Iterator[dict[str, Any]]:
@@ -67,7 +67,7 @@ def map_dict(
     return handled(data, mapped, handler)
 
 
-@pipelinefilter(kind="each")
+@pipelinefilter(kind="each", eager=True)
 def map_tuple(
     data: Iterable[Sequence[Any]], *args: Callable[[Any], Any] | None, handler: Handler = reraise_exception
 ) -> Iterator[tuple[Any, ...]]:
@@ -96,7 +96,7 @@ def map_tuple(
     return handled(data, mapped, handler)
 
 
-@pipelinefilter(kind="selects")
+@pipelinefilter(kind="selects", eager=True)
 def select(
     data: Iterable[Any], predicate: Callable[[Any], Any], *, handler: Handler = reraise_exception
 ) -> Iterator[Any]:
@@ -196,7 +196,7 @@ def decode(
             raise TypeError(f"decode takes samples that are dicts, got {_type(sample)}; it comes before to_tuple")
         return decoder.decode(sample)
 
-    return handled(data, decoded, handler)
+    return handled(data, decoded, handler, stage="decode")
 
 
 def decode_bin(stream: Any) -> Any:

@@ -18,7 +18,7 @@ from .mistakes import OptionError
 from .seeds import seed_of
 
 
-@pipelinefilter(kind="shuffles")
+@pipelinefilter(kind="shuffles", eager=True)
 def shuffle(  # noqa: PLR0917 - the signature is given by the API
     data: Iterable[Any],
     bufsize: int = 1000,
@@ -98,7 +98,7 @@ class Sampled(PipelineStage):
         return (sample for sample in src if seed_of(sample, epoch, self.seed) < below)
 
 
-@pipelinefilter(kind="counts", stepwise=Sampled)
+@pipelinefilter(kind="counts", stepwise=Sampled, eager=True)
 def rsample(data: Iterable[Any], p: float = 0.5, *, seed: Any = None) -> Iterator[Any]:
     """Keep each sample with probability `p`.
 

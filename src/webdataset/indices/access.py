@@ -60,6 +60,13 @@ class SampleReader:
     def __len__(self) -> int:
         return self.catalogue.total
 
+    def __repr__(self) -> str:
+        fields = "" if self.fields is None else f", fields {' '.join(sorted(self.fields))}"
+        return f"SampleReader({len(self.catalogue)} shards, {len(self)} samples{fields})"
+
+    def _repr_html_(self) -> str:
+        return self.catalogue._repr_html_()
+
     def __getitem__(self, which: int | str | slice) -> Any:
         """A sample by number, also from the end, or by key; a list of samples for a slice."""
         if isinstance(which, slice):

@@ -12,6 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urljoin, urlsplit
 
@@ -38,6 +39,7 @@ SAMPLES_HELD = 1 << 20
 ASSUMED_SAMPLE_BYTES = 100_000
 """The size of a sample in a list without any sizes; only the plan of an epoch depends on it."""
 MAX_HASHES_HELD = 64 << 20
+SHARDS_SHOWN = 20
 
 
 class Shard(NamedTuple):
@@ -98,6 +100,19 @@ class Catalogue:
 
     def __repr__(self) -> str:
         return f"Catalogue({len(self)} shards, {self.total} samples)"
+
+    def _repr_html_(self) -> str:
+        from webdataset.base.redact import redacted
+        from webdataset.display.markup import number_text, size_text, table
+
+        columns = zip(self.urls, self.counts.tolist(), self.sizes.tolist(), strict=True)
+        rows = [
+            (redacted(url), number_text(count), size_text(size) if size >= 0 else "")
+            for url, count, size in islice(columns, SHARDS_SHOWN)
+        ]
+        if len(self) > SHARDS_SHOWN:
+            rows.append((f"... and {len(self) - SHARDS_SHOWN:,} more", "", ""))
+        return table(rows, head=("shard", "samples", "size"), title=f"{len(self):,} shards, {self.total:,} samples")
 
     def __getstate__(self) -> dict[str, Any]:
         kept = ("urls", "counts", "sizes", "versions", "keys", "where", "local_copy", "storage_options", "concatenated")

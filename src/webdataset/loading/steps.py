@@ -7,27 +7,26 @@ of them; the items of a step are taken apart where they arrive.
 from __future__ import annotations
 
 import copy
-import sys
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from typing import Any
 
 from webdataset.base.counter import PassCounter
 from webdataset.base.iterables import TorchIterable
 from webdataset.base.mailbox import publish
+from webdataset.base.positions import Position
 from webdataset.base.reports import Report
 from webdataset.base.rounds import RoundLimits
-from webdataset.base.stages import Stage
 from webdataset.exact.feed import Drawn
-from webdataset.exact.program import Program, StepPosition
+from webdataset.exact.positions import InEpoch, StepItems, at_step, in_epoch, latest_position
+from webdataset.exact.program import Program
 from webdataset.exact.rounds import Rounds
 from webdataset.exact.run import EpochRun
 from webdataset.exact.states import exact_place, exact_state
-from webdataset.filters import batched, combine_values, default_collation_fn
+from webdataset.filters import batched
 from webdataset.pipeline import DataPipeline
 
-from .buffers import Buffered, BufferedSteps
-from .threads import collated_as_torch, converted_as_torch, has_cuda
+from .collation import collated_as_torch, converted_as_torch
+from .workers import reported
 
 
 class Steps(TorchIterable):
@@ -38,18 +37,19 @@ class Steps(TorchIterable):
         self.threads = threads
         self._begins = PassCounter(), PassCounter(), PassCounter()
 
-    def begin(self, place: StepPosition) -> None:
+    def begin(self, place: Position) -> None:
         """Tell all workers where the next pass begins, also those that are there already.
 
         Workers do not count by themselves: those of a pass that was abandoned may still do so when the next one has
         begun.
         """
-        for counter, number in zip(self._begins, (place.epoch, place.start, place.step), strict=True):
+        for counter, number in zip(self._begins, (place.epoch, place.where.start, place.where.step), strict=True):
             counter.set(number)
 
-    def __iter__(self) -> Iterator[tuple[StepPosition, list[Any]]]:
+    def __iter__(self) -> Iterator[tuple[Position, list[Any]]]:
         epoch, start, step = [counter.next() for counter in self._begins]
-        return self.dataset.runner.steps(StepPosition(epoch, start, step, base=step), self.threads)  # type: ignore[no-any-return]
+        steps = self.dataset.runner.steps(in_epoch(epoch, InEpoch(start, step, base=step)), self.threads)
+        return steps if self.threads else reported(steps, self.dataset)
 
     def stats(self) -> dict[str, Any]:
         """What the dataset counts."""
@@ -65,7 +65,7 @@ class ReadSteps:
     def __init__(self, steps: StepWork) -> None:
         self._steps = steps
 
-    def __iter__(self) -> Iterator[tuple[StepPosition, tuple[int, list[Any]]]]:
+    def __iter__(self) -> Iterator[tuple[Position, tuple[int, list[Any]]]]:
         return self._steps.dataset.runner.read_steps(self._steps.epoch.next())  # type: ignore[no-any-return]
 
 
@@ -79,7 +79,7 @@ class StepWork:
         self.epoch = PassCounter()
         self._run: EpochRun | None = None
 
-    def begin(self, place: StepPosition) -> None:
+    def begin(self, place: Position) -> None:
         """Say which epoch the next pass is."""
         self.epoch.set(place.epoch)
 
@@ -87,9 +87,7 @@ class StepWork:
         """What the dataset counts."""
         return self.dataset.stats()
 
-    def __getitem__(
-        self, read: tuple[StepPosition, tuple[int, Drawn]]
-    ) -> tuple[StepPosition, list[Any], dict[str, Any]]:
+    def __getitem__(self, read: tuple[Position, tuple[int, Drawn]]) -> tuple[Position, list[Any], dict[str, Any]]:
         place, step = read
         if self._run is None or self._run.place != place:
             self._run = EpochRun(self.dataset.runner.program(), place, Report(strict=self.dataset.strict))
@@ -98,7 +96,7 @@ class StepWork:
         except Exception:
             publish(self.dataset.runner.progress.mailbox, self._run.report)
             raise
-        return place._replace(step=number, skip=0), items, counts
+        return at_step(place, number), items, counts
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_run": None}
@@ -135,9 +133,6 @@ def exact_steps(
     workers = options.get("num_workers", 0)
     if threads:
         options["num_workers"] = 0
-        if pool := options.pop("pool", 0):
-            pinned = bool(options.get("pin_memory"))
-            pipeline = in_reused_memory(pipeline, pool + 2 * workers, collate, deep=size is not None, pinned=pinned)
     options |= {"batch_size": None, "collate_fn": EachItem(collate or converted_as_torch)}
     if not threads and workers and not pipeline.runner.program().has_local_shards:
         work = StepWork(pipeline)
@@ -152,28 +147,6 @@ def _of_one_pass(dataset: DataPipeline) -> DataPipeline:
         return dataset
     result = copy.copy(dataset)
     result.repetitions, result.nsamples = 1, -1
-    return result
-
-
-def in_reused_memory(dataset: Any, count: int, collate: Any, *, deep: bool, pinned: bool) -> Any:
-    """An exact dataset whose batches lie in the memory of earlier ones; those of `count` steps are there at a time."""
-    stage = dataset.pipeline[-1]
-    given: dict[str, Any] = (
-        stage.options() if isinstance(stage, Stage) and stage.filter is batched else {"collation_fn": None}
-    )
-    default = collated_as_torch if deep else default_collation_fn
-    if collate is not None or given["collation_fn"] is not default:
-        needed = "batches that the loader makes (batch_size=), or batched() as the dataset's last stage"
-        raise ValueError(f"pool= needs {needed}, and no collate_fn or collation_fn")
-    per_step = dataset.runner.program().batches.per_step
-    as_torch = deep and "torch" in sys.modules
-    rest = collated_as_torch if as_torch else combine_values
-    made = partial(Buffered, per_step, rest, deep=as_torch, pinned=pinned and has_cuda())
-    options = [*stage.args, *stage.kw.values()]
-    given["collation_fn"] = BufferedSteps(count, made, default if default in options else None)
-    given = {name: value for name, value in given.items() if name != "handler" or value in options}
-    result = copy.copy(dataset)
-    result.pipeline = [*dataset.pipeline[:-1], batched(**given)]
     return result
 
 
@@ -206,33 +179,43 @@ class StepWorkers:
         self.loader: Any = None
         self.dataset = steps.dataset
         self.steps = steps
-        self.place: StepPosition | None = None
-        """Where the run is; None before the first pass."""
+        self.counted: tuple[int, int, int] | None = None
+        """Of the round that is under way: complete passes, items given, and its number."""
+        self._place: Any = None
+        """Where the run is, or a function that says so; None before the first pass."""
 
     def begin(self) -> None:
         """A pass is about to begin: all workers are told which epoch it is."""
-        self.place = self.dataset.runner.next_place()
-        self.steps.begin(self.place)
-        self.dataset.runner.seek(self.place)
-        self.dataset.set_epoch(self.place.epoch + 1)
+        self.place = place = self.dataset.runner.next_place()
+        self.steps.begin(place)
+        self.dataset.runner.seek(place)
+        self.dataset.set_epoch(place.epoch + 1)
+
+    @property
+    def place(self) -> Position | None:
+        """Where the run is; None before the first pass."""
+        return latest_position(self._place, self.counted)
+
+    @place.setter
+    def place(self, place: Position | None) -> None:
+        self._place, self.counted = place, None
 
     def items(self, steps: Iterable[Any]) -> Iterator[Any]:
         """The items of the steps that the workers have made."""
         runner, start = self.dataset.runner, self.place
         assert start is not None, "begin() comes before items()"
-        program = runner.program()
+        items = StepItems(self._arriving(steps), start, runner.program().batches.per_step)
+        self._place, self.counted = items.position, None
+        return iter(items)
+
+    def _arriving(self, steps: Iterable[Any]) -> Iterator[tuple[Position, list[Any]]]:
+        runner = self.dataset.runner
         for at, items, *counts in steps:
             runner.mark_started()
             for one in counts:
                 if runner.progress.context is not None:
                     runner.progress.context.report.add(one)
-            place = StepPosition(*at)
-            skipped = start.skip if place.step == start.step else 0
-            for self.place, item in program.taken_apart(place, items, skipped):
-                yield item
-            if not items:
-                self.place = place._replace(step=place.step + 1)
-        self.place = StepPosition(start.epoch + 1)
+            yield at, items
 
     def rounds(self, limits: RoundLimits, *, held: bool) -> Rounds | None:
         """How epochs are repeated or cut; None where every round begins with an epoch.
@@ -271,11 +254,11 @@ class StepWorkers:
         """The epoch of the next pass."""
         return int(self.dataset.runner.next_epoch())
 
-    def loaded_place(self) -> StepPosition | None:
+    def loaded_place(self) -> Position | None:
         """Where the next pass is to begin, if a state was loaded."""
         return self.dataset.runner.loaded_place()  # type: ignore[no-any-return]
 
-    def seek(self, place: StepPosition) -> None:
+    def seek(self, place: Position) -> None:
         """Make the next pass begin at a place; its steps are dealt to the workers again."""
-        self.place = place._replace(base=place.step)
-        self.dataset.runner.seek(self.place)
+        self.place = place = place._replace(where=place.where._replace(base=place.where.step))
+        self.dataset.runner.seek(place)

@@ -1,21 +1,14 @@
-"""Positions of streamed passes: after which item one is, as named values, fit for pickle and for JSON.
-
-`as_json` writes a position by the names of its fields. Version 1 of the states wrote lists, in the order of the fields:
-`named` reads both.
-"""
+"""Positions of streamed passes: what is `where` in the envelope, for each kind of source and stage."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
-from webdataset.base.printing import printable
+from webdataset.base.positions import Position, named
 from webdataset.base.workers import pytorch_worker_info
-from webdataset.errors import StateError
 
 ENDED = "ended"
 """The place of a worker that has no items left, while its loader may still take those of others."""
-
-T = TypeVar("T")
 
 
 class Owner(NamedTuple):
@@ -35,29 +28,47 @@ class Owner(NamedTuple):
         return cls(*pytorch_worker_info())
 
 
-class Position(NamedTuple):
-    """After which item a pipeline is."""
+class InStream(NamedTuple):
+    """A place in a streamed pass, which belongs to one worker."""
 
-    epoch: int
-    passes: int
-    """Passes that were complete, of a pipeline that is repeated."""
-    given: int
-    """Items that were given, of an epoch of fixed size."""
     base_seed: int
     """What the seeds of stages without one are made from."""
     kept: tuple[Any, ...]
     """What stages keep from pass to pass."""
     owner: Owner
-    where: Any = None
-    """The place within the pass; None at its beginning, ENDED behind its end."""
+    at: Any = None
+    """The place of the source and the stages; None at the beginning, ENDED behind the end."""
     inner: tuple[Any, ...] = ()
     """The beginnings of the next passes of the datasets within."""
 
-    @classmethod
-    def of(cls, saved: Any) -> Position:
-        """A position as it was, from a state, or from another process."""
-        position = named(cls, saved)
-        return position._replace(owner=named(Owner, position.owner))
+
+def restored(saved: Any) -> Position:
+    """A position as it was, from a state or from another process.
+
+    States had no envelope at first: all fields side by side, `where` for `at`, by name or in this order.
+    """
+    if isinstance(saved, dict) and "base_seed" in saved:
+        saved = named(_Flat, saved)
+    elif isinstance(saved, (list, tuple)) and len(saved) > len(Position._fields):
+        saved = _Flat(*saved) if len(saved) <= len(_Flat._fields) else saved
+    if isinstance(saved, _Flat):
+        saved = Position(saved.epoch, saved.passes, saved.given, where=InStream(*saved[3:]))
+    position = named(Position, saved)
+    where = named(InStream, position.where)
+    return position._replace(where=where._replace(owner=named(Owner, where.owner)))
+
+
+class _Flat(NamedTuple):
+    """A position as states had it before there was an envelope."""
+
+    epoch: int
+    passes: int
+    given: int
+    base_seed: int
+    kept: tuple[Any, ...]
+    owner: Any
+    where: Any = None
+    inner: tuple[Any, ...] = ()
 
 
 class Within(NamedTuple):
@@ -119,28 +130,3 @@ class Threaded(NamedTuple):
 
     following: Any
     current: Any
-
-
-def named(kind: type[T], saved: Any) -> T:
-    """A named tuple of what was saved by names, or by the order of the fields.
-
-    >>> named(Ahead, [None, 2]) == named(Ahead, {"position": None, "given": 2})
-    True
-    """
-    try:
-        return kind(**saved) if isinstance(saved, dict) else kind(*saved)
-    except TypeError:
-        raise StateError(f"the state is damaged: {printable(repr(saved), 80)} is no {kind.__name__}") from None
-
-
-def as_json(value: Any) -> Any:
-    """A position by the names of its fields.
-
-    >>> as_json(Ahead(InShard(1, 2), 0))
-    {'position': {'shard': 1, 'samples': 2, 'known': 0, 'digest': 0}, 'given': 0}
-    """
-    if hasattr(value, "_asdict"):
-        value = value._asdict()
-    if isinstance(value, dict):
-        return {name: as_json(inner) for name, inner in value.items()}
-    return [as_json(inner) for inner in value] if isinstance(value, (list, tuple)) else value

@@ -13,8 +13,10 @@ from itertools import chain, compress, repeat
 from operator import length_hint
 from typing import Any
 
+from webdataset.base.positions import named
+
 from .layout import Layout, Segment
-from .positions import Within, named
+from .positions import Within
 from .sources import END, Count, PassBuilder, passed_over, source_of
 
 

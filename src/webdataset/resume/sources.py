@@ -21,13 +21,14 @@ from typing import Any
 from webdataset.base.behaviour import behaviour_of
 from webdataset.base.context import PassContext
 from webdataset.base.mixing import Turns
+from webdataset.base.positions import named
 from webdataset.base.stages import Stage
 from webdataset.errors import StateError
 from webdataset.filters.order import shuffled_from
 from webdataset.handlers import close
 
 from .layout import Layout, is_mixture, is_pipeline, kind_of, runs_ahead
-from .positions import History, InMixture, InShard, InShuffle, named
+from .positions import History, InMixture, InShard, InShuffle
 
 END = sys.maxsize
 MANY = 1000

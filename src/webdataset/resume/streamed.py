@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any
 
 from webdataset.base.context import PassContext
+from webdataset.base.positions import Position
 from webdataset.base.progress import PipelineProgress
 from webdataset.base.rounds import one_after_the_other
 from webdataset.base.workers import is_loader_worker, pytorch_worker_info
@@ -18,7 +19,7 @@ from webdataset.errors import StateError
 from webdataset.handlers import close
 
 from .layout import NotResumableError, described, is_mixture, is_pipeline, layout_of, remembered
-from .positions import ENDED, Owner, Position
+from .positions import ENDED, InStream, Owner, restored
 from .segments import StreamPass
 from .sources import Count, PassBuilder
 from .states import stream_position, stream_state
@@ -73,7 +74,7 @@ class StreamedRunner:
         if run is None:
             source = builder.kept(iter(self.pipeline.invoke(self.pipeline.pipeline[0])))
             return builder.chained(source, self.pipeline.pipeline[1:], resumed=False)
-        items = run.started(None if start is None else start.where)
+        items = run.started(None if start is None else start.where.at)
         progress.run = run
         return items
 
@@ -91,7 +92,8 @@ class StreamedRunner:
         if progress.run is None:
             return self.next_position()
         if isinstance(progress.run, str):
-            return self.next_position()._replace(where=progress.run)
+            position = self.next_position()
+            return position._replace(where=position.where._replace(at=progress.run))
         return self.position_of(self.snapshot())
 
     def snapshot(self) -> Any:
@@ -114,7 +116,7 @@ class StreamedRunner:
             raise cannot_be_saved(snapshot)
         assert self.progress.context is not None
         run, passes, given, at, inner = snapshot
-        return self._position(self.progress.context.epoch, passes, given, where=run.where(at), inner=inner)
+        return self._position(self.progress.context.epoch, passes, given, at=run.where(at), inner=inner)
 
     def next_position(self, worker: int | None = None, workers: int = 1) -> Position:
         """The beginning of the next pass, in this process or in a worker of a loader."""
@@ -145,7 +147,7 @@ class StreamedRunner:
 
     def state(self, position: Any = None) -> dict[str, Any]:
         """The state after the latest item, or at a position."""
-        return stream_state(self.described(), self.position() if position is None else Position.of(position))
+        return stream_state(self.described(), self.position() if position is None else restored(position))
 
     # -- where it goes on ------------------------------------------------------------------------
 
@@ -155,12 +157,12 @@ class StreamedRunner:
 
     def seek(self, position: Any) -> None:
         """Make the next pass begin after the item that a position was given with."""
-        position = Position.of(position)
+        position = restored(position)
         _check_owner(position)
         self.progress.start, self.progress.run = position, None
         self.progress.passes.seek(position.epoch)
         self._adopt(position)
-        if position.where in (None, ENDED):
+        if position.where.at in (None, ENDED):
             self._seek_inner(position)
 
     def seek_workers(self, positions: list[Any]) -> None:
@@ -168,7 +170,7 @@ class StreamedRunner:
 
         `mark_started()` says that it has begun: worker processes that are started later begin as usual.
         """
-        self._adopt(Position.of(positions[0]))
+        self._adopt(restored(positions[0]))
         self.progress.starts_of_workers = positions
 
     def mark_started(self) -> None:
@@ -190,7 +192,7 @@ class StreamedRunner:
     def finish_resumed(self) -> None:
         """The pass that was to go on has had its turn: the next one begins at its beginning."""
         start = self.progress.start
-        if start is not None and start.where is not None:
+        if start is not None and start.where.at is not None:
             self._end_epoch()
 
     # -- helpers ---------------------------------------------------------------------------------
@@ -226,7 +228,7 @@ class StreamedRunner:
         """Whether the passes that are asked for were at their end when the state was saved; a new pass else."""
         progress = self.progress
         progress.run = None
-        if progress.start is None or progress.start.where != ENDED:
+        if progress.start is None or progress.start.where.at != ENDED:
             return False
         progress.start, progress.run = None, ENDED
         return True
@@ -248,13 +250,13 @@ class StreamedRunner:
     def _adopt(self, position: Position) -> None:
         """Take over the seeds that nobody gave, and what stages count."""
         pipeline = self.pipeline
-        self.progress.base_seed = position.base_seed
-        for (stage, name), value in zip(remembered(pipeline.pipeline), position.kept, strict=False):
+        self.progress.base_seed = position.where.base_seed
+        for (stage, name), value in zip(remembered(pipeline.pipeline), position.where.kept, strict=False):
             own = copy.copy(stage)
             setattr(own, name, value)
             pipeline.pipeline = [own if each is stage else each for each in pipeline.pipeline]
-        for within, inner in zip(self._within(), position.inner, strict=False):
-            within.runner._adopt(Position.of(inner))
+        for within, inner in zip(self._within(), position.where.inner, strict=False):
+            within.runner._adopt(restored(inner))
 
     def _end_epoch(self) -> None:
         """Go to the end of an epoch all of whose items were given before the state was saved."""
@@ -264,7 +266,7 @@ class StreamedRunner:
         self.progress.start = None
 
     def _seek_inner(self, position: Position) -> None:
-        for within, inner in zip(self._within(), position.inner, strict=False):
+        for within, inner in zip(self._within(), position.where.inner, strict=False):
             within.runner.seek(inner)
 
     def _within(self) -> list[Any]:
@@ -272,10 +274,11 @@ class StreamedRunner:
         return _pipelines_of(self.pipeline.pipeline[0]) if self.pipeline.pipeline else []
 
     def _position(
-        self, epoch: int, passes: int, given: int, *, owner: Owner | None = None, where: Any = None, inner: Any = ()
+        self, epoch: int, passes: int, given: int, *, owner: Owner | None = None, at: Any = None, inner: Any = ()
     ) -> Position:
         kept = tuple([getattr(stage, name) for stage, name in remembered(self.pipeline.pipeline)])
-        return Position(epoch, passes, given, self.progress.base_seed, kept, owner or Owner.here(), where, inner)
+        where = InStream(self.progress.base_seed, kept, owner or Owner.here(), at, inner)
+        return Position(epoch, passes, given, where=where)
 
 
 def _pipelines_of(source: Any) -> list[Any]:
@@ -291,8 +294,8 @@ def cannot_be_saved(reason: Exception) -> StateError:
 
 def _check_owner(position: Position) -> None:
     here = Owner.here()
-    if position.owner != here:
+    if position.where.owner != here:
         raise StateError(
-            f"the state is that of {position.owner}, and this is {here}",
+            f"the state is that of {position.where.owner}, and this is {here}",
             hint="a streamed dataset goes on with as many ranks and workers as before; exact=True with any number",
         )

@@ -257,6 +257,15 @@ def non_empty(src: Iterable[Any]) -> Iterator[Any]:
         raise EmptyDatasetError("pipeline stage received no data at all and this was declared as an error")
 
 
+def dealt(src: Iterable[Any], number: int, count: int) -> Iterator[Any]:
+    """What number `number` of `count` nodes or workers gets, as cards are dealt.
+
+    >>> list(dealt("abcde", 1, 2))
+    ['b', 'd']
+    """
+    return islice(iter(src), number, None, count)
+
+
 def split_by_node(src: Iterable[Any], group: Any = None) -> Iterator[Any]:
     """This node's share of the shards.
 
@@ -264,13 +273,13 @@ def split_by_node(src: Iterable[Any], group: Any = None) -> Iterator[Any]:
         group: the group of torch.distributed, if not the default one
     """
     rank, world_size, _, _ = pytorch_worker_info(group=group)
-    return islice(iter(src), rank, None, world_size)
+    return dealt(src, rank, world_size)
 
 
 def split_by_worker(src: Iterable[Any]) -> Iterator[Any]:
     """This worker's share of the shards."""
     _, _, worker, num_workers = pytorch_worker_info()
-    return islice(iter(src), worker, None, num_workers)
+    return dealt(src, worker, num_workers)
 
 
 def single_node_only(src: Iterable[Any], group: Any = None) -> Iterator[Any]:

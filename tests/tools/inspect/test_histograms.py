@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from webdataset.display.describing import Description, describe
 from webdataset.errors import MissingPackageError
-from webdataset.tools.inspect.describing import Description, describe
 from webdataset.tools.inspect.histograms import lines, plot
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning")  # an old matplotlib, a new pyparsing
@@ -29,9 +29,9 @@ def test_the_text_has_a_block_for_each_field() -> None:
             "         3 with cls",
             "",
             "cls",
-            "  type    int",
-            "  values  1 .. 4, mean 2",
-            "  size    1 bytes .. 1 bytes, mean 1 bytes, total 3 bytes",
+            "  type     int",
+            "  values   1 .. 4, mean 2",
+            "  size     1 byte .. 1 byte, mean 1 byte, total 3 bytes",
             "  values:",
             "                     1      2 ########################################",
             "                     4      1 ####################",

@@ -16,6 +16,7 @@ from typing import Any
 from webdataset.autodecode import Decoder, morehandlers
 from webdataset.base.printing import short_repr
 from webdataset.codecs.packages import is_array, is_tensor
+from webdataset.display.markup import escaped
 from webdataset.errors import WebDatasetError
 
 from .showing import is_image
@@ -71,22 +72,6 @@ def page(samples: Iterable[Sample], *, title: str = "samples") -> Iterator[bytes
     for count, sample in enumerate(samples, 1):  # noqa: B007 - used after the loop
         yield _section(sample).encode()
     yield f"<p><small>{count} samples</small></p>\n</body>\n</html>\n".encode()
-
-
-def escaped(text: str) -> str:
-    """Escape markup, and make control characters and broken names visible.
-
-    >>> escaped("<b a='x'>\\x00")
-    '&lt;b a=&#x27;x&#x27;&gt;\\\\x00'
-    """
-    visible = text if text.isprintable() else "".join(_visible(char) for char in text)
-    return html.escape(visible, quote=True)
-
-
-def _visible(char: str) -> str:
-    if char.isprintable() or char in "\n\t":
-        return char
-    return char.encode("unicode_escape", "surrogatepass").decode("ascii")
 
 
 def _section(sample: Sample) -> str:

@@ -1,0 +1,92 @@
+"""Look at a dataset in the browser: a wall of samples, every field, histograms, shards, problems, plans, live loaders.
+
+The page is served to this machine only, under an address with a secret token, until Ctrl-C. Nothing is changed. Samples
+are shown at once, while an index of the shards is made in the background and kept in the cache folder. To look at a
+dataset on another machine, forward the port: ssh -L 8080:127.0.0.1:8080 HOST wl view --port 8080 --nobrowser ...
+
+Without URLs, the page shows the loaders of this user that run with WDS_MONITOR=1 or were given monitor().
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import threading
+from argparse import Namespace
+from typing import TYPE_CHECKING
+
+from webdataset.cli import grammar
+
+if TYPE_CHECKING:
+    from webdataset.view.answers import View
+
+EXAMPLES = (
+    ("wl view train-{000000..000009}.tar", "open the dataset in the browser"),
+    ("wl view --port 8080 --nobrowser s3://bucket/train.tar", "print the address only, with a port of your choice"),
+)
+MOST_DECODED = 256 << 20
+"""Bytes that a compressed field may expand to, unless WDS_MAX_DECODED_BYTES says otherwise."""
+
+
+def configure(parser: grammar.Parser) -> None:
+    parser.add_argument("inputs", nargs="*", metavar="URL", help="shards to look at: files, URLs, braces, globs")
+    grammar.add_concatenated(parser)
+    parser.number("--port", default=0, help="the port to listen on (any that is free)")
+    parser.switch("--nobrowser", help="print the address, and open no browser")
+
+
+def run(options: Namespace) -> int:
+    from webdataset.base.settings import settings
+    from webdataset.cli.flow import urls_of
+
+    settings.usual_decoded_bytes = MOST_DECODED
+    if options.port > 65535:
+        raise grammar.UsageError(f"a port is a number up to 65535, not {options.port}")
+    with (
+        opened_view(urls_of(options.inputs) if options.inputs else [], options) as view,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        sys.stdout.write(f"{view.server.url}\n")
+        sys.stdout.flush()
+        sys.stderr.write("wl view: open this address in a browser; Ctrl-C ends the view\n")
+        if not options.nobrowser:
+            open_browser(view.server.url, folder)
+        try:
+            threading.Event().wait()
+        except KeyboardInterrupt:
+            return 0  # the usual way to end it
+    return 0
+
+
+def opened_view(urls: list[str], options: Namespace) -> View:
+    """The view of these shards, with a port to listen on."""
+    from webdataset.errors import MissingShardError
+    from webdataset.storage.urls import local_path
+    from webdataset.view.answers import View
+
+    paths = [local_path(url) for url in urls]
+    if urls and not any(path is None or os.path.exists(path) for path in paths):
+        raise MissingShardError("no such file", url=urls[0])
+    try:
+        return View(urls, concatenated=options.concatenated, port=options.port)
+    except OSError as error:
+        if not options.port:
+            raise
+        raise grammar.UsageError(f"port {options.port} cannot be had: {error.strerror}; --port takes another") from None
+
+
+def open_browser(url: str, folder: str) -> None:
+    """Open a browser, if there is one, without waiting for it.
+
+    All users of a machine can see the arguments of a program: so it is given a file, which only its owner can read.
+    """
+    import html
+    import webbrowser
+
+    path = os.path.join(folder, "view.html")
+    with open(path, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
+        file.write(
+            f'<meta http-equiv="refresh" content="0; url={html.escape(url)}"><a href="{html.escape(url)}">wl view</a>'
+        )
+    threading.Thread(target=webbrowser.open, args=(f"file://{path}",), daemon=True).start()
