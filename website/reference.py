@@ -27,6 +27,7 @@ PAGES = {
     "errors": ("Errors and handlers", ["errors", "handlers"]),
     "old": ("For older programs", ["extradatasets", "utils"]),
 }
+ELSEWHERE = {"Dataset": "old"}
 WITHOUT_MEMBERS = ["    options:", "      members: false"]
 UNDER_A_HEADING = ["    options:", "      heading_level: 3"]
 
@@ -74,7 +75,7 @@ def names_by_page() -> dict[str, tuple[str, list[str]]]:
     order = {module: place for place, module in enumerate(page_of)}
     pages: dict[str, tuple[str, list[str]]] = {page: (title, []) for page, (title, _) in PAGES.items()}
     for name, (module, _) in sorted(public_names().items()):
-        page = page_of.get(module, module.replace(".", "-"))
+        page = ELSEWHERE.get(name) or page_of.get(module, module.replace(".", "-"))
         pages.setdefault(page, (f"webdataset.{module}", []))[1].append(name)
     for _, names in pages.values():
         names.sort(key=lambda name: (name in aliases(), order.get(public_names()[name][0], 0), name.lower()))

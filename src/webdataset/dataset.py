@@ -197,8 +197,8 @@ class WebDataset(DataPipeline, FluidInterface):
     def to_ray(self, **options: Any) -> Any:
         """Return a Ray Dataset with what this dataset gives; each read task has some of the shards.
 
-        Samples become rows with a column for each field, tuples have columns `item_0`, `item_1`, ... Options go to
-        `ray.data.read_datasource`.
+        Samples become rows with a column for each field, tuples have columns `item_0`, `item_1`, ... The `options`
+        go to `ray.data.read_datasource`.
         """
         from .raydata import dataset_to_ray
 

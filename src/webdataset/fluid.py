@@ -111,7 +111,7 @@ class FluidInterface(FilterMethods):
         return result.repeat(nbatches=per_rank).with_length(per_rank, silent=True)  # type: ignore[no-any-return]
 
     def preview(self, n: int = 9) -> Preview:
-        """The first items, shown as pictures in a notebook; the dataset itself stays where it is.
+        """The first `n` items, shown as pictures in a notebook; the dataset itself stays where it is.
 
         >>> FluidWrapper([{"__key__": "a", "cls": 3}]).preview()
         a
@@ -122,7 +122,7 @@ class FluidInterface(FilterMethods):
         return Preview(_first(self, n))
 
     def describe(self, n: int = 1000) -> Description:
-        """Statistics of the first items, as `wl info` prints them: fields, types, shapes, ranges and sizes.
+        """Statistics of the first `n` items, as `wl info` prints them: fields, types, shapes, ranges and sizes.
 
         >>> FluidWrapper([{"__key__": "a", "cls": 3}, {"__key__": "b", "cls": 5}]).describe().fields["cls"].range.ends()
         [3.0, 5.0]

@@ -58,8 +58,9 @@ def read_ray(
 ) -> Any:
     """Return a Ray Dataset with a row for each sample: `__key__` and a column for each field, of bytes.
 
-    `decode` are arguments of `decode()`, such as "rgb", or a list of them; `fields` renames: {"image": "jpg;png"} keeps
-    only such columns. Other options go to `ray.data.read_datasource`.
+    `urls` are the shards, as for a WebDataset. `decode` are arguments of `decode()`, such as "rgb", or a list of them;
+    `fields` renames: {"image": "jpg;png"} keeps only such columns. `override_num_blocks` is the number of read tasks;
+    it and other `options` go to `ray.data.read_datasource`.
     """
     ray_data = _ray_data("to read with Ray Data")
     stages: list[Any] = []
@@ -85,11 +86,12 @@ def dataset_to_ray(dataset: DataPipeline, *, override_num_blocks: int | None = N
 
 
 def write_ray(dataset: Any, output: str, *, min_rows_per_shard: int | None = None, **options: Any) -> None:
-    """Write a Ray Dataset as shards; `{}` in the output is the number of the shard.
+    """Write `dataset`, a Ray Dataset, as shards; `{}` in the `output` is the number of the shard.
 
     Each row is a sample; without a column `__key__` it is named after the shard and its number. Columns are named as
     fields are, by extension, and encoded accordingly: bytes as they are, `cls` as text, `npy` as an array. A shard
-    appears when it is complete; an empty one is not written.
+    appears when it is complete; an empty one is not written. `min_rows_per_shard` joins small blocks; other `options`
+    go to Ray's `write_datasink`.
     """
     if "{}" not in output:
         raise ValueError(f"write {{}} where the number of each shard goes, got {output!r}")

@@ -39,7 +39,8 @@ class RemoteLoader(DataLoaderFacade, DataPipeline, FluidInterface):
     many bytes of batches are under way or wait, `timeout` after how many seconds of silence a producer is taken to
     hang, `patience` for how many seconds there may be no producer at all. `feeds`, a multiple of the number of ranks,
     is what the order depends on besides the pipeline; `job` tells jobs apart that share producers. Arrays become
-    tensors if the program has imported torch, on `device`, or in pinned memory with `pin_memory=True`.
+    tensors if the program has imported torch, on `device`, or in pinned memory with `pin_memory=True`. `rank` and
+    `world_size` are those of torch.distributed or the environment unless given; `largest` is the most bytes of a batch.
 
     A url such as `zpull://host:port` is a stream: endless, at most once, from our `serve` or from Tensorcom.
 

@@ -120,8 +120,11 @@ class StreamConnection:
     Takes Tensorcom's arguments. `epoch` is `len()`, and how many batches an iteration gives unless `total` does;
     `infos=True` gives `(arrays, infos)`, a list of strings is required of every batch; `raw=True` gives the frames as
     they come; `converters="torch"`, `device=` and `batch_transforms` (one function per array, in turn) are applied on
-    arrival. `allow64` lets arrays of 64 bits be sent. Nothing is lost while both sides live; what a subscriber has
-    missed is counted in `lost`.
+    arrival. `allow64` lets arrays of 64 bits be sent. `url` has braces for several streams, unless `noexpand`; `queue`
+    batches wait on each side; `keys` is a file that `wl keygen` made, and `insecure=True` goes without; every `report`
+    seconds the rates are logged, those of the latest `stats_horizon` batches; `multipart=False` sends a batch as one
+    frame; `batch_count` is accepted. Nothing is lost while both sides live; what a subscriber has missed is counted in
+    `lost`.
 
     >>> sink = Connection("zrpush+ipc:///tmp/doctest-connection")
     >>> source = Connection("zrpull+ipc:///tmp/doctest-connection")
@@ -189,7 +192,7 @@ class StreamConnection:
     # -- opening ---------------------------------------------------------------------------------
 
     def connect(self, url: str | Sequence[str], topic: str = "") -> None:
-        """Connect to all streams of a url with braces, or bind; one socket has them all."""
+        """Connect to all streams of a `url` with braces, or bind; one socket has them all. `topic` is that of a SUB."""
         urls = [url] if isinstance(url, str) else list(url)
         expanded = urls if self.noexpand else [each for one in urls for each in braceexpand(one)]
         found = [StreamAddress.of(each) for each in expanded]
@@ -247,7 +250,10 @@ class StreamConnection:
     # -- sending ---------------------------------------------------------------------------------
 
     def send(self, data: Any, allow64: bool | None = None) -> None:
-        """Send a batch: a list of arrays; the first publisher's batch waits for a subscriber."""
+        """Send a batch, the list of arrays `data`; `allow64` is as for the connection, if given.
+
+        The first publisher's batch waits for a subscriber.
+        """
         arrays = as_arrays(data)
         tenbin.check_acceptable_input_type(arrays, self.allow64 if allow64 is None else allow64)
         infos = [""] * len(arrays) if isinstance(self.infos, bool) else list(self.infos)
@@ -284,7 +290,10 @@ class StreamConnection:
         self._disconnects.poll(LINGER_MS)
 
     def serve(self, source: Iterable[Any], report: float | None = None) -> None:
-        """Send all batches of a source, and that it has ended, or the error that has ended it."""
+        """Send all batches of a `source`, and that it has ended, or the error that has ended it.
+
+        Every `report` seconds the rates are logged, if given.
+        """
         import numpy as np
 
         shown = _Reporter(self.stats, self.report if report is None else report)
@@ -351,7 +360,10 @@ class StreamConnection:
         return array if transform is None else transform(array)
 
     def items(self, report: float | None = None) -> Iterator[Any]:
-        """The batches: `total` of them if that is given, else `epoch`, or until the stream ends."""
+        """The batches: `total` of them if that is given, else `epoch`, or until the stream ends.
+
+        Every `report` seconds the rates are logged, if given.
+        """
         shown = _Reporter(self.stats, self.report if report is None else report)
         for _ in range(self.total if self.total >= 0 else self.epoch):
             try:
@@ -383,7 +395,9 @@ Connection = StreamConnection
 
 
 class TensorcomDataset(TorchIterable):
-    """The batches of streams as a dataset, which connects when it is read.
+    """The batches of streams as a dataset, which connects to `urls` when it is read.
+
+    `length` is what `len()` says; the other `options` are those of `Connection`.
 
     >>> len(TensorcomDataset("zsub://127.0.0.1:788{0..3}", length=100))
     100
@@ -405,7 +419,7 @@ class TensorcomDataset(TorchIterable):
 
 
 def zconnect(url: str, **options: Any) -> StreamConnection:
-    """Open a stream: the same as `Connection(url)`."""
+    """Open a stream: the same as `Connection(url, **options)`."""
     return Connection(url, **options)
 
 

@@ -57,13 +57,15 @@ def jobs(
     options: str | None = None,
     **more: Any,
 ) -> Iterator[JobDone]:
-    """Call a function for every (input, output) pair, on an engine, and yield each as it is done or given up.
+    """Call `function` for every (input, output) pair of `shards`, and yield each as it is done or given up.
+
+    `on` names the engine: local, dask, ray, slurm, k8s or argo.
 
     What an earlier run has done is left out, if neither the input nor the code has changed. Outputs are names of shards
     to write; local ones appear only when the function has returned. `state` is the folder or prefix in which the run is
     kept, by default beside the outputs; `redo` is failed, all, or a pattern of names; `version` stands for the
-    function's code; `options` is a TOML or YAML file; other arguments are its options: cpus, memory, retries, timeout,
-    workers, address and the like.
+    function's code; `options` is a TOML or YAML file; other arguments, `more`, are its options: cpus, memory, retries,
+    timeout, workers, address and the like.
 
     >>> import os, tempfile, webdataset as wds
     >>> def copied(source, target):
@@ -95,9 +97,9 @@ def jobs(
 
 
 def distributed_map_unordered(function: Callable[..., Any], shards: Iterable[Any], **options: Any) -> list[Any]:
-    """Call a function for every (input, output) pair, on an engine, and return the results in the order they come.
+    """Call `function` for every (input, output) pair of `shards`, and return the results in the order they come.
 
-    The arguments are those of `jobs`. Shards that fail even after retries are an error in the end.
+    The `options` are those of `jobs`. Shards that fail even after retries are an error in the end.
 
     >>> import tempfile, webdataset as wds
     >>> def empty(source, target):
