@@ -526,7 +526,7 @@ async function planPage(words, current) {
   const turn = (first) => go("plan", { ...values, first: first || "" });
   below.replaceChildren(
     h("div", { class: "facts-grid" }, fact(count(facts.steps), "steps per rank"), fact(count(facts.samples), "samples"), fact(count(facts.repeated), "given twice"), fact(count(facts.dropped), "left out"),
-      fact(range(facts.bytes_per_rank, bytes), "read per rank"), fact(bytes(facts.memory_per_rank), "memory per rank"), fact(facts.distance.toFixed(2), "shuffle: distance (1 is perfect)"), fact(facts.same_shard.toFixed(2), "shuffle: same shard (1 is perfect)")),
+      fact(range(facts.bytes_per_rank, bytes), "read per rank"), fact(bytes(facts.memory_per_rank), "memory per rank"), fact(facts.distance.toFixed(2), "of a perfect shuffle, by distance"), fact(facts.same_shard.toFixed(2), "of a perfect shuffle, by shards")),
     h("div", { class: "card schedule" }, h("table", {}, h("thead", {}, h("tr", {}, h("th", { class: "n" }, "step"), h("th", { class: "n" }, "worker"), head.map((one) => h("th", {}, `rank ${one.rank}`)))),
       h("tbody", {}, found.rows.map((row) => h("tr", {}, h("td", { class: "n soft" }, count(row.step)), h("td", { class: "n soft" }, row.ranks[0].worker), row.ranks.slice(0, 16).map((one) => h("td", {}, h("div", { class: "dots" },
         one.samples.slice(0, 256).map(([number, shard, again]) => h("a", { href: `#/sample?n=${number}`, class: again ? "again" : "", title: `sample ${count(number)} of shard ${shard}${again ? ", once more" : ""}`, "aria-label": `sample ${number}`, style: { background: hue(shard) } }))))))))),
@@ -571,7 +571,7 @@ function sparkline(history) {
 // -- keys ------------------------------------------------------------------------------------------------------------
 
 const KEYS = [["/", "search"], ["← → ↑ ↓", "move on the wall; before and after on a sample"], ["Enter", "open the sample"], ["Esc", "back to the wall"],
-  ["PageUp PageDown", "pages of the wall"], ["+ -", "larger and smaller pictures"], ["1 to 6", "the views"], ["t", "light or dark"], ["?", "these keys"]];
+  ["PageUp PageDown", "pages of the wall"], ["+ -", "larger and smaller pictures"], ["1 2 3 4 5 6", "the views, in their order"], ["t", "light or dark"], ["?", "these keys"]];
 
 function showKeys() {
   const dialog = document.getElementById("keys");
