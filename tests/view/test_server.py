@@ -55,7 +55,11 @@ def test_loopback_is_answered_by_any_port_as_a_forwarded_one_has(shapes_view: Vi
 
 
 def test_requests_of_other_sites_are_refused(shapes_view: View) -> None:
-    assert request(shapes_view, "api/state", headers={"Sec-Fetch-Site": "cross-site"}).status == 403
+    other = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "document"}
+    for path in ("api/state", "picture?n=0&field=jpg", "app.js", "download?n=0&field=jpg"):
+        assert request(shapes_view, path, headers=other).status == 403
+    assert request(shapes_view, "", headers={"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "iframe"}).status == 403
+    assert request(shapes_view, "", headers=other).status == 200  # a link to the page
     assert request(shapes_view, "api/state", headers={"Sec-Fetch-Site": "same-origin"}).status == 200
 
 
