@@ -28,9 +28,10 @@ from webdataset.errors import WebDatasetError
 
 from .fields import told
 
+SCRIPTS = ("app", "parts", "wall", "sample", "statistics", "shards", "problems", "plan", "live")
 PAGE = {
     "": ("index.html", "text/html; charset=utf-8"),
-    "app.js": ("app.js", "text/javascript; charset=utf-8"),
+    **{f"{name}.js": (f"{name}.js", "text/javascript; charset=utf-8") for name in SCRIPTS},
     "app.css": ("app.css", "text/css; charset=utf-8"),
     "icon.svg": ("icon.svg", "image/svg+xml"),
 }
