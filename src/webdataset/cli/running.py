@@ -32,7 +32,12 @@ def run_command(name: str, argv: Sequence[str]) -> int:
             "wl", UsageError(f"there is no command {name!r}{_suggestion(name)}; `wl --help` lists the commands")
         )
     module = command_module(name)
-    return run_parser(parser_of(name, module), argv, module.run, {"summarized": COMMANDS[name].group != "inspect"})
+    return run_parser(
+        parser_of(name, module),
+        argv,
+        module.run,
+        {"summarized": COMMANDS[name].group in ("make", "transform", "export")},
+    )
 
 
 def command_module(name: str) -> Any:
