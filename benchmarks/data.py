@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import photographs
 
 Fields = dict[str, bytes]
 
@@ -45,6 +46,48 @@ def make(folder: str, scale: float = 1.0) -> dict[str, list[str]]:
     shards = {name: make_set(folder, name, int(SAMPLES[name] * scale)) for name in SAMPLES}
     shards["A.tgz"] = [compressed(shard) for shard in shards["A"]]
     return shards
+
+
+def make_real(folder: str, scale: float = 1.0, *, generated: bool = False) -> dict[str, list[str]]:
+    """The same with real photographs in A, where they are to be had; its classes are all different."""
+    os.makedirs(folder, exist_ok=True)
+    samples = {name: max(SHARDS, int(SAMPLES[name] * scale)) for name in SAMPLES}
+    shards = {name: make_set(folder, name, samples[name]) for name in ("B", "C")}
+    return {"A": real_photographs(folder, samples["A"], generated=generated), **shards}
+
+
+def real_photographs(folder: str, samples: int, *, generated: bool) -> list[str]:
+    """Photographs from wallpapers, or generated ones where there are none."""
+    wallpapers = [] if generated else photographs.found(folder)
+    kind = "real" if wallpapers else "made"
+    names = [os.path.join(folder, f"A-{kind}-{samples}-{shard:03d}.tar") for shard in range(SHARDS)]
+    cut = photographs.Photographs(wallpapers)
+    for shard, path in enumerate(names):
+        if not os.path.exists(path):
+            first, last = samples * shard // SHARDS, samples * (shard + 1) // SHARDS
+            write_shard(path, (_labelled(cut if wallpapers else None, number) for number in range(first, last)), first)
+    return names
+
+
+def is_real(shards: list[str]) -> bool:
+    """Whether the shards have real photographs."""
+    return "-real-" in os.path.basename(shards[0])
+
+
+def _labelled(cut: photographs.Photographs | None, number: int) -> Fields:
+    rng = np.random.default_rng([ord("A"), number])
+    if cut is None:
+        return {**photograph(number, rng), "cls": b"%d" % number}
+    data, width, height = cut.photograph(number, rng)
+    about = {"index": number, "width": width, "height": height, "caption": sentence(rng, 12)}
+    return {"cls": b"%d" % number, "jpg": data, "json": json.dumps(about).encode()}
+
+
+def warm(path: str) -> None:
+    """Read the file once, so that every round finds it in the page cache."""
+    with open(path, "rb") as stream:
+        while stream.read(1 << 24):
+            pass
 
 
 def make_set(folder: str, name: str, samples: int) -> list[str]:

@@ -39,7 +39,7 @@ RESTORE = """
 import json, resource, sys, time
 import webdataset as wds
 from webdataset.indices.catalogue import Catalogue, Shard
-from webdataset.exact.program import StepPosition
+from webdataset.exact.positions import InEpoch, in_epoch
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 wall = time.perf_counter()
 large = Catalogue([Shard(f"{i:06d}.tar", 10_000, 10**9) for i in range(100_000)])
@@ -50,7 +50,7 @@ memory = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
 urls = sys.argv[1:]
 dataset = wds.WebDataset(urls, exact=True).batched(32)
 steps = len(dataset)
-dataset.runner.seek(StepPosition(0, 0, int(0.9 * steps), base=int(0.9 * steps)))
+dataset.runner.seek(in_epoch(0, InEpoch(0, int(0.9 * steps), base=int(0.9 * steps))))
 state = dataset.state_dict()
 fresh = wds.WebDataset(urls, exact=True).batched(32)
 wall = time.perf_counter()

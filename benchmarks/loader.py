@@ -52,7 +52,7 @@ def main() -> int:
 
     shards = data.make(versus.DATA, 0.1 if options.quick else 1.0)["A"]
     for shard in shards:
-        versus.warm(shard)
+        data.warm(shard)
     rounds = 1 if options.quick else options.rounds
     found = {name: measured(name, shards, rounds, versus.old_python()) for name in options.names or QUESTIONS}
     rows = [row for name, loaders in found.items() for row in rows_of(name, loaders)]

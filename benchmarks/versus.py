@@ -157,7 +157,7 @@ def ask(name: str, shards: list[str], old: Side, new: Side, rounds: int) -> None
     """Fill in both sides' rounds for one question."""
     say(f"{name}: {QUESTIONS[name].title}")
     for shard in shards:
-        warm(shard)
+        data.warm(shard)
     if QUESTIONS[name].measure != "cpu":
         digests = {side.run(name, shards, digest=True)["digest"] for side in (old, new)}
         if len(digests) > 1:
@@ -165,13 +165,6 @@ def ask(name: str, shards: list[str], old: Side, new: Side, rounds: int) -> None
     for _ in range(rounds):
         for side in (old, new):
             side.rounds.setdefault(name, []).append(side.run(name, shards))
-
-
-def warm(path: str) -> None:
-    """Read the file once, so that every round finds it in the page cache."""
-    with open(path, "rb") as stream:
-        while stream.read(1 << 24):
-            pass
 
 
 def figure(name: str, old: Side, new: Side) -> float:

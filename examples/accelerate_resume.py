@@ -1,5 +1,7 @@
 """Accelerate on exact epochs: save_state() in the middle of an epoch holds the loader's place, too.
 
+python accelerate_resume.py --demo
+
 python tinydata.py
 torchrun --nproc-per-node 2 accelerate_resume.py --steps 4
 torchrun --nproc-per-node 2 accelerate_resume.py --resume
@@ -7,7 +9,7 @@ torchrun --nproc-per-node 2 accelerate_resume.py --resume
 
 import torch
 from accelerate import Accelerator
-from tinydata import make_loader, note, options
+from tinydata import make_loader, note, options, parsed
 
 
 class Progress:
@@ -26,7 +28,12 @@ class Progress:
 
 def main(arguments=None):
     """Train, or go on where the latest checkpoint was made."""
-    args = options(__doc__).parse_args(arguments)
+    with parsed(options(__doc__), arguments) as args:
+        train(args)
+
+
+def train(args):
+    """Two epochs, unless it is interrupted."""
     accelerator = Accelerator(cpu=True)
     torch.manual_seed(0)
     model = torch.nn.Linear(4, 1)

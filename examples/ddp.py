@@ -1,5 +1,7 @@
 """DistributedDataParallel on exact epochs, with checkpoints in the middle of an epoch.
 
+python ddp.py --demo
+
 python tinydata.py
 torchrun --nproc-per-node 2 ddp.py
 """
@@ -8,7 +10,7 @@ import os
 
 import torch
 import torch.distributed as dist
-from tinydata import make_loader, note, options
+from tinydata import make_loader, note, on_ranks, options, parsed
 from torch.nn.parallel import DistributedDataParallel
 
 
@@ -16,12 +18,14 @@ def main(arguments=None):
     """Train, go on where the latest checkpoint was made, or evaluate."""
     parser = options(__doc__)
     parser.add_argument("--remainder", default="pad", choices=["pad", "drop"], help="how ranks get equal batches")
-    args = parser.parse_args(arguments)
-    dist.init_process_group("gloo")
-    try:
-        train(args)
-    finally:
-        dist.destroy_process_group()
+    with parsed(parser, arguments) as args:
+        if args.demo:
+            return on_ranks(__file__, args, "--remainder", args.remainder)
+        dist.init_process_group("gloo")
+        try:
+            return train(args)
+        finally:
+            dist.destroy_process_group()
 
 
 def train(args):

@@ -64,6 +64,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--epochs", type=int, default=20, help="passes over the training digits (20)")
     parser.add_argument("--workers", type=int, default=2, help="processes that load while PyTorch trains (2)")
     parser.add_argument("--numpy", action="store_true", help="use the numpy network even if PyTorch is installed")
+    parser.add_argument("--demo", action="store_true", help="nothing else: this program is a demo")
     options = parser.parse_args()
     if options.epochs < 1 or options.workers < 0:
         parser.error("--epochs must be at least 1, --workers at least 0")

@@ -1,5 +1,7 @@
 """Keras on exact epochs: a callback keeps the loader's place beside the weights, and takes it up again.
 
+python keras_resume.py --demo
+
 python tinydata.py
 KERAS_BACKEND=torch python keras_resume.py --steps 4
 KERAS_BACKEND=torch python keras_resume.py --resume
@@ -11,7 +13,7 @@ import os
 os.environ.setdefault("KERAS_BACKEND", "torch")
 
 import keras
-from tinydata import make_loader, note, options
+from tinydata import make_loader, note, options, parsed
 
 
 class KeepPlace(keras.callbacks.Callback):
@@ -90,7 +92,12 @@ def reordered(batch):
 
 def main(arguments=None):
     """Train, or go on where the latest checkpoint was made."""
-    args = options(__doc__).parse_args(arguments)
+    with parsed(options(__doc__), arguments) as args:
+        train(args)
+
+
+def train(args):
+    """Two epochs, unless it is interrupted."""
     loader = make_loader(args).map(reordered)
     keep = KeepPlace(loader, args.folder, args.every, resume=args.resume)
     model = Line(args, keep)

@@ -1,5 +1,7 @@
 """Lightning on exact epochs: a checkpoint in the middle of an epoch holds the loader's place, too.
 
+python lightning_resume.py --demo
+
 python tinydata.py
 torchrun --nproc-per-node 2 lightning_resume.py --steps 4
 torchrun --nproc-per-node 2 lightning_resume.py --resume
@@ -10,7 +12,7 @@ import os
 import lightning
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
-from tinydata import make_loader, note, options
+from tinydata import make_loader, note, options, parsed
 
 
 class Line(lightning.LightningModule):
@@ -34,7 +36,12 @@ class Line(lightning.LightningModule):
 
 def main(arguments=None):
     """Train, or go on where the latest checkpoint was made."""
-    args = options(__doc__).parse_args(arguments)
+    with parsed(options(__doc__), arguments) as args:
+        train(args)
+
+
+def train(args):
+    """Two epochs, unless it is interrupted."""
     # the ranks have to be known before the loader is made: so the trainer comes first
     trainer = lightning.Trainer(
         accelerator="cpu",

@@ -1,5 +1,7 @@
 """Exact epochs without torch: threads, numpy batches, a state beside the weights. JAX takes such batches as well.
 
+python numpy_loop.py --demo
+
 python tinydata.py
 python numpy_loop.py --steps 4
 python numpy_loop.py --resume
@@ -9,12 +11,17 @@ import json
 import os
 
 import numpy as np
-from tinydata import make_loader, note, options
+from tinydata import make_loader, note, options, parsed
 
 
 def main(arguments=None):
     """Train, or go on where the latest checkpoint was made."""
-    args = options(__doc__).parse_args(arguments)
+    with parsed(options(__doc__), arguments) as args:
+        train(args)
+
+
+def train(args):
+    """Two epochs, unless it is interrupted."""
     args.threads = True
     # with JAX: rank=jax.process_index(), world_size=jax.process_count()
     loader = make_loader(args, rank=0, world_size=1)

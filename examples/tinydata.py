@@ -6,6 +6,10 @@ each of them comes once in an epoch, on whichever rank, also in a training that 
 
 import argparse
 import os
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
 
 import numpy as np
 
@@ -30,7 +34,7 @@ def make_shards(folder):
 
 def options(description):
     """The command line that the examples have in common."""
-    parser = argparse.ArgumentParser(description=description)
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shards", default="tiny-{0..3}.tar", help="the shards; made by tinydata.py")
     parser.add_argument("--folder", default="training", help="where checkpoints go")
     parser.add_argument("--epochs", type=int, default=2)
@@ -41,7 +45,38 @@ def options(description):
     parser.add_argument("--steps", type=int, default=-1, help="stop after so many steps, as if interrupted")
     parser.add_argument("--resume", action="store_true", help="go on from the latest checkpoint")
     parser.add_argument("--seen", help="append to this file: epoch and numbers of the samples of every step")
+    parser.add_argument("--demo", action="store_true", help="make the shards in a temporary folder and train on them")
     return parser
+
+
+@contextmanager
+def parsed(parser, arguments):
+    """The options; with --demo there are shards, and a folder for checkpoints, as long as the program runs."""
+    args = parser.parse_args(arguments)
+    if not args.demo:
+        yield args
+        return
+    with tempfile.TemporaryDirectory(prefix="demo-") as folder:
+        make_shards(folder)
+        args.shards, args.folder = os.path.join(folder, "tiny-{0..3}.tar"), os.path.join(folder, "training")
+        yield args
+
+
+def start_ranks(program, words, ranks=2):
+    """Run a program on some ranks of this machine, as torchrun does."""
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks), program, *words]
+    print("torchrun", *command[2:], flush=True)
+    threads = {"OMP_NUM_THREADS": "1"}  # torchrun says at length that it does this, unless somebody else has
+    status = subprocess.call([sys.executable, *command], env={**os.environ, **threads})
+    if status:
+        sys.exit(status)
+
+
+def on_ranks(program, args, *more):
+    """Run a program of `options` on two ranks, with the shards of a demo."""
+    words = ["--shards", args.shards, "--folder", args.folder, "--epochs", str(args.epochs), "--batch", str(args.batch)]
+    words += ["--workers", str(args.workers), "--every", str(args.every), "--steps", str(args.steps)]
+    start_ranks(program, [*words, *more])
 
 
 def numbers_vectors_values(sample):

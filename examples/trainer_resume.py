@@ -1,12 +1,14 @@
 """The Trainer of transformers on exact epochs: its checkpoints hold the loader's place, too.
 
+python trainer_resume.py --demo
+
 python tinydata.py
 torchrun --nproc-per-node 2 trainer_resume.py --steps 4
 torchrun --nproc-per-node 2 trainer_resume.py --resume
 """
 
 import torch
-from tinydata import make_loader, note, options
+from tinydata import make_loader, note, options, parsed
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import ExportableState
 
@@ -68,7 +70,12 @@ class ShardTrainer(Trainer):
 
 def main(arguments=None):
     """Train, or go on where the latest checkpoint was made."""
-    chosen = options(__doc__).parse_args(arguments)
+    with parsed(options(__doc__), arguments) as chosen:
+        train(chosen)
+
+
+def train(chosen):
+    """Two epochs, unless it is interrupted."""
     args = TrainingArguments(
         chosen.folder,
         num_train_epochs=chosen.epochs,

@@ -1,5 +1,7 @@
 """Evaluation on several ranks: every sample counts once, and no rank waits for another that has ended.
 
+    python uneven.py --demo
+
     python tinydata.py
     torchrun --nproc-per-node 2 uneven.py
 
@@ -9,7 +11,7 @@ trained while it is measured, so that all ranks meet in every step.
 
 import torch
 import torch.distributed as dist
-from tinydata import note, numbers_vectors_values, options
+from tinydata import note, numbers_vectors_values, on_ranks, options, parsed
 from torch.nn.parallel import DistributedDataParallel
 
 import webdataset as wds
@@ -22,8 +24,18 @@ def with_mask(sample):
 
 def main(arguments=None):
     """One pass, and the mean error over all samples."""
-    args = options(__doc__).parse_args(arguments)
-    dist.init_process_group("gloo")
+    with parsed(options(__doc__), arguments) as args:
+        if args.demo:
+            return on_ranks(__file__, args)
+        dist.init_process_group("gloo")
+        try:
+            return evaluate(args)
+        finally:
+            dist.destroy_process_group()
+
+
+def evaluate(args):
+    """All ranks have the same number of batches."""
     dataset = wds.WebDataset(args.shards, exact=True, shuffle_bytes=0, remainder="uneven").decode().map(with_mask)
     loader = wds.WebLoader(dataset.batched(args.batch), batch_size=None, num_workers=args.workers)
     model = DistributedDataParallel(torch.nn.Linear(4, 1))
@@ -38,7 +50,6 @@ def main(arguments=None):
         note(args, 0, numbers[real])
     dist.all_reduce(total)
     print(f"rank {dist.get_rank()}: {len(loader)} batches, {int(total[1])} samples, error {total[0] / total[1]:.3f}")
-    dist.destroy_process_group()
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -13,6 +14,14 @@ import pytest
 from webdataset.cli import main
 from webdataset.cli.old.programs import main as old_main
 
+SUMMARY = re.compile(r"(?m)^.* read(, .*)?, in [\d.,]+ s \([\d,]+/s\)\n")
+
+
+def without_summary(text: str) -> str:
+    """What a command said on stderr without the line that says how much was read and written."""
+    return SUMMARY.sub("", text)
+
+
 Run = Callable[..., "Ended"]
 
 
@@ -21,6 +30,11 @@ class Ended:
 
     def __init__(self, code: int, out: bytes, err: str) -> None:
         self.code, self.out, self.err = code, out, err
+
+    @property
+    def told(self) -> str:
+        """What it said on stderr but for the summary, in which times differ."""
+        return without_summary(self.err)
 
 
 @pytest.fixture

@@ -46,6 +46,9 @@ pytest_plugins = [
     "servers.outages",
     "servers.nginx",
     "servers.squid",
+    "servers.slurm",
+    "servers.clusters",
+    "servers.kubernetes",
 ]
 
 

@@ -238,3 +238,26 @@ def test_a_stage_after_the_loader_that_makes_several_items_of_one_has_no_state(m
     assert list(twice)[:3] == ["000000", "000000", "000001"]
     with pytest.raises(wds.StateError, match=r"each_twice.* after the loader may hold samples"):
         twice.state_dict()
+
+
+def test_a_loader_of_batches_that_batches_them_again_warns(make_shards):
+    dataset = wds.WebDataset(make_shards(2, samples=3)).decode().to_tuple("__key__").batched(3)
+    with pytest.warns(UserWarning, match="puts each into another batch, of one: say batch_size=None") as caught:
+        wds.WebLoader(dataset)
+    assert caught[0].filename == __file__
+    wds.WebLoader(dataset, batch_size=None)
+    wds.WebLoader(dataset.unbatched())
+    wds.WebLoader(dataset, collate_fn=list)
+
+
+def test_paths_may_begin_at_home(make_shard, monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    folder = tmp_path / "data"
+    folder.mkdir()
+    os.rename(make_shard(samples=2), folder / "a.tar")
+    for urls in ("~/data/a.tar", "~/data/*.tar", "~/data/", ["~/data/{a,a}.tar"]):
+        assert sum(1 for _ in wds.WebDataset(urls)) in (2, 4)
+    assert len(wds.WebDataset("~/data/", exact=True)) == len(wds.WebDataset("~/data/a.tar", exact=True)) == 2
+    with wds.TarWriter("~/data/b.tar") as sink:
+        sink.write({"__key__": "k", "txt": "hello"})
+    assert (folder / "b.tar").exists()

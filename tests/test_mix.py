@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import webdataset as wds
 from webdataset.mix import RandomMix, RoundRobin, random_samples, round_robin_longest, round_robin_shortest
 
 sources = st.lists(st.lists(st.integers(), max_size=6), max_size=5)
@@ -147,3 +148,24 @@ def test_an_error_of_one_source_passes_and_closes_the_others():
 def test_mixes_pickle():
     for mix in (RoundRobin([[1], [2]]), RandomMix([[1], [1]], probs=[1, 2], seed=1)):
         assert list(pickle.loads(pickle.dumps(mix))) == list(mix)
+
+
+def test_mixtures_have_the_fluent_methods():
+    mix = RandomMix([[1, 2], [3]], longest=True)
+    assert sorted(mix.map(str)) == ["1", "2", "3"]
+    assert len(list(mix.shuffle(10).batched(2, collation_fn=None))) == 2
+    assert len(list(mix.with_epoch(7))) == 7
+    assert len(list(RoundRobin([[1], [2]]).repeat(2))) == 4
+    assert len(mix.with_length(3, silent=True)) == 3
+
+
+def test_a_mixture_of_streams_has_no_length_and_says_so():
+    with pytest.raises(TypeError, match=r"a streamed RandomMix has no len\(\)"):
+        len(RandomMix([[1]]))
+
+
+def test_a_mixture_of_exact_datasets_has_a_length(make_shards):
+    exact = [wds.WebDataset(make_shards(2, samples=3), exact=True) for _ in range(2)]
+    mix = RandomMix(exact, longest=True)
+    assert len(mix) == len(list(mix)) == 12
+    assert len(mix.batched(4, collation_fn=None)) == 3

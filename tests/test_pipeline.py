@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections.abc
 import pickle
 import subprocess
 import sys
@@ -83,9 +82,17 @@ def test_an_empty_pass_ends_the_repetition():
 
 def test_without_with_length_there_is_no_len():
     pipeline = wds.DataPipeline(five)
-    assert not isinstance(pipeline, collections.abc.Sized)
-    with pytest.raises(TypeError):
+    assert not hasattr(pipeline, "__len__")
+    assert pipeline
+    assert list(pipeline) == list(five())
+    with pytest.raises(TypeError, match=r"a streamed DataPipeline has no len\(\).*exact=True"):
         len(pipeline)
+
+
+def test_completion_shows_what_users_call():
+    names = [name for name in dir(wds.DataPipeline(five)) if name[:2] != "__"]
+    assert {"compose", "state_dict", "with_epoch"} <= {*names}
+    assert [name for name in names if name[0] == "_" or name in ("invoke", "iterator1", "placed")] == []
 
 
 def test_with_length_gives_a_len_that_survives_pickling_and_composing():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import doctest
 import importlib
+import importlib.util
 import pkgutil
 import re
 import subprocess
@@ -20,8 +21,10 @@ import webdataset
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")] + sorted(
-    (ROOT / "docs").glob("*.md")
+    (ROOT / "docs").rglob("*.md")
 )
+# pages whose programs need packages that warn on their own account: they are run in a process of their own
+APART = {"docs/frameworks.md": ("lightning", "accelerate", "transformers", "keras")}
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
 
@@ -41,9 +44,14 @@ def headings(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in lines}
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than this machine has cores
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata, of torch's names
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_every_snippet_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The snippets of a page are one program; `pycon` blocks must print what they show."""
+    if page_name(page) in APART:
+        run_apart(page, tmp_path)
+        return
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {"__name__": "__main__"}
     for language, text in FENCE.findall(page.read_text()):
@@ -51,6 +59,26 @@ def test_every_snippet_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: p
             exec(compile(text, page_name(page), "exec"), names)
         elif language == "pycon":
             run_session(text, names, page_name(page))
+
+
+def run_apart(page: Path, folder: Path) -> None:
+    """Run the `python` blocks of a page as a program; where its packages are not installed, there is nothing to run."""
+    missing = [package for package in APART[page_name(page)] if importlib.util.find_spec(package) is None]
+    if missing:
+        pytest.skip(f"not installed: {', '.join(missing)}")
+    program = "\n".join(text for language, text in FENCE.findall(page.read_text()) if language == "python")
+    (folder / "page.py").write_text(program)
+    command = [sys.executable, "page.py"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=page_name)
+def test_no_python_is_shown_that_is_not_run(page: Path) -> None:
+    """`python-session` blocks are the examples of docstrings, which are run there."""
+    shown = {language for language, _ in FENCE.findall(page.read_text())} & {"py", "python3", "Python", "pytb"}
+    assert shown == set()
+    assert "python-session" not in page.read_text() or page.name == "filters.md"
 
 
 def run_session(text: str, names: dict[str, object], page: str) -> None:
@@ -96,10 +124,36 @@ def test_the_readme_leads_to_every_page() -> None:
     assert {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")} <= linked
 
 
+def test_the_guides_lead_to_every_guide() -> None:
+    linked = set(LINK.findall((ROOT / "docs/guides/index.md").read_text()))
+    assert {page.name for page in (ROOT / "docs/guides").glob("*.md")} - {"index.md"} <= linked
+
+
 def test_the_design_names_every_module() -> None:
     design = (ROOT / "docs/design.md").read_text()
     missing = [path.stem for path in modules() if f"{path.stem}.py" not in design and f"{path.stem}/" not in design]
     assert missing == []
+
+
+def test_every_hop_of_a_sample_is_in_the_code() -> None:
+    _, _, way = (ROOT / "docs/design.md").read_text().partition("## The way of a sample")
+    names = re.findall(r"`((?:\w+\.)+\w+)`", way.partition("## Running a pipeline")[0])
+    assert len(names) > 30
+    assert [name for name in names if not is_in_the_code(name)] == []
+
+
+def is_in_the_code(name: str) -> bool:
+    """Whether this is a module below `webdataset`, or a name in one: `tar.reader.read_members`."""
+    parts = ["webdataset", *name.split(".")]
+    for count in range(len(parts), 0, -1):
+        try:
+            found: object = importlib.import_module(".".join(parts[:count]))
+        except ModuleNotFoundError:
+            continue
+        for part in parts[count:]:
+            found = getattr(found, part, None)
+        return found is not None
+    return False
 
 
 def modules() -> Iterator[Path]:
@@ -127,7 +181,10 @@ def test_run_without_a_verb_shows_the_verbs() -> None:
         "servers",
         "check",
         "fuzz",
+        "docs",
+        "notebook",
         "bench",
+        "profile",
         "venv",
         "pythons",
         "help",

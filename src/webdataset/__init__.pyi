@@ -32,6 +32,8 @@ from .base.stages import pipelinefilter as pipelinefilter
 from .base.states import merge_states as merge_states
 from .cache import LRUCleanup as LRUCleanup
 from .cache import pipe_cleaner as pipe_cleaner
+from .codecs.clips import audio as audio
+from .codecs.clips import video as video
 from .codecs.pickles import register_safe_global as register_safe_global
 from .dataset import Dataset as Dataset
 from .dataset import WebDataset as WebDataset
@@ -79,6 +81,7 @@ from .filters import log_keys as log_keys
 from .filters import map as map
 from .filters import map_dict as map_dict
 from .filters import map_tuple as map_tuple
+from .filters import pad as pad
 from .filters import pipe as pipe
 from .filters import rename as rename
 from .filters import rename_keys as rename_keys
@@ -112,6 +115,15 @@ from .loader import WebLoader as WebLoader
 from .mix import RandomMix as RandomMix
 from .mix import RoundRobin as RoundRobin
 from .pipeline import DataPipeline as DataPipeline
+from .raydata import read_ray as read_ray
+from .raydata import write_ray as write_ray
+from .remote.loader import RemoteLoader as RemoteLoader
+from .remote.serving import serve as serve
+from .remote.streams import Connection as Connection
+from .remote.streams import TensorcomDataset as TensorcomDataset
+from .remote.streams import zconnect as zconnect
+from .runs.api import distributed_map_unordered as distributed_map_unordered
+from .runs.api import jobs as jobs
 from .shardlists import DirectoryShardList as DirectoryShardList
 from .shardlists import MultiShardSample as MultiShardSample
 from .shardlists import PytorchShardList as PytorchShardList

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial as bound
 from typing import Any
 
-from .base.printing import printable
+from .base.printing import did_you_mean, printable
 from .base.settings import settings
 from .codecs import arrays, basic, cbor, decoders, images, media, more_decoders, pickles, trusting
 from .codecs.compression import gunzip_bounded
@@ -69,7 +69,12 @@ safetensors_loads = arrays.decode_safetensors
 
 
 class Continue:
-    """What a handler returns to hand a field on under another key or with other data."""
+    """What a handler returns to hand a field on under another key or with other data.
+
+    Args:
+        key: the name to go on with, as `.json` of `.json.gz`
+        data: the bytes to go on with
+    """
 
     def __init__(self, key: str, data: Any) -> None:
         self.key = key
@@ -81,7 +86,12 @@ class UnsafeFieldError(DecodingError, UnsafePickleError):
 
 
 def gzfilter(key: str, data: bytes) -> Continue | None:
-    """Decompress fields whose name ends in .gz and go on with the rest of the name."""
+    """Decompress fields whose name ends in .gz and go on with the rest of the name.
+
+    Args:
+        key: the field's name, with a leading dot
+        data: its bytes
+    """
     if not key.endswith(".gz"):
         return None
     return Continue(key[:-3], gunzip_bounded(data))
@@ -125,6 +135,10 @@ def handle_extension(extensions: str, f: Callable[[Any], Any]) -> KeyHandler:
     """A handler that calls f for the given extensions, a space separated list.
 
     "seg.jpg" needs both parts at the end of the key, ".jpg" a field that is just jpg.
+
+    Args:
+        extensions: extensions, separated by spaces
+        f: a function of the bytes
     """
     return bound(call_extension_handler, f=f, extensions=extensions.lower().split())
 
@@ -135,7 +149,8 @@ class ImageHandler:
     def __init__(self, imagespec: str, extensions: Iterable[str] = IMAGE_EXTENSIONS) -> None:
         imagespec = ALIASES.get(imagespec, imagespec)
         if imagespec not in imagespecs:
-            raise ValueError(f"unknown imagespec {imagespec!r}; there are {' '.join(imagespecs)}{_meant(imagespec)}")
+            meant = did_you_mean(str(imagespec), imagespecs)
+            raise ValueError(f"unknown imagespec {imagespec!r}; there are {' '.join(imagespecs)}{meant}")
         self.imagespec = imagespec
         self.extensions = set(extensions.split() if isinstance(extensions, str) else extensions)
 
@@ -149,7 +164,12 @@ class ImageHandler:
 
 
 def imagehandler(imagespec: str, extensions: Iterable[str] = IMAGE_EXTENSIONS) -> ImageHandler:
-    """A handler for images."""
+    """A handler for images.
+
+    Args:
+        imagespec: what to decode to: "pil", "rgb8", "torchrgb" and so on
+        extensions: which fields are images: a list, or a string with spaces
+    """
     return ImageHandler(imagespec, extensions)
 
 
@@ -195,12 +215,22 @@ def of_sample(handler: Any, sample: Mapping[str, Any]) -> Any:
 
 
 def torch_video(key: str, data: bytes) -> Any:
-    """A handler for videos: (frames T x H x W x 3, sound K x L, {"video_fps", "audio_fps"})."""
+    """A handler for videos: (frames T x H x W x 3, sound K x L, {"video_fps", "audio_fps"}).
+
+    Args:
+        key: the field's name; its extension says whether it is a video
+        data: its bytes
+    """
     return media.decode_video(data) if key.rpartition(".")[2].lower() in media.VIDEO_EXTENSIONS else None
 
 
 def torch_audio(key: str, data: bytes) -> Any:
-    """A handler for sound: (samples K x L, sample rate)."""
+    """A handler for sound: (samples K x L, sample rate).
+
+    Args:
+        key: the field's name; its extension says whether it is sound
+        data: its bytes
+    """
     return media.decode_audio(data) if key.rpartition(".")[2].lower() in media.AUDIO_EXTENSIONS else None
 
 
@@ -211,7 +241,8 @@ default_post_handlers: list[KeyHandler] = [basichandlers]
 class Decoder:
     """Decodes samples with a list of handlers, in order: pre, the given ones, post.
 
-    `Decoder([f, g])(sample)` decodes a sample; `Decoder(f, g)(dataset)` a dataset. `only` limits the fields that
+    `Decoder([f, g])(sample)` decodes a sample; `Decoder(f, g)(dataset)` a dataset: `args` are the handlers, or as
+    positional arguments `handlers, pre, post, only, partial`. `only` limits the fields that
     are decoded; `partial=True` passes on values that are not bytes; `allow_pickle=True` lets pickles build any
     object, that is, run code. `fields` has a spec or function for some fields, which comes before the handlers:
     `Decoder(["rgb8"], fields={"mask.png": "pixels"})`.
@@ -250,7 +281,12 @@ class Decoder:
             self.handlers = [trusted if handler is basichandlers else handler for handler in self.handlers]
 
     def decode1(self, key: str, data: Any) -> Any:
-        """Decode one field."""
+        """Decode one field.
+
+        Args:
+            key: the field's name, with or without a leading dot
+            data: its bytes
+        """
         key = key if key.startswith(".") else f".{key}"
         for handler in self.handlers:
             result = handler(key, data)
@@ -261,7 +297,7 @@ class Decoder:
         return data
 
     def decode(self, sample: Sample) -> Sample:
-        """A decoded copy of a sample."""
+        """A decoded copy of the `sample`."""
         if self._per_sample:
             return self._of_sample(sample).decode(sample)
         return {name: self._field(sample, name, value) for name, value in sample.items()}
@@ -329,13 +365,6 @@ def _takes_key(function: Callable[..., Any]) -> bool:
         return False
     needed = [p for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     return len(needed) == 2
-
-
-def _meant(imagespec: str) -> str:
-    import difflib
-
-    close = difflib.get_close_matches(str(imagespec), imagespecs, 1)
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def _text(value: Any) -> Any:

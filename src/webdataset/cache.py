@@ -99,7 +99,15 @@ def download(url: str, dest: str, chunk_size: int = 1024**2, verbose: bool = Fal
 
 
 class LRUCleanup:
-    """Keeps a folder within a number of bytes: the least recently used files go first."""
+    """Keeps a folder within a number of bytes: the least recently used files go first.
+
+    Args:
+        cache_dir: the folder; None for none yet
+        cache_size: how many bytes it may hold
+        keyfn: a function of the path: files for which it is smallest go first
+        verbose: log what is removed
+        interval: the least number of seconds between two looks at the folder; None looks every time
+    """
 
     def __init__(
         self,
@@ -117,6 +125,7 @@ class LRUCleanup:
         self.last_run = 0.0
 
     def set_cache_dir(self, cache_dir: str) -> None:
+        """Keep the folder `cache_dir` small from now on."""
         self.cache_dir = cache_dir
 
     def cleanup(self) -> None:

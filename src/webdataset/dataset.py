@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from . import shardlists, tariterators
 from .base.behaviour import Behaviour, behaves
 from .base.settings import settings
-from .base.stages import PipelineStage
+from .base.stages import PipelineStage, argument_names
 from .base.workers import pytorch_worker_info
 from .cache import FileCache
 from .errors import EmptyDatasetError
@@ -27,11 +27,13 @@ from .handlers import Handler, checked_handler, ignore_and_continue, ignore_and_
 from .loader import WebLoader
 from .pipeline import DataPipeline, add_length_method
 from .storage.options import StorageOptions
+from .storage.urls import with_home
 from .tar.large import LargeMembers
 from .tariterators import SplitName, base_plus_ext, group_by_keys, tar_file_expander, tarfile_samples
 from .version1 import Version1
 
 if TYPE_CHECKING:
+    from .exact.plans import Plan
     from .indices.catalogue import Catalogue
 
 __all__ = [
@@ -67,17 +69,25 @@ class WebDataset(DataPipeline, FluidInterface):
     those. Each sample is a dict of `__key__`, `__url__` and one bytes value per file; `decode()` makes values of them.
 
     - `shardshuffle=n`: a new shard order every epoch, a function of the seed and the epoch alone
-    - `resampled=True`: an endless stream of shards drawn with replacement
-    - `nodesplitter`, `workersplitter`: which shards are this node's and this worker's
+    - `resampled=True`: an endless stream of shards drawn with replacement; `repeat=True`: passes without end
+    - `detshuffle=True`: the shard order has seed 0 if no `seed` is given, so that every run has the same
+    - `nodesplitter`, `workersplitter`: functions that pick this node's and this worker's shards, or None for all of
+      them; `empty_check=False`: a worker without samples is no error
+    - `select_files`: a function of a member's name that says whether to read it; `rename_files`: one that returns
+      another name; `keys`: one that splits the name into key and field, instead of `wds.base_plus_ext`
+    - `mode`: of a local folder, what becomes of its shards after use, as `wds.DirectoryShardList` says: "resample",
+      "unlink" or "keep"
     - `handler`: what to do with a shard that fails; `strict=True`: no skips, and warnings are errors
     - `exact=True`: every sample once per epoch on any number of ranks and workers, a known length, samples by number;
       with `seed`, `shuffle_bytes`, `block_bytes`, `lanes`, `remainder` ("pad", "drop", "uneven"), `rank`, `world_size`
     - `large`: a `webdataset.tar.large.LargeMembers`; members that are too large for memory then come in pieces
     - `concatenated=True`: shards may be several archives, put together with `cat`; else reading ends at an end marker
-    - `cache_dir`: keep shards on this machine; `proxy`: the web proxy to go through, if not the environment's
+    - `cache_dir`: keep shards on this machine, `cache_size` bytes at most, under the names that `url_to_name(url)`
+      returns; `verbose=True` logs it; `proxy`: the web proxy to go through, if not the environment's
     - `storage_options`: how the servers and stores of this dataset are reached, if not as the environment says: a dict
       with some of `endpoint`, `profile`, `region`, `anonymous`, `token`, `headers`, `patience`, `retries`, `timeout`,
       `cafile`, `proxy`, `connections`
+    - `older`: arguments of the first versions (`extensions`, `decoder`, `transforms`, `shuffle`, `length` and so on)
 
     >>> with_labels = WebDataset("tests/data/digits.tar").decode("l8").to_tuple("png", "cls")
     """
@@ -120,7 +130,7 @@ class WebDataset(DataPipeline, FluidInterface):
         another_url = isinstance(handler, (str, os.PathLike))
         checked_handler(handler, cure=f"pass a list: {type(self).__name__}([{urls!r}, {handler!r}])" * another_url)
         super().__init__()
-        version1 = Version1.from_arguments(older)
+        version1 = Version1.from_arguments(older, argument_names(WebDataset.__init__)[1:])
         handler = version1.handler(handler)
         self.strict = strict
         given = StorageOptions.of(storage_options)
@@ -172,11 +182,27 @@ class WebDataset(DataPipeline, FluidInterface):
             return self.pipeline[0]
         raise TypeError(f"a streamed {type(self).__name__!r} object has no catalogue: WebDataset(..., exact=True) has")
 
-    def plan(self, **options: Any) -> Any:
-        """What an epoch of this exact dataset will be, without reading data: see `webdataset.plan`."""
+    def plan(self, *, ranks: int | None = None, workers: int = 1, epoch: int = 0) -> Plan:
+        """What an epoch of this exact dataset will be, without reading data: see `webdataset.plan`.
+
+        Args:
+            ranks: how many ranks there are; those of this program, if not given
+            workers: worker processes of each rank
+            epoch: the number of the epoch
+        """
         from .exact.plans import plan_of
 
-        return plan_of(self, **options)
+        return plan_of(self, ranks=ranks, workers=workers, epoch=epoch)
+
+    def to_ray(self, **options: Any) -> Any:
+        """Return a Ray Dataset with what this dataset gives; each read task has some of the shards.
+
+        Samples become rows with a column for each field, tuples have columns `item_0`, `item_1`, ... The `options`
+        go to `ray.data.read_datasource`.
+        """
+        from .raydata import dataset_to_ray
+
+        return dataset_to_ray(self, **options)
 
     def __enter__(self) -> Self:
         return self
@@ -186,7 +212,7 @@ class WebDataset(DataPipeline, FluidInterface):
 
 
 class Dataset(WebDataset):
-    """WebDataset under its name in the first 0.1 versions."""
+    """WebDataset, with the same arguments, under its name in the first 0.1 versions."""
 
 
 def check_empty(source: Iterable[Any]) -> Iterator[Any]:
@@ -303,6 +329,7 @@ def _cache(  # noqa: PLR0917 - all of them are the dataset's own
     folder = cache_dir or settings.cache_dir
     if not folder:
         return []
+    folder = with_home(os.fspath(folder))
     size = cache_size if cache_size > 0 else settings.cache_size
     naming: dict[str, Any] = {} if url_to_name is None else {"url_to_name": url_to_name}
     naming["storage_options"] = options
@@ -335,6 +362,8 @@ def _source(urls: Any, *, resampled: bool, mode: str | None, seed: int | None, o
     """The stage that lists the shards."""
     if isinstance(urls, os.PathLike):
         urls = os.fspath(urls) + ("/" if os.path.isdir(urls) else "")
+    if isinstance(urls, str):
+        urls = with_home(urls)
     if isinstance(urls, dict) or (isinstance(urls, str) and urls.endswith((".yaml", ".yml"))):
         return shardlists.MultiShardSample(urls, storage_options=options)
     if isinstance(urls, str) and urls.endswith(".json"):
@@ -375,6 +404,7 @@ def _listed(urls: Any) -> Any:
     if isinstance(urls, os.PathLike):
         urls = os.fspath(urls)
     if isinstance(urls, str):
+        urls = with_home(urls)
         return shards_in(urls) if os.path.isdir(urls) else urls
     if isinstance(urls, shardlists.SimpleShardList):
         return list(urls.urls)

@@ -40,6 +40,16 @@ PLACES = ("url", "shard", "offset", "member", "key", "field")
 class WebDatasetError(Exception):
     """Something went wrong at a known place of a dataset.
 
+    Args:
+        message: what is wrong
+        url: the shard
+        shard: its number in the list
+        offset: the byte in it
+        member: the name of the member
+        key: the key of the sample
+        field: its field
+        hint: what to do about it
+
     >>> str(WebDatasetError("the header's checksum is wrong", url="a.tar", offset=512))
     "the header's checksum is wrong [url a.tar, offset 512]"
     """
@@ -67,7 +77,7 @@ class WebDatasetError(Exception):
         self.hint = hint
 
     def at(self, **places: Any) -> WebDatasetError:
-        """Fill in places that were not known where the error arose, and return the error itself."""
+        """Fill in `places` that were not known where the error arose, and return the error itself."""
         for name, value in places.items():
             if getattr(self, name) is None:
                 setattr(self, name, value)
@@ -75,7 +85,7 @@ class WebDatasetError(Exception):
 
     def __str__(self) -> str:
         known = [f"{name} {_shown(name, value)}" for name in PLACES if (value := getattr(self, name)) is not None]
-        line = redacted(self.message) + (f" [{', '.join(known)}]" if known else "")
+        line = redacted(_without_traceback(self.message)) + (f" [{', '.join(known)}]" if known else "")
         line += f"; {self.hint}" if self.hint else ""
         return printable(" ".join(line.split("\n")))
 
@@ -87,6 +97,15 @@ class WebDatasetError(Exception):
 
     def _state(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in (*PLACES, "hint")}
+
+
+def _without_traceback(message: str) -> str:
+    """The last line of what torch's DataLoader makes of the message of an error in a worker: all of its traceback."""
+    if not message.startswith("Caught ") or "\nOriginal Traceback " not in message:
+        return message
+    where = message[: message.index("\n")].partition(" in ")[2].rstrip(".")
+    line = message.rstrip().rpartition("\n")[2]
+    return f"{line.partition(': ')[2] or line} (in {where})"
 
 
 class ShardError(WebDatasetError, tarfile.ReadError):
@@ -106,6 +125,13 @@ class DecodingError(WebDatasetError):
 
     The old attributes `k` (the field) and `sample` are kept for programs that read them; `sample`
     stays in the process where the error arose.
+
+    Args:
+        message: what is wrong
+        key: the key of the sample
+        k: the field
+        sample: the sample
+        **places: `url`, `shard`, `offset` and so on
     """
 
     def __init__(

@@ -16,6 +16,10 @@ from .handlers import close
 class MockDataset(TorchIterable):
     """The same sample, again and again.
 
+    Args:
+        sample: the sample
+        length: how many times
+
     >>> list(MockDataset({"cls": 7}, 2))
     [{'cls': 7}, {'cls': 7}]
     """
@@ -64,6 +68,10 @@ class repeatedly(TorchIterable, PipelineStage):  # noqa: N801 - named like the f
 class with_epoch(TorchIterable, PipelineStage):  # noqa: N801 - named like the method it stands for
     """Epochs of exactly `length` items: the dataset is repeated and cut as needed, each epoch from its beginning.
 
+    Args:
+        dataset: what to repeat or cut
+        length: the number of items
+
     >>> list(with_epoch([1, 2, 3], 5))
     [1, 2, 3, 1, 2]
     """
@@ -88,6 +96,10 @@ class with_epoch(TorchIterable, PipelineStage):  # noqa: N801 - named like the m
 
 class with_length(TorchIterable, PipelineStage):  # noqa: N801 - named like the method it stands for
     """A dataset with a declared `len()`, its data unchanged.
+
+    Args:
+        dataset: the items
+        length: what `len()` says
 
     >>> dataset = with_length([1, 2, 3], 5)
     >>> list(dataset), len(dataset)

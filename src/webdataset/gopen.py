@@ -37,6 +37,13 @@ def gopen(
 
     `storage_options` say how servers and stores are reached, for any scheme; other options are those of the scheme.
 
+    Args:
+        url: what to open
+        mode: "rb" to read, "wb" to write
+        bufsize: the buffer of commands
+        storage_options: as for a WebDataset
+        **kw: options of the scheme's opener
+
     >>> with gopen("pipe:echo hello") as stream:
     ...     stream.read()
     b'hello\\n'

@@ -11,10 +11,11 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator
+from time import perf_counter
 from typing import Any, TypeVar
 
 from .base.redact import redacted
-from .base.reports import Report, current_report
+from .base.reports import Report, Watch, current_report
 from .errors import DecodingError, WebDatasetError
 
 Handler = Callable[[Exception], Any]
@@ -22,30 +23,33 @@ T = TypeVar("T")
 
 
 def reraise_exception(exn: Exception) -> bool:
-    """Stop with the error (the default everywhere)."""
+    """Stop with the error `exn` (the default everywhere)."""
     raise exn
 
 
 def ignore_and_continue(exn: Exception) -> bool:
-    """Skip the item and go on; `dataset.stats()` counts it."""
+    """Skip the item that had the error `exn` and go on; `dataset.stats()` counts it."""
     return True
 
 
 def ignore_and_stop(exn: Exception) -> bool:
-    """End the stream quietly."""
+    """End the stream at the error `exn`, quietly."""
     return False
 
 
 def warn_and_continue(exn: Exception) -> bool:
-    """Warn, skip the item and go on."""
+    """Warn of the error `exn`, skip the item and go on."""
     warnings.warn(redacted(repr(exn)), stacklevel=2)
     return True
 
 
 def warn_and_stop(exn: Exception) -> bool:
-    """Warn and end the stream."""
+    """Warn of the error `exn` and end the stream."""
     warnings.warn(redacted(repr(exn)), stacklevel=2)
     return False
+
+
+HANDLERS = (reraise_exception, ignore_and_continue, ignore_and_stop, warn_and_continue, warn_and_stop)
 
 
 def checked_handler(handler: Any, *, cure: str = "") -> Handler:
@@ -65,6 +69,10 @@ def checked_handler(handler: Any, *, cure: str = "") -> Handler:
 
 class CountingHandler:
     """Skip errors and count them by kind; too many in all, or too many in a row, raise.
+
+    Args:
+        max_errors: how many errors are skipped in all; None for any number
+        max_consecutive: how many are skipped in a row; None for any number
 
     >>> handler = CountingHandler(max_errors=2)
     >>> list(handled(["1", "x", "3"], int, handler)), handler.total
@@ -100,25 +108,41 @@ def handled(
     handler: Handler = reraise_exception,
     *,
     counted_as: str = "samples_dropped",
+    stage: str = "map",
 ) -> Iterator[T]:
     """Apply a function to every item and ask the handler about errors; a result of None drops the item.
 
-    This is the one loop in which stages meet errors. The report is taken when the stage is built, and the source is
-    closed at the end, also when the consumer stops early.
+    This is the one loop in which stages meet errors, and in which their time is taken, as that of `stage`. The report
+    is taken when the stage is built, and the source is closed at the end, also when the consumer stops early.
     """
-    return _handled(data, function, checked_handler(handler), counted_as, current_report())
+    report = current_report()
+    return _handled(data, function, checked_handler(handler), counted_as, report, Watch(report, stage))
 
 
-def _handled(
-    data: Iterable[Any], function: Callable[[Any], T | None], handler: Handler, counted_as: str, report: Report
+def _handled(  # noqa: PLR0917 - called in one place
+    data: Iterable[Any],
+    function: Callable[[Any], T | None],
+    handler: Handler,
+    counted_as: str,
+    report: Report,
+    watch: Watch,
 ) -> Iterator[T]:
     source = iter(data)
     succeeded = report.success_for(handler)
+    left = 1
     try:
         for item in source:
+            left -= 1
             try:
-                result = function(item)
+                if left:
+                    result = function(item)
+                else:
+                    began = perf_counter()
+                    result = function(item)
+                    watch.ended(perf_counter() - began)
+                    left = watch.left
             except Exception as exn:
+                left = left or 1
                 if ask(handler, placed(exn, item), report, counted_as):
                     continue
                 return

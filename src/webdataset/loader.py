@@ -2,26 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from .base.reports import Report
+from .base.behaviour import behaviour_of
+from .base.printing import did_you_mean
+from .base.reports import STAGES, Report, bound_by
 from .base.settings import settings
+from .base.stages import argument_names
 from .fluid import FluidInterface
+from .loading.choosing import chosen_workers
 from .loading.frameworks import DataLoaderFacade
 from .loading.loaded import LoadedRunner, open_loader
 from .loading.workers import Workers
 from .pipeline import DataPipeline, add_length_method
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what it is taken for once torch is there, see base.iterables; programs say so in their types
+    from torch.utils.data import DataLoader
+
     from .display.monitors import LoaderMonitor
 
+    class _TorchLoader(DataLoader[Any]):  # type: ignore[misc]
+        """torch's DataLoader, as type checkers see it."""
 
-class WebLoader(DataLoaderFacade, DataPipeline, FluidInterface):
+else:
+
+    class _TorchLoader:
+        """Nothing: torch is not imported."""
+
+
+WAYS = ("process", "thread", "auto")
+PROCESSES_ONLY = frozenset({"worker_init_fn", "multiprocessing_context", "timeout"})
+"""Arguments that mean something for worker processes alone."""
+
+
+class WebLoader(DataLoaderFacade, DataPipeline, FluidInterface, _TorchLoader):
     """A DataLoader whose batches can be unbatched, shuffled and batched again, and counted.
 
     Takes the arguments of `torch.utils.data.DataLoader`. With `workers="thread"` the workers are threads of this
-    process instead of processes, and torch is not needed.
+    process instead of processes, and torch is not needed; `workers="auto"` takes threads if no stage may hold the GIL.
+
+    Args:
+        dataset: what the workers read; with batches made in it, pass `batch_size=None`
+        batch_size: samples in a batch; None if the dataset makes batches
+        shuffle: as for a `DataLoader`, for datasets with indices
+        sampler: as for a `DataLoader`, for datasets with indices
+        batch_sampler: as for a `DataLoader`, for datasets with indices
+        num_workers: worker processes or threads; 0 reads in the thread that iterates
+        collate_fn: makes a batch of a list of samples
+        pin_memory: put tensors into pinned memory
+        drop_last: leave out a last batch that is smaller
+        timeout: seconds to wait for a worker process; 0 waits for ever
+        worker_init_fn: called with its number in each worker process
+        multiprocessing_context: how worker processes are started
+        generator: as for a `DataLoader`
+        workers: "process", "thread" or "auto"
+        prefetch_factor: batches that each worker makes ahead
+        persistent_workers: keep worker processes from pass to pass
+        pin_memory_device: as for a `DataLoader`
+        in_order: as for a `DataLoader`
+        **newer: arguments that a newer release of torch has added
 
     >>> loader = WebLoader([1, 2, 3, 4], batch_size=2, num_workers=2, workers="thread").with_epoch(3)
     >>> [list(map(int, batch)) for batch in loader]
@@ -31,10 +72,40 @@ class WebLoader(DataLoaderFacade, DataPipeline, FluidInterface):
     _workers: Workers
     """Who runs its passes; copies and compositions share them."""
 
-    def __init__(self, dataset: Any, *args: Any, workers: str = "process", **kw: Any) -> None:
-        if workers not in ("process", "thread"):
-            raise ValueError(f'workers must be "process" or "thread", got {workers!r}')
-        loading = open_loader(dataset, args, kw, processes=workers == "process")
+    def __init__(  # noqa: PLR0917 - the order of the arguments is the DataLoader's
+        self,
+        dataset: Any,
+        batch_size: int | None = 1,
+        shuffle: bool | None = None,
+        sampler: Iterable[Any] | None = None,
+        batch_sampler: Iterable[Any] | None = None,
+        num_workers: int = 0,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        worker_init_fn: Callable[[int], Any] | None = None,
+        multiprocessing_context: Any = None,
+        generator: Any = None,
+        *,
+        workers: str = "process",
+        prefetch_factor: int | None = None,
+        persistent_workers: bool = False,
+        pin_memory_device: str = "",
+        in_order: bool = True,
+        **newer: Any,
+    ) -> None:
+        given = dict(locals())
+        if workers not in WAYS:
+            meant = did_you_mean(str(workers), WAYS)
+            raise ValueError(f'workers must be "process", "thread" or "auto", got {workers!r}{meant}')
+        options = {name: given[name] for name, usual in DEFAULTS.items() if given[name] != usual} | newer
+        if workers == "auto":
+            workers = "process" if PROCESSES_ONLY & options.keys() else chosen_workers(dataset).workers
+        if newer:
+            _refuse_unknown(newer, processes=workers == "process")
+        _warn_of_batches_of_batches(dataset, options)
+        loading = open_loader(dataset, (), options, processes=workers == "process")
         self._workers = loading.workers
         self._mailbox = loading.mailbox
         self._monitor: LoaderMonitor | None = None
@@ -70,7 +141,11 @@ class WebLoader(DataLoaderFacade, DataPipeline, FluidInterface):
         return self._monitor
 
     def stats(self) -> dict[str, Any]:
-        """What the latest pass read, skipped and dropped, over all workers, and why."""
+        """What the latest pass read, skipped and dropped, over all workers, and why, and what took how long.
+
+        `"seconds"` has the time of each stage, added up over workers, which report once a second; `"bound_by"` says in
+        a word what the run spends most of it with.
+        """
         total = Report()
         total.add(super().stats())
         loader = self.pipeline[0]
@@ -79,4 +154,46 @@ class WebLoader(DataLoaderFacade, DataPipeline, FluidInterface):
                 total.add(report)
         if self._mailbox is not None and (loader.num_workers == 0 or getattr(loader.dataset, "read_by_loader", False)):
             total.add(loader.dataset.stats())
-        return total.as_dict()
+        if loader.num_workers == 0:  # whoever waits does the work
+            total.spend("parse", max(0.0, total.spent("wait") - total.spent(*STAGES) + total.spent("wait", "consumer")))
+        counts = total.as_dict()
+        return {**counts, "bound_by": bound_by(counts["seconds"])}
+
+
+def _defaults() -> dict[str, Any]:
+    """The arguments of a DataLoader with what they are if they are not given."""
+    function = WebLoader.__init__
+    names = argument_names(function)[2:]
+    positional = dict(zip(names, function.__defaults__ or (), strict=False))
+    usual = positional | (function.__kwdefaults__ or {})
+    return {name: usual[name] for name in names if name != "workers"}
+
+
+DEFAULTS = _defaults()
+
+
+def _refuse_unknown(newer: dict[str, Any], *, processes: bool) -> None:
+    """Refuse arguments that neither we nor the DataLoader of this release of torch know."""
+    known = set(DEFAULTS) | {"workers"}
+    if processes:
+        from .loading.processes import loader_arguments
+
+        known |= loader_arguments()
+    for name in newer:
+        if name not in known:
+            raise TypeError(f"WebLoader() got an unexpected keyword argument {name!r}{did_you_mean(name, known)}")
+
+
+def _warn_of_batches_of_batches(dataset: Any, options: dict[str, Any]) -> None:
+    """Warn of a loader that makes batches of one batch each, as it does if nobody tells it not to."""
+    if options.get("batch_size", 1) != 1 or not {"collate_fn", "batch_sampler"}.isdisjoint(options):
+        return
+    stages = dataset.pipeline[1:] if isinstance(dataset, DataPipeline) else []
+    kinds = [behaviour_of(stage).kind for stage in stages]
+    last = max((n for n, kind in enumerate(kinds) if kind in BATCHING), default=-1)
+    if last >= 0 and "expands" not in kinds[last:]:
+        text = "the dataset makes batches, and this loader puts each into another batch, of one: say batch_size=None"
+        warnings.warn(text, stacklevel=3)
+
+
+BATCHING = ("collects", "buckets")

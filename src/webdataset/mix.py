@@ -7,30 +7,65 @@ from bisect import bisect
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 from .base.context import current_pass
 from .base.counter import PassCounter
+from .base.iterables import LengthIfKnown
 from .base.mixing import Mixture, Turns
 from .base.reports import Report
+from .base.stages import suggesting
 from .base.workers import make_seed, pytorch_worker_info
 from .display.reprs import ShownPipeline
+from .fluid import FluidInterface, FluidWrapper
 from .handlers import close
 
 END = object()
 
 
-class _Mixture(ShownPipeline, Mixture):
-    """Mixtures as users make them."""
+class _Mixture(ShownPipeline, Mixture, FluidInterface):
+    """Mixtures as users make them, with the fluent methods: each gives a pipeline that reads the mixture."""
 
     _passes: PassCounter
 
     def __iter__(self) -> Iterator[Any]:
         return _planned(self) if self.exact else self.started(self.datasets, Turns())
 
+    if TYPE_CHECKING:
+
+        def compose(self, *args: Any) -> Self: ...
+
+        def __len__(self) -> int: ...
+
+    else:
+        __len__ = LengthIfKnown(lambda mixture: FluidWrapper(mixture).__len__ if mixture.exact else None)
+
+        def compose(self, *args: Any) -> FluidWrapper:
+            """A pipeline that reads the mixture, and does this with it."""
+            return FluidWrapper(self).compose(*args)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def with_epoch(self, nsamples: int = -1, nbatches: int = -1) -> Self:
+        """A pipeline with epochs of exactly this many samples of the mixture."""
+        return self.compose().with_epoch(nsamples, nbatches)
+
+    def repeat(self, nepochs: int = -1, nbatches: int = -1) -> Self:
+        """A pipeline that reads the mixture this many times (endlessly, if not given)."""
+        return self.compose().repeat(nepochs, nbatches)
+
+    def with_length(self, n: int, silent: bool = False) -> Self:
+        """A pipeline that reads the mixture and has a `len()`; the data stays as it is."""
+        return self.compose().with_length(n, silent)
+
 
 class RoundRobin(_Mixture):
     """One sample of each dataset in turn, until the first ends, or with `longest` until all have.
+
+    Args:
+        datasets: the datasets
+        longest: go on until all have ended
 
     >>> list(RoundRobin([[1, 2, 3], "ab"]))
     [1, 'a', 2, 'b', 3]
@@ -42,6 +77,7 @@ class RoundRobin(_Mixture):
         self._passes = PassCounter()
 
     def started(self, sources: Sequence[Iterable[Any]], turns: Turns) -> Iterator[Any]:
+        """Mix these `sources`, beginning after the `turns` that were taken."""
         return _in_turn([iter(source) for source in sources], self.longest, turns)
 
 
@@ -54,10 +90,18 @@ class RandomMix(_Mixture):
     A mixture of datasets with exact epochs has exact epochs itself. `samples=n` then makes an epoch of n samples, for
     which every dataset is repeated as often as its weight asks for.
 
+    Args:
+        datasets: the datasets
+        probs: the weight of each; None for equal ones
+        longest: go on until all have ended
+        seed: the seed of the choice
+        samples: samples of an epoch, of exact datasets
+
     >>> sorted(RandomMix([[1, 2, 3], [10, 20]], probs=[0.7, 0.3], longest=True))
     [1, 2, 3, 10, 20]
     """
 
+    @suggesting(method=True)
     def __init__(
         self,
         datasets: Sequence[Iterable[Any]],
@@ -79,9 +123,11 @@ class RandomMix(_Mixture):
 
     @property
     def weights(self) -> tuple[float, ...]:
+        """The weight of each dataset."""
         return (1.0,) * len(self.datasets) if self.probs is None else tuple(map(float, self.probs))
 
     def started(self, sources: Sequence[Iterable[Any]], turns: Turns) -> Iterator[Any]:
+        """Mix these `sources`, beginning after the `turns` that were taken."""
         rng = self._rng()
         for _ in range(turns.taken):
             rng.random()

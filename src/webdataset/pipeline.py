@@ -16,13 +16,14 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self, SupportsIndex
 
 from .base.context import PassContext
-from .base.iterables import TorchIterable, real_class
+from .base.iterables import LengthIfKnown, TorchIterable, real_class
 from .base.mailbox import left_regularly, publish
 from .base.progress import PipelineProgress
 from .base.reports import Report
 from .base.rounds import ENDLESS
 from .base.stages import PipelineStage, start
 from .display.reprs import ShownPipeline
+from .filters.batches import left_for_batch
 from .handlers import close
 from .resume.streamed import StreamedRunner
 
@@ -35,6 +36,9 @@ class DataPipeline(ShownPipeline, TorchIterable, PipelineStage):
 
     `with_epoch`, `repeat`, `with_length` and `append` change the pipeline and return it; `compose` and the fluent
     methods return a new one. torch's DataLoader takes it as an IterableDataset.
+
+    Args:
+        *args: the source, and the stages
     """
 
     def __init__(self, *args: Any) -> None:
@@ -54,6 +58,20 @@ class DataPipeline(ShownPipeline, TorchIterable, PipelineStage):
                 self.pipeline.append(stage)
         if self.exact:
             add_length_method(self)
+
+    if TYPE_CHECKING:
+
+        def __len__(self) -> int: ...
+
+    else:
+        __len__ = LengthIfKnown()  # pipelines that have one are of a class with the method
+
+    def __bool__(self) -> bool:
+        return not hasattr(self, "__len__") or len(self) > 0
+
+    def __dir__(self) -> list[str]:
+        """What is of use to those who use it, for editors and notebooks."""
+        return [name for name in super().__dir__() if name not in INTERNAL and (name[0] != "_" or name[:2] == "__")]
 
     # -- reading ---------------------------------------------------------------------------------
 
@@ -88,8 +106,14 @@ class DataPipeline(ShownPipeline, TorchIterable, PipelineStage):
             yield from items
 
     def invoke(self, f: Any, *args: Any, **kw: Any) -> Any:
-        """Start one stage on its source; the first stage has none."""
-        return start(f, *args, **kw)
+        """Start one stage on its source; the first stage has none.
+
+        Args:
+            f: the stage
+            *args: its source, unless it is the first
+            **kw: passed on to it
+        """
+        return start(left_for_batch(f, self.pipeline), *args, **kw)
 
     def run(self, src: Any = None) -> Iterator[Any]:
         """Read the pipeline as the first stage of another."""
@@ -147,7 +171,7 @@ class DataPipeline(ShownPipeline, TorchIterable, PipelineStage):
         return self.runner.state()  # type: ignore[no-any-return]
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Make the next pass go on where the state was saved."""
+        """Make the next pass go on where the `state` was saved."""
         self.runner.load(state)
 
     def placed(self) -> Iterator[tuple[Any, Any]]:
@@ -160,11 +184,11 @@ class DataPipeline(ShownPipeline, TorchIterable, PipelineStage):
             close(items)
 
     def state_from_mark(self, mark: Any) -> dict[str, Any]:
-        """The state after the item that `placed()` gave with a position."""
+        """The state after the item that `placed()` gave with the position `mark`."""
         return self.runner.state(mark)  # type: ignore[no-any-return]
 
     def set_epoch(self, epoch: int) -> Self:
-        """Make this the epoch of the next pass, in all workers: shard order depends on it.
+        """Make `epoch` that of the next pass, in all workers: shard order depends on it.
 
         Of an exact dataset with `with_epoch` or `repeat`, it is the number of the epoch in that sense.
         """
@@ -174,38 +198,59 @@ class DataPipeline(ShownPipeline, TorchIterable, PipelineStage):
     # -- building --------------------------------------------------------------------------------
 
     def append(self, f: Any) -> Self:
-        """Add a stage to this pipeline."""
+        """Add a stage to this pipeline.
+
+        Args:
+            f: the stage: a function from an iterator to an iterator, a filter or a `PipelineStage`
+        """
         self.pipeline.append(f)
         return self
 
     def compose(self, *args: Any) -> Self:
-        """A new pipeline with these stages added."""
+        """A new pipeline with these stages added.
+
+        Args:
+            *args: the stages
+        """
         result = copy.copy(self)
         result.pipeline = [*self.pipeline, *args]
         result._progress = self._progress.for_composition()
         return result
 
     def stage(self, i: int) -> Any:
-        """The stage at this place."""
+        """The stage at place `i`."""
         return self.pipeline[i]
 
     def with_epoch(self, nsamples: int = -1, nbatches: int = -1) -> Self:
         """Make an epoch of exactly this many items, repeating or cutting the stream; changes the pipeline.
 
         Each worker of a DataLoader gives that many; of an exact dataset, all together do, on each rank.
+
+        Args:
+            nsamples: the number of items: samples, or batches if the pipeline makes batches
+            nbatches: the same, under another name; the larger counts
         """
         self.repetitions = ENDLESS
         self.nsamples = max(nsamples, nbatches)
         return self
 
     def repeat(self, nepochs: int = -1, nbatches: int = -1) -> Self:
-        """Read the source this many times (endlessly, if not given), at most `nbatches` items in all."""
+        """Read the source this many times (endlessly, if not given), at most `nbatches` items in all.
+
+        Args:
+            nepochs: how many times; without end if it is not above 0
+            nbatches: the most items in all
+        """
         self.repetitions = nepochs if nepochs > 0 else ENDLESS
         self.nsamples = nbatches
         return self
 
     def with_length(self, n: int, silent: bool = False) -> Self:
         """Give the pipeline a `len()`; the data stays as it is.
+
+        Args:
+            n: what `len()` says
+            silent: do not warn that the data stays as it is
 
         >>> len(DataPipeline([]).with_length(10, silent=True))
         10
@@ -238,6 +283,10 @@ class DataPipeline(ShownPipeline, TorchIterable, PipelineStage):
         result.__dict__.update(self.__dict__)
         result._progress = copy.copy(self._progress)
         return result
+
+
+INTERNAL = frozenset({"invoke", "iterator1", "run", "runner", "placed", "state_from_mark", "nsamples", "repetitions"})
+"""Names without an underscore, for programs of old and the package's own use, that completion does not offer."""
 
 
 def _stored(pipeline: DataPipeline) -> ExactSamples:

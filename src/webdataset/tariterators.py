@@ -70,7 +70,7 @@ class Reading(NamedTuple):
 
 
 def base_plus_ext(path: str) -> tuple[str | None, str | None]:
-    """Split a member's name at the first dot of its last component; (None, None) for names that are in no sample.
+    """Split the name of a member, `path`, at the first dot of its last component; (None, None) if it is in no sample.
 
     >>> base_plus_ext("train/dog.seg.png"), base_plus_ext("README")
     (('train/dog', 'seg.png'), (None, None))
@@ -93,6 +93,10 @@ def url_opener(data: Iterable[Sample], handler: Handler = reraise_exception, **k
     """Open each shard: `{"url": ...}` becomes `{"url": ..., "stream": ...}`, with `local_path` for a local file.
 
     Options go to gopen; `proxy=` and those of `storage_options=` where they mean something for the url.
+
+    Args:
+        handler: what to do with an error: one of the handlers, such as `warn_and_continue`
+        **kw: options of `gopen`
     """
     options = StorageOptions.of(kw.pop("storage_options", None)).changed(proxy=kw.pop("proxy", None))
     if options:
@@ -112,6 +116,14 @@ def tar_file_iterator(
     """The regular members of one tar stream, compressed or not, as `{"fname": name, "data": bytes}`.
 
     `concatenated=True` reads on behind an end marker, where another archive may follow.
+
+    Args:
+        fileobj: a binary stream
+        skip_meta: a regular expression: members with such names are left out
+        handler: what to do with an error: one of the handlers, such as `warn_and_continue`
+        select_files: a function of a member's name: whether to read it
+        rename_files: a function of a member's name: its new name
+        concatenated: read on behind an end marker
     """
     report = current_report()
     reading = Reading(select_files, rename_files, concatenated=concatenated)
@@ -133,6 +145,13 @@ def tar_file_expander(
 
     Each also has `__offset__`, by which group_by_keys knows where a shard ends. `eof_value` is yielded
     after each shard if it is not None.
+
+    Args:
+        handler: what to do with an error: one of the handlers, such as `warn_and_continue`
+        select_files: a function of a member's name: whether to read it
+        rename_files: a function of a member's name: its new name
+        eof_value: an item to yield after each shard
+        concatenated: read on behind an end marker
     """
     items = partial(_file_items, eof_value=eof_value)
     reading = Reading(select_files, rename_files, concatenated=concatenated)
@@ -148,6 +167,12 @@ def group_by_keys(
     handler: Handler = reraise_exception,
 ) -> Iterator[Sample]:
     """Put members that follow each other and share a key into one sample; a shard's end ends a sample.
+
+    Args:
+        keys: a function that splits a member's name into key and field
+        lcase: fields in lower case
+        suffixes: the fields to keep, if not all
+        handler: what to do with an error: one of the handlers, such as `warn_and_continue`
 
     >>> files = [{"fname": "a.cls", "data": b"1"}, {"fname": "a.TXT", "data": b"x"}, {"fname": "b.cls", "data": b"2"}]
     >>> [sorted(sample) for sample in group_by_keys(files)]
@@ -174,6 +199,17 @@ def tarfile_samples(
 
     A member that is too large for memory is an error; with `large`, a LargeMember is its field's value.
     `concatenated=True` reads archives that were put together with `cat` as one shard.
+
+    Args:
+        handler: what to do with an error: one of the handlers, such as `warn_and_continue`
+        select_files: a function of a member's name: whether to read it
+        rename_files: a function of a member's name: its new name
+        keys: a function that splits a member's name into key and field
+        opener: opens the shards, instead of `url_opener`
+        proxy: the web proxy to go through
+        storage_options: how servers and stores are reached, as for a WebDataset
+        large: a `LargeMembers`: members too large for memory come in pieces
+        concatenated: read on behind an end marker
     """
     checked_handler(handler)
     given = {"proxy": proxy, "storage_options": storage_options or None}
@@ -454,7 +490,7 @@ def _members(
 ) -> Iterator[list[Member]]:
     stream, url = source["stream"], source.get("url")
     select, rename = reading.select, reading.rename
-    plain = decompressed(partial_reads(stream), url=url)
+    plain = decompressed(partial_reads(stream, report), url=url)
     limits = reading.limits(None if is_expanded(plain) else stream)
     windows = read_members(plain, url=url, limits=limits, report=report, concatenated=reading.concatenated)
     try:

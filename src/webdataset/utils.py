@@ -72,6 +72,13 @@ def repeatedly(
 ) -> Iterator[Any]:
     """Read a source again and again, up to a number of passes, batches or samples.
 
+    Args:
+        source: what to read
+        nepochs: the most passes
+        nbatches: the most items
+        nsamples: the most samples, counted by `batchsize`
+        batchsize: a function of an item: how many samples it has
+
     >>> list(repeatedly([1, 2], nbatches=3))
     [1, 2, 1]
     """

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Self
 
 from . import autodecode, filters
+from .base.printing import did_you_mean
 from .base.stages import PipelineStage
 from .handlers import Handler, ignore_and_continue, reraise_exception, warn_and_continue
 from .tariterators import url_opener
@@ -35,11 +36,13 @@ class Version1:
         self.in_use = not VERSION1.isdisjoint(arguments)
 
     @classmethod
-    def from_arguments(cls, arguments: dict[str, Any]) -> Self:
-        """Take the arguments, and refuse those that no version ever had."""
+    def from_arguments(cls, arguments: dict[str, Any], known: Iterable[str] = ()) -> Self:
+        """Take the arguments, and refuse those that no version ever had; `known` are the other arguments."""
         unknown = sorted(set(arguments) - VERSION1 - VERSION01)
         if unknown:
-            raise TypeError(f"WebDataset() got an unexpected keyword argument {unknown[0]!r}")
+            raise TypeError(
+                f"WebDataset() got an unexpected keyword argument {unknown[0]!r}{did_you_mean(unknown[0], known)}"
+            )
         return cls(arguments)
 
     def handler(self, handler: Handler) -> Handler:

@@ -21,11 +21,12 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count as count_from
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from .base.logs import Log
+from .base.printing import did_you_mean
 from .base.redact import redacted
-from .base.transactions import Transaction
+from .base.stages import argument_names
 from .codecs import encoders as default_handlers
 from .codecs.arrays import encode_npy as numpy_dumps
 from .codecs.arrays import encode_npz as numpy_npz_dumps
@@ -53,6 +54,7 @@ from .writing.encoding import (
 from .writing.outputs import Output, abandoned, local_target
 from .writing.overwriting import Overwriting
 from .writing.shardsets import is_numbered, shard_name
+from .writing.transactions import Transaction
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
@@ -98,6 +100,8 @@ class TarWriter(Transaction):
     "energon" Energon's `NAME.tar.idx`, or several of them; True is "wdx" and "dali". `storage_options` say how the
     server or store is reached, as for a WebDataset.
 
+    `user`, `group` and `mode` are the members' owner and permissions; `format` is accepted for old programs.
+
     A writer that is never closed publishes nothing: a warning names the temporary file that holds its samples.
     """
 
@@ -130,18 +134,21 @@ class TarWriter(Transaction):
         self._finalizer = weakref.finalize(self, abandoned, self._output)
 
     def write(self, obj: Sample) -> int:
-        """Write one sample; the result is the size of its fields in bytes."""
+        """Write one sample, the dict `obj`; the result is the size of its fields in bytes."""
         return self.write_members(self._members(obj))
 
     def write_members(self, members: Members) -> int:
-        """Write one sample that is already encoded: pairs of member name and data."""
+        """Write one sample that is already encoded: `members` are pairs of member name and data."""
         if not self._finalizer.alive:
             raise StorageError("this writer is closed", url=self._output.url, hint="write before close()")
         with self._lock:  # members of one sample stay together, also with several threads
             return self._output.add(members)
 
     def write_packed(self, packed: bytes, sizes: Sequence[tuple[int, int]]) -> None:
-        """Write samples as the bytes that they are in an archive; `sizes` has of each these bytes' and the fields'."""
+        """Write samples as the bytes `packed` that they are in an archive.
+
+        `sizes` has, for each, the number of these bytes and the number of bytes in its fields.
+        """
         if not self._finalizer.alive:
             raise StorageError("this writer is closed", url=self._output.url, hint="write before close()")
         if self._output.index is not None:
@@ -167,11 +174,28 @@ class TarWriter(Transaction):
         raise TypeError("a writer cannot be sent to another process: open one in each, or use ShardWriter(shared=True)")
 
 
+class WriterOptions(TypedDict, total=False):
+    """The options that a ShardWriter hands to the writers of its shards."""
+
+    user: str
+    group: str
+    mode: int
+    compress: bool | str | None
+    encoder: bool | Encoder | Mapping[str, Callable[[Any], bytes]] | None
+    keep_meta: bool
+    mtime: float | None
+    format: Any
+    level: int | None
+    durable: bool
+    index: bool | str | Iterable[str]
+    storage_options: Mapping[str, Any] | None
+
+
 class ShardWriter(Transaction):
     """Writes samples into a sequence of shards, each with at most `maxcount` samples and about `maxsize` bytes.
 
-    `pattern` holds the shard's number as `%06d` or `{shard:06d}`. All options of TarWriter are accepted. `post(fname)`
-    is called for each complete shard; `opener(fname)` may return the stream to write to. What is being
+    `pattern` holds the shard's number as `%06d` or `{shard:06d}`. All options of TarWriter are accepted, as `kw`.
+    `post(fname)` is called for each complete shard; `opener(fname)` may return the stream to write to. What is being
     written is logged (logger `webdataset.writer`, level INFO) unless `verbose=0`.
 
     `workers=N` encodes in N threads; the shards are the same, in the same order. Do not change a value after you
@@ -201,12 +225,13 @@ class ShardWriter(Transaction):
         workers: int = 0,
         shared: bool = False,
         overwrite: bool | str = "warn",
-        **kw: Any,
+        **kw: Unpack[WriterOptions],
     ) -> None:
         if maxcount < 1 or maxsize <= 0:
             raise ValueError(f"maxcount must be at least 1 and maxsize positive, got {maxcount} and {maxsize}")
         if workers < 0:
             raise ValueError(f"workers must be 0 or more, got {workers}")
+        _check_options(kw)
         if kw.get("storage_options") is not None:
             kw["storage_options"] = StorageOptions.of(kw["storage_options"])  # wrong ones are an error here and now
         if shared and overwrite != "warn":
@@ -227,7 +252,7 @@ class ShardWriter(Transaction):
         self._most = workers * QUEUED_PER_WORKER
 
     def write(self, obj: Sample) -> None:
-        """Write one sample, into a new shard if this one is full."""
+        """Write one sample, the dict `obj`, into a new shard if this one is full."""
         if self._closed:
             raise StorageError("this writer is closed", url=self.fname, hint="write before close()")
         if self._pool is None:
@@ -238,7 +263,10 @@ class ShardWriter(Transaction):
             self._put(self._queue.popleft().result())
 
     def write_packed(self, packed: bytes, sizes: Sequence[tuple[int, int]]) -> None:
-        """Write samples as the bytes that they are in an archive; `sizes` has of each these bytes' and the fields'."""
+        """Write samples as the bytes `packed` that they are in an archive.
+
+        `sizes` has, for each, the number of these bytes and the number of bytes in its fields.
+        """
         if self._closed:
             raise StorageError("this writer is closed", url=self.fname, hint="write before close()")
         while self._queue:
@@ -371,6 +399,15 @@ class ShardWriter(Transaction):
     def _stop_workers(self) -> None:
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _check_options(given: Iterable[str]) -> None:
+    """Refuse what no writer takes, before there is anything to write."""
+    known = argument_names(TarWriter.__init__)[2:]
+    for name in given:
+        if name not in known:
+            meant = did_you_mean(name, (*known, *argument_names(ShardWriter.__init__)[1:]))
+            raise TypeError(f"ShardWriter() got an unexpected keyword argument {name!r}{meant}")
 
 
 def _thread_pool(workers: int) -> ThreadPoolExecutor:

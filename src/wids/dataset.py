@@ -43,7 +43,8 @@ class ShardListDataset:
     by ranges; with `cache_dir` (or `WIDS_CACHE`) they are kept whole in that folder, `cache_size` bytes at most, under
     the name that `localname(url)` returns. `transformations` is "PIL" or another image spec, which decodes fields by
     their extension, or one or several functions of the sample; fields that nothing decodes are `io.BytesIO`. `base` is
-    what relative urls are relative to. `storage_options` say how servers and stores are reached, as for a WebDataset.
+    what relative urls are relative to, `dataset_name` which dataset of a JSON file with several. `storage_options` say
+    how servers and stores are reached, as for a WebDataset.
     With `concatenated` a shard may be several archives, put together with `cat`.
     `lru_size`, `keep` and `options` are accepted for old programs.
     """
@@ -121,7 +122,7 @@ class ShardListDataset:
             yield self[number]
 
     def add_transform(self, transform: Transform) -> ShardListDataset:
-        """Apply this function to every sample, after those that are there."""
+        """Apply the function `transform` to every sample, after those that are there."""
         self.transformations = [*self.transformations, transform]
         return self
 

@@ -17,6 +17,12 @@ class ShardListSampler:
 
     The first epoch takes the shards in their own order unless `shufflefirst`.
 
+    Args:
+        dataset: a `ShardListDataset`
+        lengths: the samples of each shard, if not the dataset's
+        seed: the seed of the order
+        shufflefirst: shuffle the shards in the first epoch, too
+
     >>> class Two:
     ...     lengths = [3, 2]
     >>> sampler = ShardedSampler(Two())
@@ -36,7 +42,7 @@ class ShardListSampler:
         return sum(self.lengths)
 
     def set_epoch(self, epoch: int) -> None:
-        """The next pass is this epoch."""
+        """The next pass is `epoch`."""
         self.epoch = epoch
 
     def __iter__(self) -> Iterator[int]:
@@ -58,6 +64,15 @@ class ChunkedSampler:
 
     `num_samples` is how many, or `(start, stop)`; numbers beyond the dataset's end begin again at its beginning.
     `dslength_per_replica` is how many to yield in all, which repeats or cuts the range.
+
+    Args:
+        dataset: something with a length
+        dslength_per_replica: how many to yield in all
+        num_samples: how many, or `(start, stop)`
+        chunksize: samples in a chunk
+        seed: the seed of the order
+        shuffle: whether to shuffle at all
+        shufflefirst: shuffle the chunks in the first epoch, too
 
     >>> list(ChunkedSampler(range(6), chunksize=2, shuffle=False, num_samples=(4, 8)))
     [4, 5, 0, 1]
@@ -91,7 +106,7 @@ class ChunkedSampler:
         return self.length
 
     def set_epoch(self, epoch: int) -> None:
-        """The next pass is this epoch."""
+        """The next pass is `epoch`."""
         self.epoch = epoch
 
     def __iter__(self) -> Iterator[int]:
@@ -132,6 +147,17 @@ def DistributedChunkedSampler(  # noqa: N802 - its old name
 
     Rank and number of ranks are those of torch.distributed or the environment unless given. If the samples do not
     divide evenly, the last ranks repeat some of the first samples, or with `drop_last` the rest is left out.
+
+    Args:
+        dataset: something with a length
+        num_replicas: the number of ranks
+        num_samples: how many of the samples, over all ranks
+        rank: this rank
+        shuffle: whether to shuffle at all
+        shufflefirst: shuffle the chunks in the first epoch, too
+        seed: the seed of the order
+        drop_last: leave the rest out
+        chunksize: samples in a chunk
 
     >>> [list(DistributedChunkedSampler(range(5), num_replicas=2, rank=rank, shuffle=False)) for rank in (0, 1)]
     [[0, 1, 2], [3, 4, 0]]

@@ -95,8 +95,8 @@ def test_an_old_program(wl: Any, joined: str) -> None:
 
 
 def test_an_index_and_a_plan(wl: Any, joined: str) -> None:
-    assert "1 shards, 3 samples" in wl("index", joined).err
-    assert "1 shards, 5 samples" in wl("index", "--concatenated", joined).err
+    assert "1 shard, 3 samples" in wl("index", joined).err
+    assert "1 shard, 5 samples" in wl("index", "--concatenated", joined).err
     assert wl("index", "--check", "--concatenated", joined).code == 0
     assert wl("index", "--check", joined).code == 1
     assert json.loads(wl("plan", "--json", "--concatenated", joined).out)["samples"] == 5

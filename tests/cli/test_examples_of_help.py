@@ -30,6 +30,11 @@ NOT_HERE = {"gsutil": "cp $2 $3", "display": "cat > /dev/null"}
 
 SHARDS = "in a b big train p"
 
+PROGRAM = """
+import webdataset as wds
+dataset = wds.WebDataset("train.tar", exact=True).decode().to_tuple("__key__", "cls").batched(4)
+"""
+
 
 @cache
 def picture(kind: str) -> bytes:
@@ -80,6 +85,17 @@ def server(here: Path) -> Iterator[str]:
         serving.shutdown()
 
 
+@pytest.fixture
+def producer(here: Path) -> Iterator[str]:
+    """The address of a producer for the examples that talk to one."""
+    command = ["bin/wl", "serve", "program.py:dataset", "--bind", "tcp://127.0.0.1:0", "--keys", "serve.key"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as serving:
+        assert serving.stderr is not None
+        yield serving.stderr.readline().split()[4]
+        serving.terminate()
+        serving.stderr.read()
+
+
 class Quiet(http.server.SimpleHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         """Nobody reads it."""
@@ -89,7 +105,9 @@ EXAMPLES = [(name, n) for name in COMMANDS for n in range(2)]
 
 
 @pytest.mark.parametrize(("name", "number"), EXAMPLES, ids=[f"{name}-{n}" for name, n in EXAMPLES])
-def test_an_example_runs_as_written(here: Path, server: str, name: str, number: int) -> None:
+def test_an_example_runs_as_written(
+    here: Path, server: str, name: str, number: int, request: pytest.FixtureRequest
+) -> None:
     line = command_module(name).EXAMPLES[number][0]
     needs_programs_of(line)
     line = line.replace("{000000..000999}", "{000000..000099}")  # fewer shards, or half of the time is their making
@@ -102,6 +120,9 @@ def test_an_example_runs_as_written(here: Path, server: str, name: str, number: 
     if "train-*.tar" in line:
         for i in range(4):
             Path(f"train-{i}.tar").write_bytes(shard(20 * i))
+    if "wl jobs" in line:
+        for i in range(10):
+            Path(f"train-{i:03d}.tar").write_bytes(shard(20 * i))
     if "data/*.tar" in line:
         Path("data/one.tar").write_bytes(shard(0))
     if "sample.png" in line:
@@ -112,8 +133,15 @@ def test_an_example_runs_as_written(here: Path, server: str, name: str, number: 
         subprocess.run(["bin/wl", "index", "-q", "train.tar"], check=True)
     line = line.replace("http://server/", server)
     line = re.sub(r"(s3|gs)://bucket/", f"{here}/bucket/" if "--post" in line or "--checksum" in line else server, line)
-    if "wl test" in line:
-        line += " -t 1"
+    if "wl test" in line or "wl serve" in line:
+        line = line.replace(":7880", ":0") + " -t 1"
+    if "program.py" in line or "tcp://cpu" in line:
+        Path("program.py").write_text(PROGRAM)
+        subprocess.run(["bin/wl", "keygen", "-q", "serve.key", "train.key"], check=True)
+    if name == "keygen" and "train.key" not in line:
+        subprocess.run(["bin/wl", "keygen", "-q", "serve.key", "train.key"], check=True)
+    producer = request.getfixturevalue("producer") if "tcp://cpu" in line else ""
+    line = re.sub(r"tcp://cpu\S*", producer, line)
     environment = os.environ | {
         "PATH": f"{here}/bin:{os.environ['PATH']}",
         "HOME": str(here),

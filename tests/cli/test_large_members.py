@@ -42,7 +42,7 @@ def test_lint_finds_it(wl: Any, shard: str) -> None:
     ended = wl("lint", shard)
     assert ended.code == 1
     assert b"too-large" in ended.out
-    assert b"51200 bytes" in ended.out
+    assert b"51.2 kB" in ended.out
     assert wl("lint", "--ignore", "too-large", shard).code == 0
 
 

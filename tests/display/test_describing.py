@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -72,3 +76,28 @@ def test_nothing_is_decoded_if_not_wanted() -> None:
 def test_strange_arrays_do_no_harm() -> None:
     for values in (np.array([]), np.array(["a"]), np.array([1j]), np.array([np.nan]), np.array(True)):
         assert describe([{"npy": stored_array(values)}]).samples == 1
+
+
+def test_keys_rates_and_durations_are_told() -> None:
+    import wave
+
+    stream = io.BytesIO()
+    with wave.open(stream, "wb") as file:
+        file.setparams((2, 2, 8000, 0, "NONE", ""))
+        file.writeframes(bytes(4 * 4000))
+    description = describe([{"__url__": "a.tar", "wav": stream.getvalue(), "json": b'{"score": 1, "label": "a"}'}])
+    facts = description.as_dict()
+    assert facts["shards"] == 1
+    assert facts["fields"]["json"]["keys"] == {"score": 1, "label": 1}
+    assert (facts["fields"]["wav"]["rates"], facts["fields"]["wav"]["seconds"]) == ({"8,000 Hz": 1}, [0.5, 0.5])
+
+
+def test_without_pillow_headers_tell_format_and_size(make_shard: Any, tmp_path: Path) -> None:
+    stream = io.BytesIO()
+    Image.new("RGB", (30, 20)).save(stream, "PNG")
+    shard = make_shard(files=[("a.png", stream.getvalue()), ("a.cls", b"1")])
+    hidden = "import sys; sys.modules['PIL'] = sys.modules['simplejpeg'] = None\n"
+    for command, told in (("info", "PNG RGB"), ("show", "PNG 30x20 RGB")):
+        code = f"{hidden}from webdataset.cli import main; sys.exit(main(['{command}', {shard!r}]))"
+        ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert (ended.returncode, told in ended.stdout) == (0, True), ended.stderr

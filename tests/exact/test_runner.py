@@ -134,7 +134,7 @@ def test_any_chain_of_saves_and_topologies_loses_and_repeats_nothing(folder, dat
     ("change", "difference"),
     [
         ({"seed": 2}, "seed was 1 and is 2"),
-        ({"name": "equal"}, "data was"),
+        ({"name": "equal"}, "here (are|is) .* (missing here|new)|its .* shards? had .* samples, and have"),
         ({"lanes": 4}, "lanes was 8 and is 4"),
         ({"shuffle_bytes": "1MiB"}, "shuffle_bytes was 268435456 and is 1048576"),
     ],
@@ -147,7 +147,7 @@ def test_a_state_of_something_else_is_refused_with_the_difference(folder, change
 
 def test_a_state_of_another_pipeline_is_refused(folder):
     state = batched(exact(folder), 3).state_dict()
-    with pytest.raises(wds.StateError, match="stages"):
+    with pytest.raises(wds.StateError, match=r"the stage select\(few\) is new here"):
         batched(exact(folder).select(few), 3).load_state_dict(state)
     with pytest.raises(wds.StateError, match="no state"):
         batched(exact(folder), 3).load_state_dict({"model": 1})

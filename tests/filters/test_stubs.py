@@ -91,10 +91,20 @@ def page() -> str:
     parts = [PAGE]
     for name, filter in filters.declared().items():
         text, _, example = inspect.cleandoc(filter.__doc__ or "").partition(">>> ")
+        text, _, arguments = text.partition("Args:\n")
         parts.append(f"## {name}\n\n`{name}{signature(filter.function)}`\n\n{text.strip()}\n")
+        if arguments:
+            parts.append(listed(arguments))
         if example:
             parts.append(f"```python-session\n>>> {example.strip()}\n```\n")
     return "\n".join(parts)
+
+
+def listed(arguments: str) -> str:
+    """The arguments of a docstring as a list."""
+    lines = textwrap.dedent(arguments).strip().splitlines()
+    items = [f"  {line.strip()}" if line[0] == " " else "- `{}`:{}".format(*line.split(":", 1)) for line in lines]
+    return "\n".join(items) + "\n"
 
 
 def signature(function: object) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -27,7 +28,8 @@ def make_shards(folder: Path) -> str:
 def run_ranks(example: str, folder: Path, runs: list[dict[str, Any]], timeout: float = 280) -> str:
     """Run an example several times, one after the other, each on so many ranks; what it printed."""
     command = [sys.executable, ROOT / "tests/frameworks/run_ranks.py", EXAMPLES / example, json.dumps(runs)]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=timeout)
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}  # else every rank has as many threads as there are cores
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=timeout)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -89,7 +89,7 @@ def wait(child: int) -> int:
 
 def live(urls: str, folder: Path, lines: Any) -> None:
     """A rank, from the account on to the end of the epoch."""
-    faulthandler.dump_traceback_later(250, exit=True)
+    faulthandler.dump_traceback_later(90, exit=True)  # the test prints where it hung
     status = 1
     try:
         train(urls, folder, lines)

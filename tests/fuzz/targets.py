@@ -28,6 +28,7 @@ from tests_support import numbered, tar_bytes
 from webdataset.autodecode import Decoder, morehandlers
 from webdataset.codecs import tenbin
 from webdataset.errors import WebDatasetError
+from webdataset.remote import wire
 from webdataset.tar.index import ShardIndex
 from webdataset.tar.plain import MemberPlace
 from webdataset.tools.make.creating import from_plan, from_recipe
@@ -165,6 +166,49 @@ def _answer(listener: socket.socket, answer: bytes) -> None:
                 continue
 
 
+# -- batches from other machines -------------------------------------------------------------------
+
+
+def batch_messages() -> list[bytes]:
+    """Messages as one piece: the length of each frame before it."""
+    ragged = np.empty(2, object)
+    ragged[:] = [np.arange(3), np.arange(2)]
+    values: list[Any] = [
+        (np.arange(600.0).reshape(20, 30), ["a", "b"], np.float32(1), 2**70, None),
+        {"x": np.zeros((3, 400), "u1"), "y": b"12345" * 400, "z": ragged, "t": np.array(["2020-01-01"], "M8[D]")},
+        [np.zeros(300, [("a", "<f4", (2,)), ("b", "S5")])],
+    ]
+    return [_joined(wire.packed_batch([value], counts={}, reasons={})) for value in values] + [
+        _joined([wire.packed({"kind": "get", "id": 1, "epoch": 0, "feeds": 4, "at": [0, 0, 4, 0, 1, 0, 8, 0]})])
+    ]
+
+
+def _joined(frames: list[Any]) -> bytes:
+    return b"".join(len(bytes(frame)).to_bytes(4, "little") + bytes(frame) for frame in frames)
+
+
+def read_batch(data: bytes) -> Any:
+    frames = []
+    while len(data) >= 4:
+        size = int.from_bytes(data[:4], "little")
+        frames.append(bytearray(data[4 : 4 + size]))
+        data = data[4 + size :]
+    return wire.unpacked_batch(frames[0], frames[1:]) if frames else wire.unpacked(b"")
+
+
+def stream_messages() -> list[bytes]:
+    return [_joined(tenbin.encode_list([np.arange(5, dtype="f4"), np.ones((2, 3), "u1")], ["~ab10001", "b"]))]
+
+
+def read_stream_message(data: bytes) -> Any:
+    frames = []
+    while len(data) >= 4:
+        size = int.from_bytes(data[:4], "little")
+        frames.append(data[4 : 4 + size])
+        data = data[4 + size :]
+    return tenbin.decode_list(frames, infos=True)
+
+
 # -- states and recipes ----------------------------------------------------------------------------
 
 
@@ -245,6 +289,8 @@ TARGETS: dict[str, Target] = {
     "npy": Target(saved_arrays, decoded("npy")),
     "tenbin": Target(tenbins, decoded("ten")),
     "cbor": Target(cbors, decoded("cbor")),
+    "batch": Target(batch_messages, read_batch),
+    "stream": Target(stream_messages, read_stream_message, (ValueError,)),
     "tar": Target(archives, read_archive),
     "index": Target(indices, read_index),
     "http": Target(http_answers, read_answer, (OSError,)),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import itertools
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -147,3 +149,14 @@ def test_views_are_made_of_the_same_picture_with_numbers_of_their_own():
 def test_a_class_in_place_of_an_operation_is_an_error():
     with pytest.raises(TypeError, match=r"such as resize\(256\)"):
         pipeline(ops.flip)
+
+
+def test_who_wants_arrays_does_not_get_torch_imported() -> None:
+    program = f"""if True:
+        import sys
+        import webdataset as wds
+        recipe = wds.images.train(8, output="numpy")
+        print(recipe(".png", {encoded(scene(40, 30, 1), "PNG")!r}).shape, "torch" in sys.modules)
+    """
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert shown == "(3, 8, 8) False\n"

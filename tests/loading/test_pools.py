@@ -56,6 +56,10 @@ PIPELINES = st.lists(
 )
 
 
+def counted(pipeline):
+    return {name: count for name, count in pipeline.stats().items() if name != "seconds"}
+
+
 @given(PIPELINES, st.integers(1, 4), st.integers(0, 60))
 @settings(deadline=None, max_examples=60)
 def test_threads_change_nothing_in_what_a_pipeline_gives(stages, threads, count):
@@ -63,7 +67,7 @@ def test_threads_change_nothing_in_what_a_pipeline_gives(stages, threads, count)
     parallel = threaded(serial, threads)
     assert outcome(parallel) == outcome(serial)
     if not any(stage in ENDING for stage in stages):
-        assert parallel.stats() == serial.stats()
+        assert counted(parallel) == counted(serial)
     else:
         assert Counter(parallel.stats()["reasons"]) >= Counter(serial.stats()["reasons"])
 
@@ -83,7 +87,7 @@ def test_samples_of_shards_come_in_order_with_their_counts(make_shards, threads)
     dataset = wds.WebDataset(make_shards(3, samples=50), shardshuffle=10, seed=5).shuffle(20, seed=1).decode()
     parallel = threaded(dataset, threads)
     assert list(parallel) == list(dataset)
-    assert parallel.stats() == dataset.stats()
+    assert counted(parallel) == counted(dataset)
     assert parallel.stats()["samples_read"] == 150
 
 

@@ -8,7 +8,6 @@ import signal
 import pytest
 
 import webdataset as wds
-from webdataset.loading.processes import process_loader
 
 
 def fails(sample):
@@ -30,8 +29,3 @@ def test_a_worker_that_is_killed_is_named_with_the_signal(make_shards):
     loader = wds.WebLoader(wds.WebDataset(make_shards(1)).map(dies), batch_size=None, num_workers=1)
     with pytest.raises(wds.WorkerError, match=r"worker 0 of 1 \(pid \d+\) was killed by SIGKILL"):
         list(loader)
-
-
-def test_a_pool_is_for_threads():
-    with pytest.raises(ValueError, match='pool= is for workers="thread"'):
-        process_loader([1], mailbox=None, pool=2)

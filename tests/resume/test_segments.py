@@ -292,11 +292,17 @@ def saved_state(dataset: Any, items: int = 5) -> Any:
 @pytest.mark.parametrize(
     ("other", "difference"),
     [
-        (lambda urls: wds.WebDataset(urls[:-1], seed=1, shardshuffle=3).shuffle(5), "source.shards was 5 and is 4"),
-        (lambda urls: wds.WebDataset(urls[::-1], seed=1, shardshuffle=3).shuffle(5), "source.urls was"),
+        (
+            lambda urls: wds.WebDataset(urls[:-1], seed=1, shardshuffle=3).shuffle(5),
+            "4: {last} is missing here",
+        ),
+        (
+            lambda urls: wds.WebDataset(urls[::-1], seed=1, shardshuffle=3).shuffle(5),
+            "5 shards come in another order",
+        ),
         (lambda urls: wds.WebDataset(urls, seed=2, shardshuffle=3).shuffle(5), "ShardShuffle(seed=2"),
         (lambda urls: wds.WebDataset(urls, seed=1, shardshuffle=3).shuffle(6), "shuffle(6)"),
-        (lambda urls: wds.WebDataset(urls, seed=1, shardshuffle=3), "stages was"),
+        (lambda urls: wds.WebDataset(urls, seed=1, shardshuffle=3), "the stage shuffle(5) is missing here"),
         (lambda urls: wds.WebDataset(urls, seed=1, shardshuffle=3).shuffle(5).with_epoch(9), "items was 0 and is 9"),
     ],
 )
@@ -306,7 +312,7 @@ def test_a_state_of_something_else_is_refused(
     state = saved_state(wds.WebDataset(small, seed=1, shardshuffle=3).shuffle(5))
     with pytest.raises(wds.StateError) as refused:
         other(small).load_state_dict(state)
-    assert difference in str(refused.value)
+    assert difference.replace("{last}", Path(small[-1]).name) in str(refused.value)
 
 
 def test_a_state_of_another_worker_is_refused(small: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -59,3 +59,9 @@ def test_a_number_after_an_at_sign_says_how_many_shards_there_are(tmp_path):
     assert expanded(existing) == [str(existing)]
     with pytest.raises(ValueError, match="no shard"):
         expanded("x-@000.tar")
+
+
+def test_a_pattern_of_a_web_server_says_that_it_cannot_be_listed():
+    with pytest.raises(MissingShardError, match=r"web servers cannot be listed.*train-\{000000\.\.000146\}\.tar"):
+        expanded("http://localhost/train-*.tar")
+    assert expanded("http://localhost/a.tar?x=*") == ["http://localhost/a.tar?x=*"]

@@ -47,6 +47,8 @@ class Behaviour:
     """Makes the stage that takes its place in exact epochs, of its options."""
     split: Callable[[Any], list[Any]] | None = None
     """Makes several stages of it that do the same, some of which may be run by threads."""
+    moves_fields: bool = False
+    """Whether it only chooses and names fields, and does not look at their values."""
 
     def __post_init__(self) -> None:
         if self.kind is not None and self.kind not in KINDS:

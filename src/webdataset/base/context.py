@@ -40,12 +40,10 @@ class PassContext:
         """How many of them were given."""
         self.on_shard_end: Callable[[dict[str, Any]], None] | None = None
         """Called by the tar reader after each shard."""
-        self.step: tuple[dict[Any, Any], int] | None = None
-        """In exact epochs, what the steps of a pass keep in common, and the number of the one that is being made."""
 
     def __getstate__(self) -> dict[str, Any]:
         """For another process: without what listens in this one."""
-        return {**self.__dict__, "on_shard_end": None, "step": None}
+        return {**self.__dict__, "on_shard_end": None}
 
     @property
     def strict(self) -> bool:

@@ -10,6 +10,7 @@ import copyreg
 import functools
 import sys
 import types
+from collections.abc import Callable
 from typing import Any, Self
 
 real_class = object.__dict__["__class__"]
@@ -43,6 +44,29 @@ class TorchIterable:
         made = super().__reduce_ex__(max(int(protocol), 2))
         newobj: Any = getattr(copyreg, "__newobj__")  # noqa: B009 - spelled out, it would be a private name of the class
         return (_remade, *made[1:]) if isinstance(made, tuple) and made[0] is newobj else made
+
+
+class NoLengthError(TypeError, AttributeError):
+    """A dataset has no `len()`: a TypeError to those who ask for it, and to hasattr() there is no such method."""
+
+
+class LengthIfKnown:
+    """`__len__` of datasets that may not know it: a method if `known` says so, else it is not there.
+
+    Python's own message for a class without the method could not say what to do about it.
+    """
+
+    def __init__(self, known: Callable[[Any], Callable[[], int] | None] = lambda _: None) -> None:
+        self.known = known
+
+    def __get__(self, instance: Any, owner: type) -> Callable[[], int]:
+        found = None if instance is None else self.known(instance)
+        if found is None:
+            raise NoLengthError(
+                f"a streamed {owner.__name__} has no len(): its samples are counted while they are read; "
+                "WebDataset(..., exact=True) knows it, and with_length(n) declares one"
+            )
+        return found
 
 
 @functools.cache

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 MOST_NODES = 2_000_000
@@ -18,6 +19,18 @@ def printable(text: str, limit: int | None = None) -> str:
     if not cut.isprintable():
         cut = "".join(char if char.isprintable() else _escaped(char) for char in cut)
     return cut if limit is None or len(text) <= limit else f"{cut[:limit]}..."
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The end of a message about a word that nobody knows: the known one that looks most like it, if one does.
+
+    >>> did_you_mean("initail", ["initial", "seed"]), did_you_mean("x", ["seed"])
+    ("; did you mean 'initial'?", '')
+    """
+    import difflib
+
+    close = difflib.get_close_matches(word, list(known), 1)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def short_repr(value: Any, width: int) -> str:

@@ -37,6 +37,12 @@ COUNTS = (
     "warnings",
 )
 MAX_REASONS = 100
+STAGES = ("open", "first_byte", "read", "parse", "decode", "map", "batch", "wait", "transfer", "consumer")
+"""What a pass spends its time with."""
+_TIME = "time:"
+"""Seconds are counted under this and the stage's name."""
+_ACTIVE = "active"
+"""The whole time of those who read: what no stage accounts for is the parser's."""
 
 
 class Report:
@@ -66,6 +72,27 @@ class Report:
             text = "other reasons"
         self.reasons[text] += 1
 
+    def spend(self, stage: str, seconds: float) -> None:
+        """Add to the time of one of STAGES."""
+        self.counts[_TIME + stage] += seconds  # type: ignore[assignment]
+
+    def spent(self, *stages: str) -> float:
+        """The seconds of these stages so far."""
+        return sum(self.counts[_TIME + stage] for stage in stages)
+
+    def seconds(self) -> dict[str, float]:
+        """The time of every stage, in seconds, over all workers.
+
+        >>> report = Report()
+        >>> report.spend("decode", 2.0)
+        >>> report.seconds()["decode"]
+        2.0
+        """
+        times = {stage: self.spent(stage) for stage in STAGES}
+        reading = sum(times[stage] for stage in STAGES if stage not in ("wait", "transfer", "consumer"))
+        times["parse"] += max(0.0, self.spent(_ACTIVE) - reading)
+        return {stage: round(seconds, 6) for stage, seconds in times.items()}
+
     def ask(self, handler: Callable[[Exception], Any], exn: Exception, counted_as: str) -> bool:
         """The handler's word on an error, counted; strict mode has no skips."""
         if self.strict:
@@ -93,8 +120,8 @@ class Report:
         return (
             counts
             | {"wait_seconds": round(counts["wait_seconds"], 3)}
-            | {name: n for name, n in self.counts.items() if name not in COUNTS}
-            | {"reasons": dict(self.reasons)}
+            | {name: n for name, n in self.counts.items() if name not in COUNTS and not name.startswith(_TIME)}
+            | {"reasons": dict(self.reasons), "seconds": self.seconds()}
         )
 
     def add(self, other: dict[str, Any]) -> None:
@@ -102,6 +129,9 @@ class Report:
         for name, value in other.items():
             if name == "reasons":
                 self.reasons.update(value)
+            elif name == "seconds":
+                for stage, seconds in value.items():
+                    self.spend(stage, seconds)
             else:
                 self.counts[name] += value
 
@@ -126,6 +156,45 @@ def current_report() -> Report:
     """The report in force, or a fresh one for a stage that is used on its own."""
     report = getattr(_local, "report", None)
     return Report() if report is None else report
+
+
+class Watch:
+    """Times some of the calls of a function, so that it costs little: the quicker they are, the fewer.
+
+    `left` counts down to the next call that is timed.
+    """
+
+    __slots__ = ("_every", "_report", "_stage", "began", "left")
+
+    LONG = 2e-5
+    """Calls of this many seconds are all timed."""
+    RARELY = 64
+
+    def __init__(self, report: Report, stage: str) -> None:
+        self._report = report
+        self._stage = stage
+        self._every = self.left = 1
+        self.began = 0.0
+
+    def ended(self, seconds: float) -> None:
+        """The call that was timed took so long."""
+        self._report.counts[_TIME + self._stage] += seconds * self._every  # type: ignore[assignment]
+        self._every = self.left = 1 if seconds > self.LONG else min(2 * self._every, self.RARELY)
+
+
+def bound_by(seconds: dict[str, float]) -> str:
+    """In a word, what a run spends most of its time with: a stage, or the consumer if it is seldom waited for.
+
+    >>> bound_by({"decode": 5.0, "read": 1.0, "wait": 3.0, "consumer": 1.0})
+    'decode'
+    >>> bound_by({"decode": 5.0, "read": 1.0, "wait": 0.1, "consumer": 9.0})
+    'consumer'
+    """
+    if seconds.get("consumer", 0.0) > seconds.get("wait", 0.0) + seconds.get("transfer", 0.0):
+        return "consumer"
+    stages = {stage: time for stage, time in seconds.items() if stage not in ("wait", "consumer")}
+    longest = max(stages, key=lambda stage: stages[stage], default="")
+    return longest if stages.get(longest) else ""
 
 
 def _reason(error: Exception) -> str:

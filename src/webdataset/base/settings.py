@@ -104,20 +104,22 @@ class Environment:
 
     @property
     def gopen_verbose(self) -> bool:
+        """`GOPEN_VERBOSE=1` logs every url that is opened."""
         return _flag("GOPEN_VERBOSE")
 
     @property
     def gopen_rewrite(self) -> str:
-        """`GOPEN_REWRITE="regex=replacement;..."`."""
+        """Rewrites urls before they are opened: `GOPEN_REWRITE="regex=replacement;..."`."""
         return os.environ.get("GOPEN_REWRITE", "")
 
     @property
     def gopen_buffer(self) -> int:
-        """Buffer size for local files, -1 = Python's own."""
+        """The buffer for local files in bytes (`GOPEN_BUFFER`); -1 is Python's own."""
         return _size("GOPEN_BUFFER") or -1
 
     @property
     def use_ais_for(self) -> list[str]:
+        """The schemes whose urls are read through AIStore, as in `USE_AIS_FOR=gs:s3`."""
         return [scheme for scheme in os.environ.get("USE_AIS_FOR", "").split(":") if scheme]
 
     @property
@@ -132,6 +134,7 @@ class Environment:
 
     @property
     def ais_token_file(self) -> str | None:
+        """The file with the token for AIStore, `AIS_AUTHN_TOKEN_FILE`."""
         return os.environ.get("AIS_AUTHN_TOKEN_FILE") or None
 
     @property
@@ -146,7 +149,7 @@ class Environment:
 
     @property
     def patience(self) -> float:
-        """How many seconds to wait for a server or store that is down (`WDS_PATIENCE`)."""
+        """How many seconds to wait for a server or store that is down (`WDS_PATIENCE`, 90 if not set)."""
         return _seconds("WDS_PATIENCE", 90.0)
 
     @property
@@ -187,10 +190,12 @@ class Environment:
 
     @property
     def hf_token(self) -> str | None:
+        """The token for Hugging Face."""
         return os.environ.get("HF_TOKEN")
 
     @property
     def hf_endpoint(self) -> str | None:
+        """The address of the Hugging Face Hub, if it is another."""
         return os.environ.get("HF_ENDPOINT")
 
     def cloud(self, *names: str) -> str | None:
@@ -204,6 +209,7 @@ class Environment:
 
     @property
     def cache_dir(self) -> str | None:
+        """The folder in which shards are kept on this machine, if `cache_dir=` does not say it."""
         return os.environ.get("WDS_CACHE") or os.environ.get("WEBDATASET_CACHE")
 
     @property
@@ -219,6 +225,7 @@ class Environment:
 
     @property
     def cache_size(self) -> int:
+        """The most bytes of the cache folder, such as 500G; -1 for any number."""
         return _size("WDS_CACHE_SIZE") or _size("WEBDATASET_CACHE_SIZE") or -1
 
     @property
@@ -228,6 +235,7 @@ class Environment:
 
     @property
     def cache_verbose(self) -> bool:
+        """`WDS_VERBOSE_CACHE=1` logs what the cache does."""
         return _flag("WDS_VERBOSE_CACHE") or _flag("WEBDATASET_CACHE_VERBOSE")
 
     @property
@@ -237,7 +245,34 @@ class Environment:
 
     @property
     def wids_verbose(self) -> bool:
+        """`WIDS_VERBOSE=1` logs the shards of a `ShardListDataset`."""
         return _flag("WIDS_VERBOSE")
+
+    def child_environment(self, more: dict[str, str]) -> dict[str, str]:
+        """The environment of a process that is started, with these variables besides."""
+        return {**os.environ, **more}
+
+    def set_default(self, name: str, value: str) -> None:
+        """Set a variable of another package before that is imported, unless the user has set it."""
+        os.environ.setdefault(name, value)
+
+    @property
+    def task_index(self) -> int | None:
+        """Which task of an array this process is: Slurm's `SLURM_ARRAY_TASK_ID`, Kubernetes' `JOB_COMPLETION_INDEX`."""
+        value = os.environ.get("SLURM_ARRAY_TASK_ID") or os.environ.get("JOB_COMPLETION_INDEX")
+        return _int("the index of the task", value) if value else None
+
+    @property
+    def jobs_config(self) -> str | None:
+        """A file with options for all runs: `WDS_JOBS`, else `~/.config/webdataset/jobs.toml`, if there is one."""
+        home = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")
+        usual = os.path.join(home, "webdataset", "jobs.toml")
+        return os.environ.get("WDS_JOBS") or (usual if os.path.exists(usual) else None)
+
+    @property
+    def runs_dir(self) -> str:
+        """Where the names of runs are kept: `runs` in the cache folder."""
+        return os.path.join(os.path.dirname(self.indices_dir), "runs")
 
     @property
     def terminal(self) -> tuple[str, str]:
@@ -268,15 +303,18 @@ class Environment:
 
     @property
     def seed(self) -> int | None:
+        """The seed of datasets that are given none."""
         value = os.environ.get("WDS_SEED")
         return None if value is None else _int("WDS_SEED", value)
 
     @property
     def show_seed(self) -> bool:
+        """`WDS_SHOW_SEED=1` logs the seeds that are drawn."""
         return _flag("WDS_SHOW_SEED")
 
     @property
     def rank_and_world(self) -> tuple[int | None, int | None]:
+        """This process's number and that of all processes of a job, where torch.distributed does not say it."""
         return _pair("RANK", "WORLD_SIZE")
 
     @property
@@ -289,6 +327,7 @@ class Environment:
 
     @property
     def worker_and_workers(self) -> tuple[int | None, int | None]:
+        """This worker's number and that of all workers, where torch's DataLoader does not say it."""
         return _pair("WORKER", "NUM_WORKERS")
 
 

@@ -23,3 +23,25 @@ def number_of_bytes(size: Any) -> int:
     if not 0 <= value < math.inf:
         raise ValueError(f"a size such as 1e9, 500M or 1GiB is needed, got {size!r}")
     return int(value)
+
+
+def size_text(size: float) -> str:
+    """A number of bytes for people.
+
+    >>> size_text(1), size_text(999), size_text(1_500_000)
+    ('1 byte', '999 bytes', '1.5 MB')
+    """
+    if size < 1000:
+        return counted(round(size), "byte")
+    units = ["kB", "MB", "GB", "TB"]
+    power = min(len(str(int(size))) - 1, 3 * len(units)) // 3
+    return f"{size / 1000**power:,.1f} {units[power - 1]}"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "shard"), counted(12345, "sample")
+    ('1 shard', '12,345 samples')
+    """
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

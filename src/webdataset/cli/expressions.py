@@ -93,6 +93,8 @@ class _Scope(dict[str, Any]):
         sample = getattr(self, "sample", None)
         if sample is not None and name in sample:
             return sample[name]
+        if name == COPY:
+            return _copy_of_sample
         if name in MODULES and not hasattr(builtins, name):
             return importlib.import_module(MODULES[name])
         raise KeyError(name)
@@ -164,7 +166,8 @@ def _changes_in_place(node: ast.expr) -> bool:
 
 def _code(code: str, mode: str, what: str) -> CodeType:
     try:
-        return compile(code.strip() if mode == "eval" else code, "<code>", mode)
+        tree = compile(code.strip() if mode == "eval" else code, "<code>", mode, ast.PyCF_ONLY_AST)
+        return compile(ast.fix_missing_locations(_Copies().visit(tree)), "<code>", mode)
     except SyntaxError as error:
         raise UsageError(f"{what} has a syntax error: {error.msg}\n{_with_caret(error, code)}") from None
     except ValueError as error:  # a null byte
@@ -182,6 +185,45 @@ def _with_caret(error: SyntaxError, code: str) -> str:
     line = (error.text or code).rstrip("\n")
     column = error.offset - 1 if error.offset else len(line)  # by default the end
     return f"  {line}\n  {' ' * column}^"
+
+
+class _Copies(ast.NodeTransformer):
+    """Makes copies of the sample, `dict(_, cls=1)` and `{**_, "cls": 1}`, ones that decode only what is accessed."""
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        called, copied = node.func, node.args[:1]
+        if isinstance(called, ast.Name) and called.id == "dict" and len(node.args) == 1 and _is_sample(copied[0]):
+            return _changed([], node.keywords)
+        return node
+
+    def visit_Dict(self, node: ast.Dict) -> ast.AST:
+        self.generic_visit(node)
+        if not node.keys or node.keys[0] is not None or not _is_sample(node.values[0]):
+            return node
+        rest = ast.Dict(node.keys[1:], node.values[1:])
+        return _changed([rest] if rest.keys else [], [])
+
+
+def _is_sample(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id == "_"
+
+
+def _changed(changes: list[ast.expr], keywords: list[ast.keyword]) -> ast.expr:
+    """A call of `_copy_of_sample`; `_` may be something else than a sample by then."""
+    return ast.Call(ast.Name(COPY, ast.Load()), [ast.Name("_", ast.Load()), *changes], keywords)
+
+
+COPY = "__copy_of_sample__"
+
+
+def _copy_of_sample(sample: Any, *changes: Any, **fields: Any) -> Any:
+    if isinstance(sample, LazySample):
+        return sample.changed(*changes, **fields)
+    copy = dict(sample, **fields)
+    for change in changes:
+        copy.update(change)
+    return copy
 
 
 class CodeError(WebDatasetError):

@@ -23,9 +23,10 @@ from operator import eq
 from types import TracebackType
 from typing import Any, NamedTuple
 
+from webdataset.base.redact import redacted
 from webdataset.base.reports import Report
 from webdataset.dataset import WebDataset, shards_in
-from webdataset.errors import SampleError
+from webdataset.errors import EmptyDatasetError, SampleError
 from webdataset.filters import select, shuffle
 from webdataset.filters import slice as sliced
 from webdataset.handlers import Handler, close, ignore_and_continue, ignore_and_stop, reraise_exception
@@ -35,7 +36,7 @@ from webdataset.tar.reader import read_members
 from webdataset.tar.writer import END, MemberHeaders, packed
 from webdataset.tariterators import base_plus_ext
 from webdataset.tools.make.spacing import kept_apart
-from webdataset.tools.make.splitting import set_writer
+from webdataset.tools.make.splitting import names_of_set, set_writer
 from webdataset.tools.transform.choosing import rekey
 from webdataset.tools.transform.mixtures import in_turn
 from webdataset.writer import ShardWriter, TarWriter
@@ -84,22 +85,27 @@ def reading(
     mix: int = 0,
     shuffled: bool = False,
     seed: int | None = None,
+    watched: bool = True,
     **more: Any,
 ) -> DataPipeline:
     """Return the samples of the inputs, undecoded, that -S, -s and -c select.
 
-    `mix=N` reads N shards in turn, `shuffled` shuffles the shards; other options go to WebDataset.
+    `mix=N` reads N shards in turn, `shuffled` shuffles the shards; other options go to WebDataset. What is read is
+    `watched` by the progress line, except in other processes.
     """
     options.urls = urls_of(options.inputs) if urls is None else list(urls)
     if shuffled:
         random.Random(seed).shuffle(options.urls)
     given: dict[str, Any] = {"handler": handler_of(options), "concatenated": getattr(options, "concatenated", False)}
+    dataset: DataPipeline
     if any(map(is_special, options.urls)):
-        return chosen(DataPipeline(partial(special_samples, options.urls, **given)), options)
-    if mix > 1:
-        mixed = partial(in_turn, streams=mix, **given)
-        return chosen(DataPipeline(SimpleShardList(options.urls), mixed), options)
-    dataset = WebDataset(options.urls, nodesplitter=None, workersplitter=None, empty_check=False, **given, **more)
+        dataset = DataPipeline(partial(special_samples, options.urls, **given))
+    elif mix > 1:
+        dataset = DataPipeline(SimpleShardList(options.urls), partial(in_turn, streams=mix, **given))
+    else:
+        dataset = WebDataset(options.urls, nodesplitter=None, workersplitter=None, empty_check=False, **given, **more)
+    if watched and (display := ProgressDisplay.of(options)).shown:
+        dataset = dataset.compose(display.watch)
     return chosen(dataset, options)
 
 
@@ -127,25 +133,38 @@ def drain(options: Namespace, dataset: DataPipeline, *, apart: bool = False) -> 
 
     `apart` keeps samples with equal keys apart, where the order does not matter.
     """
+    progress = ProgressDisplay.of(options)
     dataset = rekeyed(dataset, options)
     dataset = dataset.compose(kept_apart()) if apart and not is_channel(options.output) else dataset
     with Sink(options) as sink:
-        progress = ProgressDisplay(options)
+        progress.stats = dataset.stats
         samples = iter(dataset)
         try:
             for sample in progress(samples):
                 sink.write(sample)
+            check_selection(options, progress.count)
         finally:
             progress.clear()
             close(samples)
-    return finished(options, progress, dataset.stats())
+    return finished(options, progress, dataset.stats(), sink.written())
 
 
-def finished(options: Namespace, progress: ProgressDisplay, stats: dict[str, Any]) -> int:
+def finished(options: Namespace, progress: ProgressDisplay, stats: dict[str, Any], written: str = "") -> int:
     """Print the summary, and return the exit code: 1 if --on-error stop ended the stream early."""
-    progress.summary(stats)
+    options.stats, options.samples_written = stats, progress.count
+    progress.summary(stats, written)
+    check_selection(options, progress.count)
     stopped = getattr(options, "on_error", "raise") == "stop"
     return 1 if stopped and (stats["samples_dropped"] or stats["shards_skipped"]) else 0
+
+
+def check_selection(options: Namespace, count: int) -> None:
+    """Raise if no sample was selected, unless --allow-empty says that it may be so."""
+    asked = [name for name in ("select", "skip", "slice") if getattr(options, name, None)]
+    allowed = getattr(options, "allow_empty", True) or not hasattr(options, "summarized")  # old programs say nothing
+    if not count and asked and not allowed:
+        condition = f"the condition {options.select!r}" if "select" in asked else f"--{asked[0]}"
+        raise EmptyDatasetError(f"no sample is selected by {condition}", hint="--allow-empty makes that no error")
 
 
 @contextmanager
@@ -187,6 +206,7 @@ class Sink:
                 inputs = [split_range(url)[0] for url in getattr(options, "urls", ())]
                 kw |= {"post": post, "start_shard": start, "overwrite": getattr(options, "overwrite", "warn"), **sizes}
                 self.writer = set_writer(output, inputs=inputs, **kw)
+                self._first = start
             else:
                 refuse_terminal(output)
                 self.writer = TarWriter(output, **kw)
@@ -204,6 +224,12 @@ class Sink:
         except SampleError as error:
             error.hint = NEW_KEYS
             raise
+
+    def written(self) -> str:
+        """Where the samples went, for the summary."""
+        if not isinstance(self.writer, ShardWriter):
+            return "stdout" if self._output == "-" else redacted(self._output)
+        return redacted(names_of_set(self.writer.pattern, self._first, self.writer.shard))
 
     def _fields(self, sample: Sample) -> Sample:
         sample.pop("__url__", None)

@@ -113,6 +113,7 @@ def add_selection(parser: Parser, *, short_count: bool = True, count_help: str =
     parser.add_argument("-S", "--select", metavar="EXPR", help="only samples for which this Python expression is true")
     parser.number("-s", "--skip", default=0, help="skip the first N samples")
     parser.number(*(["-c"] if short_count else []), "--count", help=count_help)
+    parser.switch("--allow-empty", help="it is no error if no sample is selected")
 
 
 def add_fields(parser: Parser, help: str = 'fields to keep: "jpg;png cls"; new:old1,old2 renames') -> None:

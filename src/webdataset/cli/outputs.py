@@ -30,3 +30,17 @@ def writing(url: str) -> Iterator[Any]:
     except BaseException:
         getattr(sink, "abort", sink.close)()
         raise
+
+
+def image_format(name: str) -> str:
+    """Return the format of the image that --plot names.
+
+    >>> image_format("histograms.PNG")
+    'png'
+    """
+    from .grammar import UsageError
+
+    ending = name.rpartition(".")[2].lower()
+    if ending not in ("png", "pdf", "svg"):
+        raise UsageError(f"--plot {name!r} is not an image; its name must end in .png, .pdf or .svg")
+    return ending

@@ -45,11 +45,12 @@ def page() -> str:
         lines.append(f"| [`wl {name}`](#wl-{name}) | {command.help} | {names} |")
     lines += ["", SETS]
     for name in COMMANDS:
-        lines += ["", *_section(name)]
+        lines += ["", *section(name)]
     return "\n".join(lines) + "\n"
 
 
-def _section(name: str) -> list[str]:
+def section(name: str) -> list[str]:
+    """A command's part of the page."""
     module = command_module(name)
     parser = parser_of(name, module)
     lines = [f"## wl {name}", "", description(module), "", "```sh"]

@@ -1,75 +1,131 @@
-"""Progress on stderr while a command runs (rate and time left), and a summary when it is done."""
+"""Progress on stderr while a command runs, and a summary when it is done.
+
+1/2 reading [=======>            ]  37%  12,345 samples  1,234/s  56.7 MB/s  3 of 10 shards  0:12 left
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 from argparse import Namespace
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
+from webdataset.base.units import counted, size_text
 from webdataset.storage.urls import local_path
 
 INTERVAL = 0.5
+FIRST = 1.0
+"""Seconds after which the line appears on a terminal: quick commands show none."""
 LOOK_EVERY = 64
+BAR = 20
 
 
 class ProgressDisplay:
-    """Counts samples as they pass; shows a line if stderr is a terminal or the user asked for one.
+    """Counts what a command reads and writes; shows a line if stderr is a terminal or the user asked for one.
 
-    `for sample in progress(samples)`, then `progress.summary(stats)`.
+    `watch(samples)` counts what is read, `progress(samples)` what comes out, then `progress.summary(stats)` says it. A
+    command that reads everything before it writes has two `passes`; the second begins with the first sample that comes
+    out. `tick()` shows the line if it is time, where there is no sample to count.
     """
 
-    def __init__(self, options: Namespace, urls: Sequence[str] | None = None, total: int | None = None) -> None:
+    def __init__(
+        self,
+        options: Namespace,
+        urls: Sequence[str] | None = None,
+        total: int | None = None,
+        *,
+        passes: Sequence[str] = (),
+        noun: str = "sample",
+    ) -> None:
         urls = getattr(options, "urls", ()) if urls is None else urls
         self.every = getattr(options, "every", 0) or 0
         self.json = getattr(options, "json", False)
         self.quiet = getattr(options, "quiet", False)
+        self.terminal = sys.stderr.isatty()
         self.shown = not self.quiet and (
-            getattr(options, "progress", False) or self.json or bool(self.every) or sys.stderr.isatty()
+            getattr(options, "progress", False) or self.json or bool(self.every) or self.terminal
         )
         self.verbose = getattr(options, "verbose", False)
+        self.summarized = getattr(options, "summarized", False)
         self.total = getattr(options, "count", None) if total is None else total
-        self.count = self.bytes = 0
-        self.start = time.monotonic()
-        self._sizes = _sizes(urls) if self.shown else {}
-        self._all = sum(self._sizes.values()) if len(self._sizes) == len(urls) and urls else 0
-        self._shown_at = self.start
+        self.passes = passes
+        self.noun = noun
+        self.count = self.read = self.bytes = self.shards = 0
+        self.start = self._began = time.monotonic()
+        self.stats: Callable[[], dict[str, Any]] = dict
+        self._shards = len(urls)
+        self._all = _size_of_all(urls) if self.shown else 0
+        self._writing = len(passes) < 2
+        self._shown_at = self.start + (FIRST - INTERVAL if self.terminal else 0 if self.json else -INTERVAL)
         self._line = False
+        self._lock = threading.Lock()
+
+    @classmethod
+    def of(cls, options: Namespace, **more: Any) -> ProgressDisplay:
+        """The display of this command; the first who asks makes it."""
+        found: ProgressDisplay | None = getattr(options, "display", None)
+        if found is None:
+            found = options.display = cls(options, **more)
+        return found
 
     def __call__(self, samples: Iterable[Any]) -> Iterator[Any]:
-        """Count the samples, and show progress."""
-        return self._watched(samples) if self.shown else self._counted(samples)
+        """Count the samples that come out, and show progress."""
+        for sample in samples:
+            if not self._writing:
+                self._write()
+            self.count += 1 if type(sample) is dict else len(getattr(sample, "sizes", " "))
+            if self.shown and self._is_time(self.count):
+                self._show()
+            yield sample
+        self.clear()
 
-    def add(self, samples: int, size: int) -> None:
-        """Count several samples at once."""
-        self.count += samples
-        self.bytes += size
-        now = time.monotonic()
-        if self.shown and now - self._shown_at > INTERVAL:
-            self._shown_at = now
-            self._show(now - self.start)
+    def watch(self, samples: Iterable[Any]) -> Iterator[Any]:
+        """Count the samples that are read: a stage of the pipeline, where there is a line to show."""
+        for sample in samples:
+            self.read += 1
+            if isinstance(sample, dict):
+                self.bytes += sum(512 + len(v) + -len(v) % 512 for v in sample.values() if type(v) is bytes)
+            if not self.every and self._is_time(self.read):
+                self._show()
+            yield sample
 
-    def summary(self, stats: dict[str, Any] | None = None, **more: Any) -> None:
-        """Print how much was done, and what was skipped and why; nothing with -q."""
+    def add(self, samples: int, size: int, shards: int = 0) -> None:
+        """Count several samples at once that were read and written."""
+        with self._lock:
+            self.count += samples
+            self.read += samples
+            self.bytes += size
+            self.shards += shards
+        self.tick()
+
+    def tick(self) -> None:
+        """Show the line if it is time, and if this is the thread that shows it."""
+        if self.shown and not self.every and threading.current_thread() is threading.main_thread() and self._due():
+            self._show()
+
+    def summary(self, stats: dict[str, Any] | None = None, written: str = "", **more: Any) -> None:
+        """Print how much was read and written, and what was skipped and why; nothing with -q."""
         self.clear()
         if self.quiet:
             return
+        stats = stats or {}
         seconds = time.monotonic() - self.start
-        skipped = {name: n for name, n in (stats or {}).items() if name in SKIPPED and n}
+        skipped = {name: n for name, n in stats.items() if name in SKIPPED and n}
         if self.json:
-            reasons = (stats or {}).get("reasons", {})
+            reasons = stats.get("reasons", {})
             facts = {"done": True, "samples": self.count, "seconds": round(seconds, 3), **skipped, "reasons": reasons}
             sys.stderr.write(_json(facts | more))
             return
-        if self.shown or self.verbose:
-            sys.stderr.write(f"{self.count} samples in {seconds:.1f} s, {self.count / max(seconds, 1e-9):.0f}/s\n")
+        if self.verbose or self.summarized or (self.shown and (not self.terminal or seconds > FIRST)):
+            sys.stderr.write(self._sentence(stats, written, seconds))
         for name, n in skipped.items():
-            sys.stderr.write(f"left out: {n} {name.split('_')[0]}\n")
+            sys.stderr.write(f"left out: {counted(n, name.split('_')[0].removesuffix('s'))}\n")
         if skipped:
-            for reason, n in list((stats or {}).get("reasons", {}).items())[:10]:
-                sys.stderr.write(f"  {n} x {reason}\n")
+            for reason, n in list(stats.get("reasons", {}).items())[:10]:
+                sys.stderr.write(f"  {n:,} x {reason}\n")
 
     def clear(self) -> None:
         """Erase the line, so that something else can be printed."""
@@ -77,44 +133,76 @@ class ProgressDisplay:
             sys.stderr.write("\r\x1b[K")
             self._line = False
 
-    def _counted(self, samples: Iterable[Any]) -> Iterator[Any]:
-        for sample in samples:
-            self.count += 1 if type(sample) is dict else len(getattr(sample, "sizes", " "))
-            yield sample
+    def _sentence(self, stats: dict[str, Any], written: str, seconds: float) -> str:
+        """What was read, what was written where, and how long that took."""
+        read = stats.get("samples_read") or self.read or self.count
+        shards = 0 if self.total else stats.get("shards_read", 0)  # some may have been read in part
+        size = stats.get("bytes_read") or self.bytes
+        parts = [counted(read, self.noun)]
+        parts += [f"of {counted(shards, 'shard')}"] if shards else []
+        text = " ".join(parts) + (f" ({size_text(size)})" if size else "") + " read"
+        if written:
+            text += f", {f'{self.count:,}' if self.count != read else 'all'} written to {written}"
+        elif self.count != read:
+            text += f", {counted(self.count, self.noun)} came out"
+        return f"{text}, in {seconds:.1f} s ({read / max(seconds, 1e-9):,.0f}/s)\n"
 
-    def _watched(self, samples: Iterable[Any]) -> Iterator[Any]:
-        for sample in samples:
-            self.count += 1
-            if packed := getattr(sample, "sizes", None):
-                self.count += len(packed) - 1
-                self.bytes += len(sample.data)
-            elif self._all and isinstance(sample, dict):
-                self.bytes += sum(512 + len(v) + -len(v) % 512 for v in sample.values() if type(v) is bytes)
-            if self._is_time():
-                self._shown_at = time.monotonic()
-                self._show(self._shown_at - self.start)
-            yield sample
-        self.clear()
+    def _write(self) -> None:
+        """Begin the second pass: everything is read."""
+        self._writing = True
+        self._began = self.start if not self.shown else time.monotonic()
 
-    def _is_time(self) -> bool:
+    def _is_time(self, count: int) -> bool:
         """Every N samples if the user asked for that, else twice a second."""
         if self.every:
-            return self.count % self.every == 0
-        look = self.count % LOOK_EVERY == 0 or self.count < LOOK_EVERY
-        return look and time.monotonic() - self._shown_at > INTERVAL
+            return count % self.every == 0
+        return (count % LOOK_EVERY == 0 or count < LOOK_EVERY) and self._due()
 
-    def _show(self, seconds: float) -> None:
-        rate = self.count / seconds
-        done = self.count / self.total if self.total else self.bytes / self._all if self._all else 0.0
+    def _due(self) -> bool:
+        return time.monotonic() - self._shown_at > INTERVAL
+
+    def _show(self) -> None:
+        self._shown_at = now = time.monotonic()
+        seconds = max(now - self._began, 1e-9)
+        second = bool(self.passes[1:]) and self._writing
+        count = self.count if second else max(self.read, self.count)
+        stats = self.stats()
+        shards = max(stats.get("shards_read", 0), self.shards)
+        count = count if second else max(count, stats.get("samples_read", 0))
+        done = self._fraction(second, shards)
         left = seconds / done * (1 - done) if 0 < done < 1 else None
         if self.json:
-            facts = {"samples": self.count, "rate": round(rate, 1), "fraction": round(done, 4), "eta": left}
+            facts = {"samples": count, "rate": round(count / seconds, 1), "fraction": round(done, 4), "eta": left}
             sys.stderr.write(_json(facts))
             return
-        text = f"{self.count} samples, {rate:.0f}/s" + (f", {done:.0%}, {_clock(left)} left" if left else "")
-        sys.stderr.write(f"\r\x1b[K{text}" if sys.stderr.isatty() else f"{text}\n")
-        self._line = sys.stderr.isatty()
+        parts = [f"{1 + second}/{len(self.passes)} {self.passes[second]}"] if self.passes[1:] else []
+        parts += [_bar(done)] if done else []
+        parts += [counted(count, self.noun), f"{count / seconds:,.0f}/s"]
+        parts += [f"{size_text(self.bytes / seconds)}/s"] if self.bytes and not second else []
+        parts += [f"{shards:,} of {counted(self._shards, 'shard')}"] if self._shards and not second else []
+        parts += [f"{_clock(left)} left"] if left is not None else []
+        self._print("  ".join(parts))
+
+    def _print(self, text: str) -> None:
+        if self.terminal:
+            text = text[: os.get_terminal_size(sys.stderr.fileno()).columns - 1] if _has_size() else text
+            sys.stderr.write(f"\r\x1b[K{text}")
+            self._line = True
+        else:
+            sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
+
+    def _fraction(self, second: bool, shards: int) -> float:
+        """How much of the pass is done, by bytes if the sizes are known, else by shards."""
+        if second:
+            total = self.read or self.stats().get("samples_read", 0)
+            return min(self.count / total, 1.0) if total else 0.0
+        found = [self.count / self.total] if self.total else []
+        if self._all:
+            found.append(self.bytes / self._all)
+        if self._shards:
+            found.append(shards / self._shards)
+        return min(max(found, default=0.0), 1.0)
 
 
 SKIPPED = ("samples_dropped", "shards_skipped", "members_dropped")
@@ -126,14 +214,31 @@ def _json(facts: dict[str, Any]) -> str:
     return json.dumps(facts) + "\n"
 
 
-def _sizes(urls: Sequence[str]) -> dict[str, int]:
-    """Return the sizes of local, uncompressed shards."""
-    sizes = {}
+def _has_size() -> bool:
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns > 1
+    except (OSError, ValueError):
+        return False
+
+
+def _bar(done: float) -> str:
+    """
+    >>> _bar(0.25), _bar(1.0)
+    ('[=====>              ]  25%', '[====================] 100%')
+    """
+    full = int(done * BAR)
+    return f"[{'=' * full + '>' * (full < BAR):<{BAR}}] {done:4.0%}"
+
+
+def _size_of_all(urls: Sequence[str]) -> int:
+    """Return the size of all shards, if they are local and not compressed; else 0."""
+    total = 0
     for url in urls:
         path = local_path(url)
-        if path is not None and path.endswith(".tar") and os.path.isfile(path):
-            sizes[url] = os.path.getsize(path)
-    return sizes
+        if path is None or not path.endswith(".tar") or not os.path.isfile(path):
+            return 0
+        total += os.path.getsize(path)
+    return total
 
 
 def _clock(seconds: float) -> str:

@@ -15,12 +15,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from . import streams
-from .grammar import Parser, UsageError, add_storage, command_parser
-from .table import COMMANDS
+from .grammar import Parser, UsageError, add_storage, command_parser, defaults
+from .table import ALL, COMMANDS, SHARDWISE
 
 FOR_PROGRAMMERS = (DeprecationWarning, ImportWarning, PendingDeprecationWarning, ResourceWarning)
 DATA_ERROR, USAGE_ERROR, INTERRUPTED, TERMINATED = 1, 2, 130, 143
-WITHOUT_URLS = ("cache", "completion")
+WITHOUT_URLS = ("cache", "completion", "keygen", "mon", "stat", "task")
 PATIENCE = 5.0
 """Seconds after which a command that was asked to end by SIGTERM is asked again."""
 AGAIN = 0.05
@@ -29,17 +29,38 @@ AGAIN = 0.05
 
 def run_command(name: str, argv: Sequence[str]) -> int:
     """Run one command of the table."""
-    if name not in COMMANDS:
+    if name not in ALL:
         return say_error(
             "wl", UsageError(f"there is no command {name!r}{_suggestion(name)}; `wl --help` lists the commands")
         )
     module = command_module(name)
-    return run_parser(parser_of(name, module), argv, module.run)
+    argv, given = module.split_words(argv) if hasattr(module, "split_words") else (argv, None)
+    given = {"summarized": ALL[name].group != "inspect", **(given or {})}
+    return run_parser(parser_of(name, module), argv, runner_of(name, module), given)
+
+
+def runner_of(name: str, module: Any) -> Callable[[Namespace], int | None]:
+    """Return what runs a command: the command itself, or with --on an engine."""
+    run: Callable[[Namespace], int | None] = module.run
+    if name not in SHARDWISE:
+        return run
+
+    def run_here_or_there(options: Namespace) -> int | None:
+        if getattr(options, "on", None) is None:
+            from .engines import check_without_engine
+
+            check_without_engine(options)
+            return run(options)
+        from .engines import run_on_engine
+
+        return run_on_engine(name, options, defaults(parser_of(name, module)))
+
+    return run_here_or_there
 
 
 def command_module(name: str) -> Any:
     """Import the module of a command."""
-    return importlib.import_module(f"{__package__}.commands.{name}")
+    return importlib.import_module(f"{__package__}.{ALL[name].folder}.{name}")
 
 
 def parser_of(name: str, module: Any = None) -> Parser:
@@ -47,6 +68,10 @@ def parser_of(name: str, module: Any = None) -> Parser:
     module = module or command_module(name)
     parser = command_parser(name, description(module), module.EXAMPLES)
     module.configure(parser)
+    if name in SHARDWISE:
+        from .engines import add_engines
+
+        add_engines(parser)
     if name not in WITHOUT_URLS:
         add_storage(parser)
     return parser

@@ -32,7 +32,7 @@ MAX_NPY_HEADER = 64 << 10
 
 
 def encode_npy(value: Any) -> bytes:
-    """An array or tensor in numpy's own format."""
+    """The `value`, an array or tensor, in numpy's own format."""
     import numpy as np
 
     stream = io.BytesIO()

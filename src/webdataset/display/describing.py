@@ -17,6 +17,15 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from webdataset.autodecode import IMAGE_EXTENSIONS, Decoder, gzfilter
+from webdataset.codecs.imageheaders import ImageHeader, image_header
+from webdataset.codecs.media import (
+    AUDIO_EXTENSIONS,
+    VIDEO_EXTENSIONS,
+    SoundInfo,
+    VideoInfo,
+    sound_info,
+    video_info,
+)
 from webdataset.codecs.packages import is_array, is_tensor
 from webdataset.errors import MissingPackageError
 from webdataset.handlers import Handler, handled, reraise_exception
@@ -40,12 +49,16 @@ class Description:
         self.fields: dict[str, FieldDescription] = {}
         self.field_sets: Counter[tuple[str, ...]] = Counter()
         self.first_key: str | None = None
+        self.shards: dict[str, None] = {}
+        """The shards that samples came from, in order."""
 
     def add(self, sample: Sample, values: Sample) -> None:
         """Add a sample, as stored and as decoded."""
         names = tuple(sorted(name for name in sample if not name.startswith("__")))
         self.samples += 1
         self.first_key = self.first_key or sample.get("__key__")
+        if (url := sample.get("__url__")) is not None:
+            self.shards[str(url)] = None
         _count(self.field_sets, names)
         for name in names:
             field = self.fields.setdefault(name, FieldDescription())
@@ -56,6 +69,7 @@ class Description:
         return {
             "samples": self.samples,
             "bytes": self.bytes,
+            "shards": len(self.shards),
             "field_sets": [{"fields": list(names), "samples": n} for names, n in self.field_sets.most_common()],
             "fields": {name: field.as_dict() for name, field in sorted(self.fields.items())},
         }
@@ -81,6 +95,14 @@ class FieldDescription:
         self.dtypes: Counter[str] = Counter()
         self.shapes: Counter[tuple[int, ...]] = Counter()
         self.modes: Counter[str] = Counter()
+        self.keys: Counter[str] = Counter()
+        """Of JSON objects: their keys."""
+        self.rates: Counter[str] = Counter()
+        """Of sounds and videos: samples or frames per second."""
+        self.seconds = Range()
+        """Of sounds and videos: how long they are."""
+        self.frames = Range()
+        """Of videos: how many frames they have."""
         self.range = Range()
         self.lengths = Range()
         self.sizes = Range()
@@ -94,6 +116,9 @@ class FieldDescription:
             _count(self.errors, value.text)
             _count(self.types, "unreadable")
             return size
+        if isinstance(value, (ImageHeader, SoundInfo, VideoInfo)):
+            self._add_header(value)
+            return size
         if isinstance(value, _Image):
             _count(self.modes, value.mode)
             value = value.pixels
@@ -106,20 +131,41 @@ class FieldDescription:
     def as_dict(self) -> dict[str, Any]:
         """Return everything that applies as plain data."""
         facts: dict[str, Any] = {"samples": self.count, "types": dict(self.types.most_common())}
-        for name in ("dtypes", "modes", "errors"):
+        for name in ("dtypes", "modes", "keys", "rates", "errors"):
             if counts := getattr(self, name):
                 facts[name] = dict(counts.most_common())
         if self.shapes:
             facts["shapes"] = [{"shape": list(shape), "samples": n} for shape, n in self.shapes.most_common(10)]
             facts["shape_range"] = shape_range(self.shapes)
-        for name in ("range", "lengths"):
+        for name in ("range", "lengths", "seconds", "frames"):
             if getattr(self, name).count:
                 facts[name] = getattr(self, name).ends()
         facts["bytes"] = {"min": self.sizes.least, "mean": self.sizes.mean, "max": self.sizes.most}
         facts["bytes"]["total"] = self.sizes.total
         return facts
 
+    def _add_header(self, value: ImageHeader | SoundInfo | VideoInfo) -> None:
+        """Add what the header of an image, a sound or a video says."""
+        if isinstance(value, ImageHeader):
+            _count(self.types, "image")
+            _count(self.modes, f"{value.format} {value.mode}".strip())
+            _count(self.shapes, (value.height, value.width))
+            return
+        self.seconds.add(value.seconds)
+        if isinstance(value, SoundInfo):
+            _count(self.types, "sound")
+            _count(self.rates, f"{value.rate:,} Hz")
+            _count(self.shapes, (value.channels, round(value.seconds * value.rate)))
+        else:
+            _count(self.types, "video")
+            _count(self.rates, f"{value.fps:g} fps")
+            self.frames.add(value.frames)
+            _count(self.shapes, (value.frames, value.height, value.width, 3))
+
     def _measure(self, value: Any) -> None:
+        if isinstance(value, dict):
+            for key in value:
+                _count(self.keys, str(key))
         if is_array(value) or is_tensor(value):
             _count(self.dtypes, str(value.dtype))
             _count(self.shapes, tuple(value.shape))
@@ -253,10 +299,15 @@ class _Decoding:
     def _value(self, name: str, data: Any) -> Any:
         if not isinstance(data, bytes):
             return data
+        if (header := _header(name, data)) is not None:
+            return header
         try:
             value = self.decoder.decode1(name, data)
         except MissingPackageError:
-            raise
+            found = image_header(data)  # without the package there is still the header
+            if found is None:
+                raise
+            return found
         except Exception as error:
             return _Failure(" ".join(f"{type(error).__name__}: {error}".split())[:120])
         plain = gzfilter(name, data)
@@ -264,6 +315,14 @@ class _Decoding:
         if key.rpartition(".")[2].lower() in self.extensions:
             return _Image(value, _mode(content))
         return _text_or_bytes(value)
+
+
+def _header(name: str, data: bytes) -> SoundInfo | VideoInfo | None:
+    """What the header of a sound or a video says: decoding all of it would take long."""
+    extension = name.rpartition(".")[2].lower()
+    if extension in AUDIO_EXTENSIONS:
+        return sound_info(data)
+    return video_info(data) if extension in VIDEO_EXTENSIONS else None
 
 
 def _mode(data: bytes) -> str:

@@ -175,7 +175,7 @@ def _length(pipeline: Any) -> str:
 class StateSummary:
     """A saved state in words: what it is the state of, and how far that had come.
 
-    A state is a plain dict, so that any file and framework can keep it; this shows one.
+    A `state` is a plain dict, so that any file and framework can keep it; this shows one.
 
     >>> StateSummary({"kind": "exact", "epoch": 2, "step": 10, "of": {}, "topology": {"rank": 0, "world": 8}})
     State of an exact dataset: epoch 2, step 10, rank 0 of 8

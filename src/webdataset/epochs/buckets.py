@@ -182,6 +182,9 @@ class BucketShare(Share):
     def positions(self, step: int) -> Array:
         return self._mine[step]
 
+    def lowest(self, step: int) -> int:
+        return min((int(batch.min()) for batch in self._mine[step:]), default=self.total)
+
     def each(self, first: int) -> Iterator[tuple[int, list[int]]]:
         return ((step, self._mine[step].tolist()) for step in range(first, self.steps))
 

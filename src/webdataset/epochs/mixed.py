@@ -46,6 +46,33 @@ class Pass(NamedTuple):
     """How many of each lane."""
 
 
+class LaneTurns:
+    """At which samples of a lane a dataset is drawn: `drawn`, or all `count` of them if that is None.
+
+    >>> turns = LaneTurns(10)
+    >>> turns[2:4].tolist(), turns.before(7), len(turns)
+    ([2, 3], 7, 10)
+    """
+
+    def __init__(self, count: int, drawn: Array = None) -> None:
+        self._count = count
+        self._drawn = drawn  # not made if it is all of them: a lane of a large dataset would take a lot of memory
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, some: slice) -> Array:
+        import numpy as np
+
+        return np.arange(*some.indices(self._count)) if self._drawn is None else self._drawn[some]
+
+    def before(self, turn: int) -> int:
+        """How many come before a sample of the lane."""
+        import numpy as np
+
+        return min(max(turn, 0), self._count) if self._drawn is None else int(np.searchsorted(self._drawn, turn))
+
+
 class Mixed:
     """One epoch of a mixture.
 
@@ -96,13 +123,14 @@ class Mixed:
         """Whether all samples can be in memory at the same time."""
         return all(one.order.fits for passes in self.passes for one in passes)
 
-    def turns_of(self, number: int, lane: int) -> Array:
+    def turns_of(self, number: int, lane: int) -> LaneTurns:
         """At which samples of the lane this dataset is drawn."""
         import numpy as np
 
         if len(self.passes) == 1:
-            return np.arange(self.lane_length(lane))
-        return np.flatnonzero(self.drawn(lane) == number)
+            return LaneTurns(self.lane_length(lane))
+        turns = np.flatnonzero(self.drawn(lane) == number)
+        return LaneTurns(len(turns), turns)
 
     def lane_length(self, lane: int) -> int:
         """How many samples a lane has."""

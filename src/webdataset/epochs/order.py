@@ -147,8 +147,8 @@ class Order:
 
     # -- the epoch's sequence --------------------------------------------------------------------
 
-    def windows(self, lane: int) -> Iterator[Window]:
-        """The windows of a lane, in order."""
+    def windows(self, lane: int, begin: int = 0) -> Iterator[Window]:
+        """The windows of a lane, in order; those that end before its sample `begin` are left out."""
         import numpy as np
 
         start, stop = self._starts[lane], self._starts[lane] + self.lane_lengths[lane]
@@ -164,6 +164,9 @@ class Order:
         runs = np.diff(edges)
         borders = self._window_borders(lane, shards, runs)
         random = stream(self.settings.seed, self.epoch, "samples") if self.shuffled else None
+        # what comes before is not walked through: a place late in a large epoch is found at once
+        passed = int(np.searchsorted(edges[borders], start + begin, side="right")) - 1 if begin > 0 else 0
+        borders = borders[passed:]
         for low, high in zip(borders, [*borders[1:], len(runs)], strict=True):
             line = int(edges[low])
             yield Window(lane, line - start, shards[low:high], firsts[low:high], runs[low:high], random, line)

@@ -149,6 +149,10 @@ class Share:
         group = self.start + turn * self.world
         return group + self._slots[group % len(self.places), self.rank]
 
+    def lowest(self, step: int) -> int:
+        """A position before which there is no sample of this step, or of later ones."""
+        return self.start + self.span(step)[0] * self.world
+
     def owner(self, positions: Array) -> tuple[Array, Array]:
         """For positions from `start` on: the rank that gets each, and the sample's number on that rank."""
         turn, slot = (positions - self.start) // self.world, (positions - self.start) % self.world

@@ -65,6 +65,7 @@ class Feed:
         worker: int = 0,
         workers: int = 1,
         base: int = 0,
+        stop: int | None = None,
         ahead: Callable[[Iterator[WantedSamples], Callable[[WantedSamples], Any]], Iterator[Any]] | None = None,
     ) -> None:
         self._epoch = epoch
@@ -75,6 +76,7 @@ class Feed:
         self._worker = worker
         self._workers = workers
         self._base = base
+        self._stop = share.steps if stop is None else stop
         self._ahead = _when_wanted if ahead is None else ahead
 
     def steps(self, first: int = 0) -> Iterator[tuple[int, Drawn]]:
@@ -85,6 +87,8 @@ class Feed:
         loaded = iter(self._ahead(self._wanted(first), self._load))
         try:
             for step, positions in self._share.each(first):
+                if step >= self._stop:
+                    break
                 if not self._is_mine(step):
                     continue
                 own, again = self._apart(positions)
@@ -167,14 +171,15 @@ class Feed:
 
     def _wanted_of(self, part: int, lane: int, first_step: int) -> Iterator[tuple[Any, WantedSamples]]:
         """The windows of a lane with when they are wanted: the first step and position."""
-        epoch = self._epoch
+        epoch, lowest = self._epoch, self._share.lowest(first_step)
         turns = epoch.turns_of(part, lane)
         done = 0
         for one in epoch.passes[part]:
-            for windows in _stretches(one.order.windows(lane), one.lengths[lane]):
-                last = min(windows[-1].first + windows[-1].size, one.lengths[lane])
-                positions = turns[done + windows[0].first : done + last] * epoch.lanes + lane
-                if positions[-1] >= self._share.start:
+            begin = turns.before((lowest - lane + epoch.lanes - 1) // epoch.lanes) - done
+            if begin < one.lengths[lane]:
+                for windows in _stretches(one.order.windows(lane, begin), one.lengths[lane]):
+                    last = min(windows[-1].first + windows[-1].size, one.lengths[lane])
+                    positions = turns[done + windows[0].first : done + last] * epoch.lanes + lane
                     yield from self._wanted_in(part, windows, positions, first_step)
             done += one.lengths[lane]
 
@@ -185,7 +190,7 @@ class Feed:
         import numpy as np
 
         steps = self._share.steps_of(positions)
-        mine = np.flatnonzero((steps >= first_step) & self._is_mine(steps))
+        mine = np.flatnonzero((steps >= first_step) & (steps < self._stop) & self._is_mine(steps))
         if not len(mine):
             return
         shards, numbers = (column[mine] for column in samples_of(windows))

@@ -4,11 +4,12 @@
 >>> shards = Catalogue([Shard("a.tar", 7, 8192), Shard("b.tar", 11, 12288), Shard("c.tar", 2, 3072)])
 >>> print(plan(shards, ranks=4, workers=3, batch=2))
 20 samples in 3 shards, 23.6 kB
-4 ranks x 3 workers, batches of 2
-steps: 3, samples repeated: 0, left out: 0
-bytes per rank: 5.6 kB to 6.5 kB, of shards: 2 to 3
-memory per rank: 4.8 kB
-shuffled: 1.05 of the distance, 0.97 of the same-shard pairs of a true permutation
+4 ranks with 3 workers each, batches of 2
+an epoch is 3 steps on each rank; every sample is seen once
+a rank reads 5.6 kB to 6.5 kB, from 2 shards to 3 shards
+a rank holds up to 4.8 kB of samples in memory
+shuffled: the samples of a batch lie 105% as far apart as in a perfect shuffle,
+  and 97% as often come from the same shard
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from webdataset.base.units import number_of_bytes
+from webdataset.base.stages import suggesting
+from webdataset.base.units import counted, number_of_bytes, size_text
 from webdataset.epochs.mixed import Mixed
 from webdataset.epochs.numbers import Array, permutation, stream
 from webdataset.epochs.order import BLOCK_BYTES, LANES, SHUFFLE_BYTES, OrderSettings
@@ -40,7 +42,15 @@ class ShuffleQuality(NamedTuple):
 
 
 class Plan:
-    """One epoch of an exact dataset, over all ranks."""
+    """One epoch of an exact dataset, over all ranks; `wds.plan` and `dataset.plan()` make it.
+
+    Args:
+        program: the datasets and stages
+        ranks: the number of processes that train
+        workers: the number of workers of each
+        cut: how samples are cut into steps
+        epoch: which epoch
+    """
 
     def __init__(self, program: Program, *, ranks: int, workers: int, cut: Cut, epoch: int = 0) -> None:
         self.ranks = ranks
@@ -83,11 +93,16 @@ class Plan:
         return sum(share.dropped for share in self._shares)
 
     def positions(self, rank: int, step: int) -> Array:
-        """The positions of the epoch that a rank takes in a step; those from `samples` on are repeats."""
+        """The positions of the epoch that a rank takes in a step; those from `samples` on are repeats.
+
+        Args:
+            rank: which rank
+            step: which of its steps
+        """
         return self._shares[rank].positions(step)
 
     def sequence(self, rank: int) -> list[tuple[int, int, int]]:
-        """Everything a rank gets, in order: dataset, shard and number in the shard of each sample."""
+        """Everything that `rank` gets, in order: dataset, shard and number in the shard of each sample."""
         import numpy as np
 
         share = self._shares[rank]
@@ -114,7 +129,7 @@ class Plan:
         return min(windows * lanes // self.epoch.lanes + read_ahead, max(self.bytes_per_rank))
 
     def shuffle_quality(self, batch: int | None = None) -> ShuffleQuality:
-        """How batches of this many samples, over all ranks, compare with those of a true permutation."""
+        """How batches of `batch` samples, over all ranks, compare with those of a true permutation."""
         import numpy as np
 
         size = min(max(2, batch or self.batch * self.ranks), self.samples)
@@ -144,13 +159,19 @@ class Plan:
 
     def __str__(self) -> str:
         distance, same_shard = self.shuffle_quality()
+        seen = "every sample is seen once"
+        if self.repeated:
+            seen = f"{counted(self.repeated, 'sample')} seen twice, so that all ranks have as many"
+        elif self.dropped:
+            seen = f"{counted(self.dropped, 'sample')} left out, so that all ranks have as many"
         return f"""\
-{self.samples} samples in {self.shards} shards, {_size(self.bytes)}
-{self.ranks} ranks x {self.workers} workers, batches of {self.batch}
-steps: {self.steps}, samples repeated: {self.repeated}, left out: {self.dropped}
-bytes per rank: {_range(self.bytes_per_rank, _size)}, of shards: {_range(self.shards_per_rank, str)}
-memory per rank: {_size(self.memory_per_rank)}
-shuffled: {distance:.2f} of the distance, {same_shard:.2f} of the same-shard pairs of a true permutation"""
+{counted(self.samples, "sample")} in {counted(self.shards, "shard")}, {size_text(self.bytes)}
+{counted(self.ranks, "rank")} with {counted(self.workers, "worker")} each, batches of {self.batch:,}
+an epoch is {counted(self.steps, "step")} on each rank; {seen}
+a rank reads {_range(self.bytes_per_rank, size_text)}, from {_range(self.shards_per_rank, _shards)}
+a rank holds up to {size_text(self.memory_per_rank)} of samples in memory
+shuffled: the samples of a batch lie {distance:.0%} as far apart as in a perfect shuffle,
+  and {same_shard:.0%} as often come from the same shard"""
 
     __repr__ = __str__
 
@@ -186,6 +207,7 @@ shuffled: {distance:.2f} of the distance, {same_shard:.2f} of the same-shard pai
         return np.concatenate([one.catalogue.counts for one in self._sources])
 
 
+@suggesting()
 def plan(
     urls: Any,
     *,
@@ -204,6 +226,20 @@ def plan(
     """What an epoch over these shards will be; shards without an index get one, nothing else is read.
 
     `urls` may be a catalogue, or the name of one. The options are those of `WebDataset(urls, exact=True)`.
+
+    Args:
+        urls: the shards, a catalogue, or the name of one
+        ranks: the number of processes that train
+        workers: the number of workers of each
+        batch: samples in a batch
+        partial: whether the last batch may be smaller
+        remainder: what to do with samples that do not divide evenly: "pad", "drop" or "uneven"
+        seed: the seed of the order
+        epoch: which epoch
+        shuffle_bytes: the data within which samples are shuffled
+        block_bytes: the size of the blocks that are read at a time
+        lanes: how many parts of the dataset a batch is drawn from
+        concatenated: whether shards may be several archives, put together with `cat`
     """
     settings = OrderSettings(seed, number_of_bytes(shuffle_bytes), number_of_bytes(block_bytes), lanes)
     catalogue = catalogue_of(urls, concatenated=concatenated)
@@ -246,12 +282,8 @@ def _same_shard(shards: Array, counts: Array) -> float:
     return float(pairs / (len(shards) * size * (size - 1)) / expected) if expected else 1.0
 
 
-def _size(count: float) -> str:
-    for unit in ("bytes", "kB", "MB", "GB", "TB"):
-        if count < 1000 or unit == "TB":
-            return f"{count:.0f} {unit}" if unit == "bytes" else f"{count:.1f} {unit}"
-        count /= 1000
-    raise AssertionError
+def _shards(number: int) -> str:
+    return counted(number, "shard")
 
 
 def _range(values: list[int], shown: Any) -> str:

@@ -7,6 +7,7 @@ a number says where a run stopped.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -16,6 +17,7 @@ from webdataset.base.pool import ordered_map
 from webdataset.base.positions import Position
 from webdataset.base.reports import Report
 from webdataset.base.stages import PipelineStage, start
+from webdataset.base.states import about_shards
 from webdataset.base.units import number_of_bytes
 from webdataset.base.workers import pytorch_worker_info
 from webdataset.epochs.buckets import BucketShare
@@ -107,9 +109,22 @@ class ExactShards(PipelineStage):
         found: int | None = self._reading["storage_options"].get("connections")
         return found
 
+    def scaled(self, factor: int, lanes: int) -> ExactShards:
+        """The same with so many lanes, and shuffled in so many times the bytes."""
+        result, settings = copy.copy(self), self.settings
+        if settings.shuffle_bytes:
+            result.settings = settings._replace(lanes=lanes, shuffle_bytes=settings.shuffle_bytes * factor)
+        return result
+
+    def fits(self, factor: int) -> bool:
+        """Whether all samples can be in memory at the same time, with so many times the bytes to shuffle in."""
+        return int(self.catalogue.planned_sizes.sum()) <= self.settings.shuffle_bytes * factor
+
     def described(self) -> dict[str, Any]:
         """What must be the same for a saved position to mean the same sample."""
-        return {"data": self.catalogue.fingerprint(), **self.settings._asdict()}
+        catalogue = self.catalogue
+        about = about_shards(catalogue.urls, int(catalogue.total))
+        return {"data": catalogue.fingerprint(), **self.settings._asdict(), "about": about}
 
     def _order(self, epoch: Any, lane_lengths: list[int] | None) -> Order:
         catalogue, settings = self.catalogue, self.settings
@@ -195,9 +210,9 @@ class Program:
         parts = [source.shards.part(source.repeats) for source in self.sources]
         return Mixed(parts, self.mixing, epoch=number) if self.mixing else Mixed.only(parts[0], epoch=number)
 
-    def share(self, epoch: Mixed, start: int = 0) -> Share:
-        """This rank's part of an epoch."""
-        rank, world = self.sources[0].shards.rank_and_world()
+    def share(self, epoch: Mixed, start: int = 0, ranks: tuple[int, int] | None = None) -> Share:
+        """This rank's part of an epoch, or that of another: `ranks` is a rank, and of how many."""
+        rank, world = ranks or self.sources[0].shards.rank_and_world()
         if self.bucketing is not None:
             key = epoch.epoch, start, rank, world
             if self._share is not None and self._share[0] == key:
@@ -217,6 +232,11 @@ class Program:
             return share
         return Share(epoch.total, epoch.places, rank=rank, world=world, start=start, cut=self.cut)
 
+    def part(self, place: Position) -> tuple[Mixed, Share]:
+        """The epoch of a place, and this rank's part of it from there on."""
+        epoch = self.epoch(place.epoch)
+        return epoch, self.share(epoch, place.where.start)
+
     @property
     def varies(self) -> bool:
         """Whether epochs have different numbers of items."""
@@ -224,7 +244,10 @@ class Program:
 
     def length(self, epoch: int = 0) -> int:
         """How many items an epoch has on this rank."""
-        share = self.share(self.epoch(epoch))
+        return self.items_in(self.share(self.epoch(epoch)))
+
+    def items_in(self, share: Share) -> int:
+        """How many items the steps of a share give."""
         each = self.batches
         if each.per_step == 1:
             return share.steps
@@ -232,6 +255,11 @@ class Program:
             return 0
         last = share.span(share.steps - 1)
         return (share.steps - 1) * each.per_step + -(-(last[1] - last[0]) // each.item)
+
+    @property
+    def samples_of_an_item(self) -> int:
+        """Samples of an item, over all ranks."""
+        return self.batches.item * self.sources[0].shards.rank_and_world()[1]
 
     # -- the items -------------------------------------------------------------------------------
 
@@ -274,6 +302,18 @@ class Program:
         if where.even:
             turns += where.skip * self.batches.item
         return min(where.start + turns * share.world, epoch.total)
+
+    def scaled(self, factor: int) -> Program:
+        """The same for so many feeds: with as many times the lanes, and shuffled in as many times the bytes.
+
+        Where all is in memory, more lanes would only mean smaller blocks, and more to read between them.
+        """
+        result, shards = copy.copy(self), [source.shards for source in self.sources]
+        lanes = shards[0].settings.lanes
+        lanes = -(-lanes // factor) * factor if all(one.fits(factor) for one in shards) else lanes * factor
+        result.sources = [source._replace(shards=source.shards.scaled(factor, lanes)) for source in self.sources]
+        result._share = None
+        return result
 
     def described(self) -> dict[str, Any]:
         """What must be the same for a saved state to fit."""

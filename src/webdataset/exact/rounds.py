@@ -112,21 +112,16 @@ def saved_round(program: Program, place: Position, limits: RoundLimits) -> dict[
     """What a state says of the round."""
     passes, items = limits
     given = {"number": place.round, "given": place.given, "turn": place.passes}
-    return {**given, "passes": passes, "items": items, "each": _samples_of_an_item(program)}
+    return {**given, "passes": passes, "items": items, "each": program.samples_of_an_item}
 
 
 def restore_round(program: Program, place: Position, saved: dict[str, Any] | None, limits: RoundLimits) -> Position:
     """A place with what a state says of its round; a StateError if rounds are others now."""
     saved = saved or {"number": 0, "given": 0, "turn": 0, "passes": 1, "items": 0, "each": 0}
     items = limits.items
-    each = _samples_of_an_item(program)
+    each = program.samples_of_an_item
     same = each == saved["each"] or not items or not saved["items"]
     check_same(saved["passes"], saved["items"] if same else items, limits)
     # items of another size: as many as it takes to hold the samples that were given over all ranks
     given = saved["given"] if same else min(-(-saved["given"] * saved["each"] // each), items)
     return place._replace(given=given, passes=saved["turn"], round=saved["number"])
-
-
-def _samples_of_an_item(program: Program) -> int:
-    """Samples over all ranks."""
-    return program.batches.item * program.sources[0].shards.rank_and_world()[1]

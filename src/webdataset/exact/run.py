@@ -11,8 +11,11 @@ from typing import TYPE_CHECKING, Any
 from webdataset.base.context import PassContext
 from webdataset.base.pool import ordered_map
 from webdataset.base.reports import Report
+from webdataset.base.workers import make_seed
+from webdataset.epochs.mixed import Mixed
 from webdataset.epochs.share import Share
 from webdataset.errors import EmptyDatasetError
+from webdataset.indices.reading import NEAR_GAP
 
 from .feed import MISSING, Drawn, Feed
 
@@ -31,7 +34,11 @@ Worked = tuple[int, list[Any], dict[str, Any]]
 
 
 class EpochRun:
-    """A pass over an epoch, or the rest of one, by one worker: what it reads, and what it makes of that."""
+    """A pass over an epoch, or the rest of one, by one worker: what it reads, and what it makes of that.
+
+    `part` is an epoch and a share of it, if not this rank's; steps from `stop` on are left out; `readers` limits the
+    threads that read; `base_seed` is what the seeds of stages without one are made from.
+    """
 
     def __init__(
         self,
@@ -42,13 +49,21 @@ class EpochRun:
         worker: int = 0,
         workers: int = 1,
         ahead: bool = False,
+        part: tuple[Mixed, Share] | None = None,
+        stop: int | None = None,
+        readers: int | None = None,
+        base_seed: int | None = None,
     ) -> None:
         self.program = program
         self.place = place
         self.report = report
-        epoch = program.epoch(place.epoch)
-        self._share = program.share(epoch, place.where.start)
+        self._base_seed = base_seed
+        epoch, self._share = part or program.part(place)
         self._samples = [source.shards.samples(report) for source in program.sources]
+        if part is not None and epoch.fits:
+            # others read what lies between: many small requests rather than every byte several times
+            for samples in self._samples:
+                samples.far_gap = NEAR_GAP
         self._feed = Feed(
             epoch,
             self._share,
@@ -58,7 +73,8 @@ class EpochRun:
             worker=worker,
             workers=workers,
             base=place.where.base,
-            ahead=partial(_read_ahead, program.connections) if ahead else None,
+            stop=stop,
+            ahead=partial(_read_ahead, readers or program.connections) if ahead else None,
         )
 
     def steps(self) -> Iterator[tuple[int, Drawn]]:
@@ -71,7 +87,8 @@ class EpochRun:
 
     def work(self, invoke: Callable[..., Any]) -> Callable[[tuple[int, Drawn]], Worked]:
         """What makes the items of a step of its samples."""
-        return _Work(self.program, self._feed, self._share, self.report, invoke, epoch=self.place.epoch)
+        epoch, seed = self.place.epoch, self._base_seed
+        return _Work(self.program, self._feed, self._share, self.report, invoke, epoch=epoch, base_seed=seed)
 
     def close(self) -> None:
         """Close the shards."""
@@ -83,15 +100,23 @@ class _Work:
     """Makes the items of a step, by the stages; the report is that of the step alone, so that threads can do it."""
 
     def __init__(
-        self, program: Program, feed: Feed, share: Share, report: Report, invoke: Callable[..., Any], *, epoch: int
+        self,
+        program: Program,
+        feed: Feed,
+        share: Share,
+        report: Report,
+        invoke: Callable[..., Any],
+        *,
+        epoch: int,
+        base_seed: int | None = None,
     ) -> None:
         self._program = program
+        self._base_seed = base_seed
         self._epoch = epoch
         self._feed = feed
         self._share = share
         self._report = report
         self._invoke = invoke
-        self._kept: dict[Any, Any] = {}
         self._tells_real = program.cut.remainder == "uneven"
         self._plain = len(program.sources) == 1 and not program.sources[0].stages
         self._bare = self._plain and not program.stages and not self._tells_real
@@ -100,8 +125,8 @@ class _Work:
         step, drawn = step_and_samples
         if self._bare:
             return step, [sample for sample in drawn.samples if sample is not MISSING], {}
-        context = PassContext(epoch=self._epoch, strict=self._report.strict)
-        context.step = self._kept, step
+        seed = None if self._base_seed is None else make_seed(self._base_seed, step, bits=63)
+        context = PassContext(epoch=self._epoch, strict=self._report.strict, base_seed=seed)
         report = context.report
         if self._tells_real:
             real = (self._share.positions(step) < self._share.total).tolist()

@@ -132,7 +132,6 @@ def described(stage: Any) -> str:
     """The stage, as far as it can be told from others by a name; functions by theirs."""
     if not isinstance(stage, Stage):
         return getattr(stage, "__name__", type(stage).__name__)
-    values = [getattr(value, "stands_for", value) for value in (*stage.args, *stage.kw.values())]
-    functions = [value for value in values if callable(value)]
+    functions = [value for value in (*stage.args, *stage.kw.values()) if callable(value)]
     names = [getattr(function, "__qualname__", type(function).__name__) for function in functions]
     return f"{stage.filter.__name__}({', '.join(names)})"

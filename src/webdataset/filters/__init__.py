@@ -20,11 +20,12 @@ from .fields import getfirst, parse_field_spec, transform_with
 from .mapping import decode_bin, decode_pickle, decode_text, default_decoders, find_decoder
 from .mistakes import OptionError
 from .order import detshuffle, pick
+from .padding import pad
 from .seeds import repeatable
 
 __all__ = ["PipelineStage", "pipelinefilter", "reraise_exception"]
 __all__ += ["BatchError", "combine_values", "default_collation_fn", "dict2tuple", "tuple2dict"]
-__all__ += ["Cached", "DBCache", "LMDBCached", "OptionError", "detshuffle", "lmdb_cached", "mcached", "pick"]
+__all__ += ["Cached", "DBCache", "LMDBCached", "OptionError", "detshuffle", "lmdb_cached", "mcached", "pad", "pick"]
 __all__ += ["Curried", "FilterFunction", "RestCurried", "compose", "compose2", "identity", "pipeline", "repeatable"]
 __all__ += ["getfirst", "parse_field_spec", "transform_with"]
 __all__ += ["decode_bin", "decode_pickle", "decode_text", "default_decoders", "find_decoder"]

@@ -56,6 +56,7 @@ from .order import pick as pick
 from .order import rsample as rsample
 from .order import shuffle as shuffle
 from .order import slice as slice
+from .padding import pad as pad
 from .seeds import repeatable as repeatable
 from .seeds import seeded as seeded
 from collections.abc import Iterable as Iterable

@@ -12,6 +12,8 @@ from webdataset.base.stages import Stage, pipelinefilter
 from webdataset.errors import SampleError
 from webdataset.handlers import Handler, close, handled, reraise_exception
 
+from .stacking import Unfinished, finished_in_batch, stacked_arrays, stacked_tensors, stacked_unfinished
+
 Collation = Callable[[list[Any]], Any]
 
 
@@ -29,6 +31,11 @@ def default_collation_fn(
 
     Numbers and arrays become arrays, tensors become tensors, everything else a list.
 
+    Args:
+        samples: the samples of a batch
+        combine_tensors: stack arrays and tensors
+        combine_scalars: make arrays of numbers
+
     >>> default_collation_fn([("a", 1), ("b", 2)])
     (['a', 'b'], array([1, 2]))
     """
@@ -44,7 +51,8 @@ def default_collation_fn(
         lengths = sorted({len(sample) for sample in samples})
         raise BatchError(f"the samples of a batch have different numbers of values: {lengths}", hint=_OWN)
     columns = zip(*samples, strict=True)
-    return tuple([combine_values(list(column), combine_tensors, combine_scalars) for column in columns])
+    options = combine_tensors, combine_scalars
+    return tuple([_column(n, list(column), samples, options) for n, column in enumerate(columns)])
 
 
 def _split_batched(stage: Stage) -> list[Stage]:
@@ -54,7 +62,7 @@ def _split_batched(stage: Stage) -> list[Stage]:
     return [lists] if collation_fn is None else [lists, _collated(collation_fn, handler=handler)]
 
 
-@pipelinefilter(kind="collects", split=_split_batched)
+@pipelinefilter(kind="collects", split=_split_batched, eager=True)
 def batched(
     data: Iterable[Any],
     batchsize: int = 20,
@@ -64,6 +72,12 @@ def batched(
     handler: Handler = reraise_exception,
 ) -> Iterator[Any]:
     """Collect samples into batches; the last one may be smaller unless `partial=False`.
+
+    Args:
+        batchsize: samples in a batch
+        collation_fn: a function that makes a batch of a list of samples; None leaves the list
+        partial: whether the last batch may be smaller
+        handler: what to do with an error: one of the handlers, such as `warn_and_continue`
 
     >>> list(batched(2)([("a", 1), ("b", 2), ("c", 3)]))
     [(['a', 'b'], array([1, 2])), (['c'], array([3]))]
@@ -81,12 +95,15 @@ def _collated(
     >>> list(_collated()([[("a", 1), ("b", 2)]]))
     [(['a', 'b'], array([1, 2]))]
     """
-    return handled(data, _counting(collation_fn, current_report()), handler)
+    return handled(data, _counting(collation_fn, current_report()), handler, stage="batch")
 
 
 @pipelinefilter(kind="expands")
 def unbatched(data: Iterable[Any], *, handler: Handler = reraise_exception) -> Iterator[Any]:
     """Turn batches back into samples.
+
+    Args:
+        handler: what to do with an error: one of the handlers, such as `warn_and_continue`
 
     >>> list(unbatched()([([1, 2], ["a", "b"])]))
     [(1, 'a'), (2, 'b')]
@@ -94,9 +111,13 @@ def unbatched(data: Iterable[Any], *, handler: Handler = reraise_exception) -> I
     return _each(handled(data, _samples_of, handler))
 
 
-@pipelinefilter(kind="collects")
+@pipelinefilter(kind="collects", eager=True)
 def listed(data: Iterable[Any], batchsize: int, partial: bool = True) -> Iterator[list[Any]]:
     """Collect samples into lists, as they are.
+
+    Args:
+        batchsize: samples in a list
+        partial: whether the last list may be shorter
 
     >>> list(listed(2)("abc")), list(listed(2, partial=False)("abc"))
     ([['a', 'b'], ['c']], [['a', 'b']])
@@ -120,6 +141,10 @@ def combine_values(b: Sequence[Any], combine_tensors: bool = True, combine_scala
     >>> combine_values([1, 2.5])
     array([1. , 2.5])
     """
+    if any(isinstance(value, Unfinished) for value in b):
+        if _alike(b):
+            return stacked_unfinished(b)
+        b = [value.finished() if isinstance(value, Unfinished) else value for value in b]
     first = b[0]
     if isinstance(first, (int, float)):
         return _numbers(list(b)) if combine_scalars else list(b)
@@ -127,10 +152,10 @@ def combine_values(b: Sequence[Any], combine_tensors: bool = True, combine_scala
         return list(b)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(first, torch.Tensor):
-        return _stacked(b, torch.Tensor, torch.stack)
+        return _stacked(b, torch.Tensor, stacked_tensors)
     import numpy
 
-    return _stacked(b, numpy.ndarray, numpy.stack) if isinstance(first, numpy.ndarray) else list(b)
+    return _stacked(b, numpy.ndarray, stacked_arrays) if isinstance(first, numpy.ndarray) else list(b)
 
 
 def tuple2dict(l: Sequence[Any]) -> dict[int, Any]:  # noqa: E741 - the parameter's public name
@@ -152,6 +177,7 @@ def dict2tuple(d: Mapping[int, Any]) -> tuple[Any, ...]:
 
 
 _OWN = "give batched a collation_fn= of your own, or make the samples alike first"
+_PAD = "make them alike first, or pad them: collation_fn=wds.pad()"
 
 
 def _lists(source: Iterator[Any], size: int, partial: bool) -> Iterator[list[Any]]:
@@ -195,9 +221,63 @@ def _collated_dicts(
                 key=sample.get("__key__"),
                 hint="select or rename the fields first, or give batched a collation_fn= of your own",
             )
-    return {
-        name: combine_values([sample[name] for sample in samples], combine_tensors, combine_scalars) for name in first
-    }
+    options = combine_tensors, combine_scalars
+    return {name: _column(name, [sample[name] for sample in samples], samples, options) for name in first}
+
+
+def check_shapes(samples: Sequence[Any]) -> None:
+    """Raise the BatchError that names what differs, if arrays of these samples have different shapes."""
+    try:
+        if isinstance(samples[0], (tuple, list, Mapping)):
+            default_collation_fn(samples)
+        else:
+            combine_values(samples)
+    except BatchError as error:
+        error.hint = error.hint.replace("collation_fn", "collate_fn")  # the loader's word for it
+        raise
+
+
+def _column(name: Any, column: list[Any], samples: Sequence[Any], options: tuple[bool, bool]) -> Any:
+    try:
+        return combine_values(column, *options)
+    except BatchError as error:
+        raise BatchError(f"{error.message} in {name_of_column(name)}{keys_of(samples)}", hint=error.hint) from None
+
+
+def name_of_column(name: Any) -> str:
+    """A column of a batch, as messages call it: a field by its name, a value of tuples by its place.
+
+    >>> name_of_column("jpg"), name_of_column(0)
+    ("the field 'jpg'", 'value 0 of the tuples')
+    """
+    return f"value {name} of the tuples" if isinstance(name, int) else f"the field {name!r}"
+
+
+def keys_of(samples: Sequence[Any]) -> str:
+    """The keys of the samples of a batch, as far as they have any, for messages."""
+    keys = [str(sample["__key__"]) for sample in samples if isinstance(sample, Mapping) and "__key__" in sample]
+    return f" of {', '.join(keys[:5])}{', ...' if len(keys) > 5 else ''}" if keys else ""
+
+
+def left_for_batch(stage: Any, stages: Sequence[Any]) -> Any:
+    """The stage, or in the place of a decoder of images one that leaves it to `batched` to finish them."""
+    return finished_in_batch(stage, stages, _stacks)
+
+
+def _stacks(stage: Stage) -> bool:
+    """Whether a stage makes batches by the default collation."""
+    if stage.filter is batched:
+        return stage.options()["collation_fn"] is default_collation_fn
+    if stage.filter is _collated:
+        return stage.options()["collation_fn"] is default_collation_fn
+    return False
+
+
+def _alike(column: Sequence[Any]) -> bool:
+    first = column[0]
+    return all(
+        isinstance(value, Unfinished) and value.shape == first.shape and value.dtype == first.dtype for value in column
+    )
 
 
 def _numbers(column: list[Any]) -> Any:
@@ -216,7 +296,7 @@ def _stacked(column: Sequence[Any], kind: Any, stack: Callable[[list[Any]], Any]
         if value.shape != shape:
             shapes = list(dict.fromkeys(str(tuple(each.shape)) for each in column if isinstance(each, kind)))
             shown = ", ".join(shapes[:5]) + (", ..." if len(shapes) > 5 else "")
-            raise BatchError(f"arrays of different shapes do not make a batch: {shown}", hint=_OWN)
+            raise BatchError(f"arrays of different shapes do not make a batch: {shown}", hint=_PAD)
     return stack(list(column))
 
 

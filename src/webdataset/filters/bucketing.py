@@ -15,7 +15,9 @@ from .mistakes import OptionError
 DEFAULT_AMONG = 8192
 
 
-@pipelinefilter(kind="buckets", reason="bucketed() holds samples of several lengths; exact=True makes it possible")
+@pipelinefilter(
+    kind="buckets", eager=True, reason="bucketed() holds samples of several lengths; exact=True makes it possible"
+)
 def bucketed(
     data: Iterable[Any],
     key: str | Callable[[Any], float],
@@ -38,6 +40,17 @@ def bucketed(
     In exact epochs all ranks take the same bucket in the same step. There the key is the name of a field, whose bytes
     are known from the index; or `lengths` is a name under which lengths are kept that a function gives, or that a
     decoded field has: all data are read for them once, before the first epoch.
+
+    Args:
+        key: the field, or a function of the sample
+        boundaries: lengths at which a new bucket begins
+        batchsize: samples in a batch, with `boundaries`
+        max_tokens: the size of a batch, padding included
+        among: how many samples may wait
+        scale: what lengths are divided by
+        lengths: in exact epochs, the name under which measured lengths are kept
+        collation_fn: a function that makes a batch of a list of samples; None leaves the list
+        handler: what to do with an error: one of the handlers, such as `warn_and_continue`
 
     >>> words = [{"txt": "a" * n} for n in (1, 9, 2, 8, 3)]
     >>> [[len(s["txt"]) for s in batch] for batch in bucketed("txt", [5], batchsize=2, collation_fn=None)(words)]

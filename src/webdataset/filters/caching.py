@@ -69,6 +69,13 @@ class LMDBCached(PipelineStage):
 
     LMDB maps the file into memory and believes its pages: only read databases that you trust. One that is cut short, or
     that is no database, is an error.
+
+    Args:
+        fname: the path of the database
+        map_size: the most bytes that it may hold
+        pickler: a module with `dumps` and `loads`, instead of pickle
+        chunksize: how many samples are written at a time
+        allow_pickle: let stored samples hold any object; None asks `WDS_ALLOW_PICKLE`
     """
 
     behaviour = Behaviour("caches", "lmdb_cached() serves later passes from its file")

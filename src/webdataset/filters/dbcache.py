@@ -31,6 +31,14 @@ class DBCache(TorchIterable, PipelineStage):
     It is a stage of a pipeline, or a dataset of its own when it has a source.
     The file is filled in one transaction: if the pass fails, is killed, given up, or skips a shard, it is as if it had
     not begun.
+
+    Args:
+        dbname: the path of the file
+        size: how many samples to keep
+        source: the samples, if it is a dataset of its own
+        shuffle: serve the stored samples in random order
+        verbose: log what it does
+        allow_pickle: let stored samples hold any object; None asks `WDS_ALLOW_PICKLE`
     """
 
     behaviour = Behaviour("caches", "dbcache() serves samples from its file")
@@ -60,7 +68,7 @@ class DBCache(TorchIterable, PipelineStage):
         return self.run(self.source)
 
     def source_(self, source: Iterable[Any]) -> DBCache:
-        """Set the source, as the 0.1 API does."""
+        """Set the `source`, as the 0.1 API does."""
         self.source = source
         return self
 

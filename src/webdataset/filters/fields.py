@@ -17,7 +17,7 @@ Sample = dict[str, Any]
 Names = str | Sequence[str]
 
 
-@pipelinefilter(kind="each")
+@pipelinefilter(kind="each", eager=True, moves_fields=True)
 def to_tuple(
     data: Iterable[Sample],
     *args: Names,
@@ -26,6 +26,12 @@ def to_tuple(
     none_is_error: bool | None = None,
 ) -> Iterator[tuple[Any, ...]]:
     """Make tuples of fields; "jpg;png" takes the first that is there, "jpg cls" is two fields.
+
+    Args:
+        *args: the fields; alternatives are joined by `;`
+        handler: what to do with an error: one of the handlers, such as `warn_and_continue`
+        missing_is_error: raise an error if a field is missing; else its value is None
+        none_is_error: raise an error if a value is None; if not given, as `missing_is_error`
 
     >>> list(to_tuple("jpg;png", "cls")([{"__key__": "a", "png": b"...", "cls": 7}]))
     [(b'...', 7)]
@@ -40,11 +46,16 @@ def to_tuple(
     return handled(data, _quick_tuple_maker(names, slowly, none_is_error), handler)
 
 
-@pipelinefilter(kind="each")
+@pipelinefilter(kind="each", eager=True, moves_fields=True)
 def rename(
     data: Iterable[Sample], /, handler: Handler = reraise_exception, keep: bool = True, **kw: Names
 ) -> Iterator[Sample]:
     """Rename fields, `new="old1;old2"`; the others stay, unless `keep=False`.
+
+    Args:
+        handler: what to do with an error: one of the handlers, such as `warn_and_continue`
+        keep: keep the other fields
+        **kw: `new="old"`, or several old names joined by `;`, of which the first that is there counts
 
     >>> list(rename(image="jpg;png")([{"__key__": "a", "png": b"...", "cls": 7}]))
     [{'__key__': 'a', 'cls': 7, 'image': b'...'}]
@@ -59,7 +70,7 @@ def rename(
     return handled(data, renamed, handler)
 
 
-@pipelinefilter(kind="each")
+@pipelinefilter(kind="each", eager=True, moves_fields=True)
 def rename_keys(
     data: Iterable[Sample],
     /,
@@ -71,6 +82,14 @@ def rename_keys(
     **kw: str,
 ) -> Iterator[Sample]:
     """Rename fields by glob patterns, `(new, pattern)`, matched against the lower-cased last path component.
+
+    Args:
+        *args: pairs of a new name and a pattern
+        keep_unselected: keep fields that no pattern matches
+        must_match: raise an error if a pattern matches no field
+        duplicate_is_error: raise an error if two fields get one name; else the first stays
+        handler: what to do with an error: one of the handlers, such as `warn_and_continue`
+        **kw: `new=pattern`
 
     >>> list(rename_keys(("image", "*.jpg"), label="cls")([{"a/b.JPG": b"...", "cls": 7}]))
     [{'image': b'...', 'label': 7}]
@@ -101,7 +120,7 @@ def rename_keys(
     return handled(data, renamed, handler)
 
 
-@pipelinefilter(kind="each")
+@pipelinefilter(kind="each", eager=True, moves_fields=True)
 def extract_keys(
     data: Iterable[Sample],
     *patterns: Names,
@@ -110,6 +129,12 @@ def extract_keys(
     handler: Handler = reraise_exception,
 ) -> Iterator[tuple[Any, ...]]:
     """Make tuples of the fields that match glob patterns; "*.jpg;*.png" matches either.
+
+    Args:
+        *patterns: one pattern, or several joined by `;`, for each value
+        duplicate_is_error: raise an error if two fields match one pattern; else the first counts
+        ignore_missing: leave out what no field matches, instead of raising an error
+        handler: what to do with an error: one of the handlers, such as `warn_and_continue`
 
     >>> list(extract_keys("*.jpg;*.png", "cls")([{"png": b"...", "cls": 7}]))
     [(b'...', 7)]
@@ -132,7 +157,7 @@ def extract_keys(
     return handled(data, extracted, handler)
 
 
-@pipelinefilter(kind="each")
+@pipelinefilter(kind="each", eager=True)
 def associate(
     data: Iterable[Sample],
     /,
@@ -142,6 +167,11 @@ def associate(
     **kw: Any,  # noqa: ARG001 - taken and never used, as programs may pass it
 ) -> Iterator[Sample]:
     """Add fields to each sample, found by its key in a dict or by a function of the key.
+
+    Args:
+        associator: a dict from key to fields, or a function of the key
+        handler: what to do with an error: one of the handlers, such as `warn_and_continue`
+        **kw: accepted, and without effect
 
     >>> list(associate({"a": {"cls": 7}})([{"__key__": "a"}, {"__key__": "b"}]))
     [{'__key__': 'a', 'cls': 7}, {'__key__': 'b'}]
@@ -159,6 +189,12 @@ def associate(
 
 def getfirst(a: Mapping[str, Any], keys: Names, default: Any = None, missing_is_error: bool = True) -> Any:
     """The value of the first of several fields that is there.
+
+    Args:
+        a: the sample
+        keys: names, as a list or joined by `;`
+        default: the value if there is none of them
+        missing_is_error: raise an error instead
 
     >>> getfirst({"png": b"...", "cls": 7}, "jpg;png")
     b'...'
@@ -184,6 +220,10 @@ def parse_field_spec(fields: Names | Sequence[Names]) -> list[list[str]]:
 
 def transform_with(sample: Sequence[Any], transformers: Sequence[Callable[[Any], Any] | None] | None) -> Sequence[Any]:
     """Apply the n-th function to the n-th value.
+
+    Args:
+        sample: the values
+        transformers: a function, or None, for each of the first values
 
     >>> transform_with(["7", "seven"], [int])
     [7, 'seven']

@@ -17,9 +17,13 @@ from .closing import closing
 from .mistakes import OptionError
 
 
-@pipelinefilter(kind="each")
+@pipelinefilter(kind="each", eager=True)
 def map(data: Iterable[Any], f: Callable[[Any], Any], handler: Handler = reraise_exception) -> Iterator[Any]:
     """Apply a function to every sample; None drops the sample, a new dict keeps the old `__key__`.
+
+    Args:
+        f: a function of the sample
+        handler: what to do with an error: one of the handlers, such as `warn_and_continue`
 
     >>> list(map(lambda sample: {"n": len(sample["txt"])})([{"__key__": "a", "txt": b"hello"}]))
     [{'n': 5, '__key__': 'a'}]
@@ -36,11 +40,15 @@ def map(data: Iterable[Any], f: Callable[[Any], Any], handler: Handler = reraise
     return handled(data, mapped, handler)
 
 
-@pipelinefilter(kind="each")
+@pipelinefilter(kind="each", eager=True)
 def map_dict(
     data: Iterable[dict[str, Any]], /, handler: Handler = reraise_exception, **kw: Callable[[Any], Any]
 ) -> Iterator[dict[str, Any]]:
     """Apply a function to each of the named fields.
+
+    Args:
+        handler: what to do with an error: one of the handlers, such as `warn_and_continue`
+        **kw: `field=function`
 
     >>> list(map_dict(cls=int)([{"cls": "7", "txt": "seven"}]))
     [{'cls': 7, 'txt': 'seven'}]
@@ -59,11 +67,15 @@ def map_dict(
     return handled(data, mapped, handler)
 
 
-@pipelinefilter(kind="each")
+@pipelinefilter(kind="each", eager=True)
 def map_tuple(
     data: Iterable[Sequence[Any]], *args: Callable[[Any], Any] | None, handler: Handler = reraise_exception
 ) -> Iterator[tuple[Any, ...]]:
     """Apply the n-th function to the n-th value; None, or no function, keeps the value.
+
+    Args:
+        *args: a function, or None, for each of the first values
+        handler: what to do with an error: one of the handlers, such as `warn_and_continue`
 
     >>> list(map_tuple(int, None)([("7", "seven", b"VII")]))
     [(7, 'seven', b'VII')]
@@ -84,11 +96,15 @@ def map_tuple(
     return handled(data, mapped, handler)
 
 
-@pipelinefilter(kind="selects")
+@pipelinefilter(kind="selects", eager=True)
 def select(
     data: Iterable[Any], predicate: Callable[[Any], Any], *, handler: Handler = reraise_exception
 ) -> Iterator[Any]:
     """Keep the samples for which the predicate is true.
+
+    Args:
+        predicate: a function of the sample
+        handler: what to do with an error: one of the handlers, such as `warn_and_continue`
 
     >>> list(select(str.isdigit)(["1", "x", "3"]))
     ['1', '3']
@@ -101,6 +117,11 @@ def select(
 def pipe(data: Iterable[Any], f: Callable[..., Iterable[Any]], *args: Any, **kw: Any) -> Iterator[Any]:
     """Put a function of the whole stream into the pipeline.
 
+    Args:
+        f: a function from an iterator to an iterable
+        *args: passed on to `f`
+        **kw: passed on to `f`
+
     >>> list(pipe(sorted, reverse=True)([1, 3, 2]))
     [3, 2, 1]
     """
@@ -111,7 +132,13 @@ def pipe(data: Iterable[Any], f: Callable[..., Iterable[Any]], *args: Any, **kw:
 
 @pipelinefilter
 def then(data: Iterable[Any], f: Callable[..., Iterable[Any]], *args: Any, **kw: Any) -> Iterator[Any]:
-    """`pipe`, under its name in the 0.1 API."""
+    """`pipe`, under its name in the 0.1 API.
+
+    Args:
+        f: a function from an iterator to an iterable
+        *args: passed on to `f`
+        **kw: passed on to `f`
+    """
     piped: Iterator[Any] = pipe.function(data, f, *args, **kw)
     return piped
 
@@ -134,6 +161,17 @@ def decode(
 
     Other keywords are fields that are decoded in another way: `decode("rgb8", mask="pixels")` means `mask.png`, too;
     `fields={"mask.png": "pixels"}` takes any name.
+
+    Args:
+        *args: image specs, functions of (key, data), or `wds.images` pipelines, asked in this order
+        handler: what to do with an error: one of the handlers, such as `warn_and_continue`
+        pre: functions that are asked first, instead of the default `gzfilter`
+        post: functions that are asked last, instead of decoding by extension
+        only: the fields to decode, if not all
+        partial: pass on values that are not bytes
+        allow_pickle: let pickles build any object, that is, run any code
+        fields: field -> how it is decoded
+        **kw: the same, for names that are identifiers
 
     >>> list(decode()([{"__key__": "a", "cls": b"7", "json": b"[1, 2]"}]))
     [{'__key__': 'a', 'cls': 7, 'json': [1, 2]}]
@@ -158,7 +196,7 @@ def decode(
             raise TypeError(f"decode takes samples that are dicts, got {_type(sample)}; it comes before to_tuple")
         return decoder.decode(sample)
 
-    return handled(data, decoded, handler)
+    return handled(data, decoded, handler, stage="decode")
 
 
 def decode_bin(stream: Any) -> Any:
@@ -193,6 +231,13 @@ def xdecode(
     **kw: Any,
 ) -> Iterator[dict[str, Any]]:
     """Decode by glob patterns: each function gets a stream, later rules win, False leaves the bytes.
+
+    Args:
+        *args: pairs of a pattern and a function of a stream
+        must_decode: raise an error if a field has no rule; else it keeps its bytes
+        defaults: the rules that come first
+        handler: what to do with an error: one of the handlers, such as `warn_and_continue`
+        **kw: `extension=function`
 
     >>> list(xdecode(("*.raw", False), n=lambda stream: len(stream.read()))([{"txt": b"a", "n": b"xyz", "raw": b"r"}]))
     [{'txt': 'a', 'n': 3, 'raw': b'r'}]

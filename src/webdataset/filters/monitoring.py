@@ -26,6 +26,14 @@ def info(  # noqa: PLR0917 - the signature is given by the API
 ) -> Iterator[Any]:
     """Show the first `n` samples, and then each `every`-th, on stderr or a stream.
 
+    Args:
+        fmt: a format string for the fields of a sample, as `{__key__}`
+        n: how many at the beginning
+        every: show each of this number; -1 shows no more
+        width: characters of each value
+        stream: where to write, instead of stderr
+        name: a title
+
     >>> list(info(n=1, stream=sys.stdout, name="raw")([{"__key__": "a", "cls": 7}, {"__key__": "b"}]))
     --- raw
     __key__ 'a'
@@ -38,7 +46,11 @@ def info(  # noqa: PLR0917 - the signature is given by the API
 
 @pipelinefilter(kind="observes")
 def log_keys(data: Iterable[dict[str, Any]], logfile: str | None = None) -> Iterator[dict[str, Any]]:
-    """Append a line "index, worker, rank, key" (tab-separated) per sample to a file that processes may share."""
+    """Append a line "index, worker, rank, key" (tab-separated) per sample to a file that processes may share.
+
+    Args:
+        logfile: the path of the file; None logs nothing
+    """
     source = iter(data)
     return closing(source, source) if logfile is None else _logged(source, logfile)
 

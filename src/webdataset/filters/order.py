@@ -18,7 +18,7 @@ from .mistakes import OptionError
 from .seeds import seed_of
 
 
-@pipelinefilter(kind="shuffles")
+@pipelinefilter(kind="shuffles", eager=True)
 def shuffle(  # noqa: PLR0917 - the signature is given by the API
     data: Iterable[Any],
     bufsize: int = 1000,
@@ -33,6 +33,14 @@ def shuffle(  # noqa: PLR0917 - the signature is given by the API
 
     The same seed gives the same order on every pass; without one, every pass and worker has its own.
     `max_bytes` bounds what the buffer may hold, whatever the samples' sizes.
+
+    Args:
+        bufsize: samples in the buffer
+        initial: how many must be there before the first comes out
+        rng: a `random.Random` to draw from, instead of `seed`
+        seed: the seed of the order
+        handler: accepted, and without effect: a shuffle has no errors
+        max_bytes: the most bytes in the buffer
 
     >>> list(shuffle(5, initial=2, seed=3)(range(10)))
     [0, 3, 2, 4, 8, 6, 1, 7, 9, 5]
@@ -51,6 +59,12 @@ def shuffle(  # noqa: PLR0917 - the signature is given by the API
 
 class detshuffle(PipelineStage):  # noqa: N801 - named like the filter it is
     """A shuffle whose order depends on seed and epoch only; every run is the next epoch.
+
+    Args:
+        bufsize: samples in the buffer
+        initial: how many must be there before the first comes out
+        seed: the seed of the order
+        epoch: the epoch before the first
 
     >>> stage = detshuffle(10, seed=1)
     >>> list(stage.run(range(5))), list(stage.run(range(5)))
@@ -84,9 +98,13 @@ class Sampled(PipelineStage):
         return (sample for sample in src if seed_of(sample, epoch, self.seed) < below)
 
 
-@pipelinefilter(kind="counts", stepwise=Sampled)
+@pipelinefilter(kind="counts", stepwise=Sampled, eager=True)
 def rsample(data: Iterable[Any], p: float = 0.5, *, seed: Any = None) -> Iterator[Any]:
     """Keep each sample with probability `p`.
+
+    Args:
+        p: the probability
+        seed: the seed of the choice
 
     >>> list(rsample(1.0)("abc")), list(rsample(0.0)("abc"))
     (['a', 'b', 'c'], [])
@@ -99,6 +117,9 @@ def rsample(data: Iterable[Any], p: float = 0.5, *, seed: Any = None) -> Iterato
 @pipelinefilter(kind="counts")
 def slice(data: Iterable[Any], *args: int | None) -> Iterator[Any]:
     """A part of the stream, with the arguments of itertools.islice.
+
+    Args:
+        *args: `stop`, or `start, stop`, or `start, stop, step`
 
     >>> list(slice(2, 8, 2)(range(10)))
     [2, 4, 6]

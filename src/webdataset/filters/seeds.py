@@ -21,6 +21,9 @@ def seeded(data: Iterable[dict[str, Any]], seed: int = 0) -> Iterator[dict[str, 
 
     It does not depend on the worker or the order, and is another in every epoch.
 
+    Args:
+        seed: the seed of all samples
+
     >>> [sample] = seeded(7)([{"__key__": "a", "__url__": "data/train-0.tar"}])
     >>> sample["__seed__"]
     8064476832449826415
@@ -44,6 +47,10 @@ def repeatable(function: Callable[[Any], Any], seed: int = 0) -> Repeatable:
     from the sample; afterwards they are as they were. Calls in several threads wait for each other, because they share
     these generators; other threads that use them meanwhile draw from the sample's numbers. Transforms for thread
     workers are faster with a generator of their own: `random.Random(sample["__seed__"])`, after `seeded()`.
+
+    Args:
+        function: a function of the sample
+        seed: the seed of all samples
 
     >>> import random
     >>> from webdataset.filters import map

@@ -81,6 +81,16 @@ def train(
 ) -> ImagePipeline:
     """The usual recipe for training: a random resized crop, a random flip, normalized, channels first.
 
+    Args:
+        size: a number, or (height, width)
+        scale: the least and the largest part of the area
+        ratio: the least and the largest ratio of width to height
+        mean: what is subtracted, per channel
+        std: what is divided by, per channel
+        masks: fields that go through the same geometry, such as `mask.png`
+        seed: the seed of all samples
+        output: "torch", "numpy", or "auto"
+
     >>> train(224)
     pipeline(random_resized_crop(224), flip(), to_chw(), normalize())
     """
@@ -99,6 +109,14 @@ def evaluate(
 ) -> ImagePipeline:
     """The usual recipe for evaluation: the shorter side resized to 8/7 of the size, the center, normalized.
 
+    Args:
+        size: a number, or (height, width)
+        resize_to: the shorter side before the center is cut out
+        mean: what is subtracted, per channel
+        std: what is divided by, per channel
+        masks: fields that go through the same geometry, such as `mask.png`
+        output: "torch", "numpy", or "auto"
+
     >>> evaluate(224)
     pipeline(resize(256), center_crop(224), to_chw(), normalize())
     """
@@ -114,6 +132,13 @@ def pipeline(
 
     `mode` is "rgb", "rgba" or "l". Fields that `masks` names, such as "mask.png", go through the same geometry,
     with their values as they are stored. `output` is "torch", "numpy", or "auto" for tensors where torch is installed.
+
+    Args:
+        *steps: the operations, in order
+        mode: "rgb", "rgba" or "l"
+        masks: fields that go through the same geometry
+        seed: the seed of all samples
+        output: "torch", "numpy", or "auto"
 
     >>> import io
     >>> from PIL import Image

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 from webdataset.codecs.images import decode_image
@@ -20,11 +21,18 @@ SPECS = {"rgb": "rgb8", "rgba": "rgba8", "l": "l8", "stored": "pixels"}
 class Canvas:
     """Bytes of an image file or pixels, and the rectangle of them that is wanted.
 
-    `crop` and `mirror` only note what is wanted; `resize` and `pixels` decode. Pixels are H x W or H x W x C.
+    `crop` and `mirror` only note what is wanted; `resize` and `pixels` decode. Pixels are H x W or H x W x C. torch
+    resizes faster: it is imported where it is installed, or else used only if the program has imported it.
+
+    Args:
+        data: the bytes of the file
+        mode: "rgb", "rgba", "l", or "stored" for the values as they are
+        imports_torch: whether to import torch
     """
 
-    def __init__(self, data: bytes, mode: str = "rgb") -> None:
+    def __init__(self, data: bytes, mode: str = "rgb", *, imports_torch: bool = True) -> None:
         self._mode = mode
+        self._imports_torch = imports_torch
         self._file = JpegFile.of(data) if mode == "rgb" else None
         self._pixels: Array | None = None
         if self._file is None:
@@ -75,7 +83,7 @@ class Canvas:
         scaled = None if nearest else self._scaled_by_decoder(width, height)
         if scaled is None:
             pixels = np.ascontiguousarray(self._region())
-            scaled = _nearest(pixels, width, height) if nearest else _linear(pixels, width, height)
+            scaled = _nearest(pixels, width, height) if nearest else self._linear(pixels, width, height)
         mirrored = self._mirrored
         self.replace(scaled)
         self._mirrored = mirrored
@@ -92,6 +100,12 @@ class Canvas:
         box = (x * across, y * down, (x + old_width) * across, (y + old_height) * down)
         image = pillow()
         return np.array(image.fromarray(small).resize((width, height), image.Resampling.BILINEAR, box=box))
+
+    def _linear(self, pixels: Array, width: int, height: int) -> Array:
+        """torch's resampling of bytes takes a third of Pillow's time; both agree to a unit."""
+        is_coloured = pixels.ndim == 3 and pixels.shape[2] in (3, 4) and str(pixels.dtype) == "uint8"
+        torch = torch_if_installed() if self._imports_torch else sys.modules.get("torch")
+        return _by_torch(torch, pixels, width, height) if is_coloured and torch else _by_pillow(pixels, width, height)
 
     def _region(self) -> Array:
         """The rectangle's pixels."""
@@ -111,20 +125,12 @@ def _nearest(pixels: Array, width: int, height: int) -> Array:
     return found
 
 
-def _linear(pixels: Array, width: int, height: int) -> Array:
-    """torch's resampling of bytes takes a third of Pillow's time; both agree to a unit."""
-    if (
-        pixels.ndim == 3
-        and pixels.shape[2] in (3, 4)
-        and str(pixels.dtype) == "uint8"
-        and (torch := torch_if_installed())
-    ):
-        tensor = torch.from_numpy(pixels).permute(2, 0, 1)[None]
-        interpolate = torch.nn.functional.interpolate
-        scaled = interpolate(tensor, size=(height, width), mode="bilinear", antialias=True, align_corners=False)
-        found: Array = scaled[0].permute(1, 2, 0).numpy()
-        return found
-    return _by_pillow(pixels, width, height)
+def _by_torch(torch: Any, pixels: Array, width: int, height: int) -> Array:
+    tensor = torch.from_numpy(pixels).permute(2, 0, 1)[None]
+    interpolate = torch.nn.functional.interpolate
+    scaled = interpolate(tensor, size=(height, width), mode="bilinear", antialias=True, align_corners=False)
+    found: Array = scaled[0].permute(1, 2, 0).numpy()
+    return found
 
 
 def _by_pillow(pixels: Array, width: int, height: int) -> Array:

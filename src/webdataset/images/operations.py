@@ -46,6 +46,11 @@ class random_resized_crop(Operation):  # noqa: N801 - written like a function
     """A part of random size, shape and place, scaled to one size, as torchvision's RandomResizedCrop.
 
     The part has `scale` of the area and a ratio of width to height between those of `ratio`.
+
+    Args:
+        size: a number, or (height, width)
+        scale: the least and the largest part of the area
+        ratio: the least and the largest ratio of width to height
     """
 
     def __init__(
@@ -88,7 +93,11 @@ class random_resized_crop(Operation):  # noqa: N801 - written like a function
 
 
 class resize(Operation):  # noqa: N801
-    """Scale: the shorter side to a number, or to (height, width)."""
+    """Scale: the shorter side to a number, or to (height, width).
+
+    Args:
+        size: a number, or (height, width)
+    """
 
     def __init__(self, size: Size) -> None:
         width, height = _pair(size)
@@ -113,7 +122,11 @@ class resize(Operation):  # noqa: N801
 
 
 class center_crop(Operation):  # noqa: N801
-    """The center; what is missing at the sides is filled with zeros."""
+    """The center; what is missing at the sides is filled with zeros.
+
+    Args:
+        size: a number, or (height, width)
+    """
 
     def __init__(self, size: Size) -> None:
         self.size = _pair(size)
@@ -128,7 +141,12 @@ class center_crop(Operation):  # noqa: N801
 
 
 class random_crop(Operation):  # noqa: N801
-    """A part of one size at a random place; smaller pictures are filled up with zeros first."""
+    """A part of one size at a random place; smaller pictures are filled up with zeros first.
+
+    Args:
+        size: a number, or (height, width)
+        padding: a border of zeros to add first
+    """
 
     def __init__(self, size: Size, padding: int = 0) -> None:
         self.size = _pair(size)
@@ -146,7 +164,14 @@ class random_crop(Operation):  # noqa: N801
 
 
 class crop(Operation):  # noqa: N801
-    """A fixed rectangle."""
+    """A fixed rectangle.
+
+    Args:
+        left: columns to leave out on the left
+        top: rows to leave out at the top
+        width: columns to keep
+        height: rows to keep
+    """
 
     def __init__(self, left: int, top: int, width: int, height: int) -> None:
         self.box = (left, top, width, height)
@@ -159,7 +184,12 @@ class crop(Operation):  # noqa: N801
 
 
 class pad(Operation):  # noqa: N801
-    """Add a border: one width for all sides, or (left, top, right, bottom)."""
+    """Add a border: one width for all sides, or (left, top, right, bottom).
+
+    Args:
+        border: the width of the border
+        fill: its value
+    """
 
     def __init__(self, border: int | tuple[int, int, int, int], fill: int = 0) -> None:
         self.border = (border,) * 4 if isinstance(border, int) else tuple(border)
@@ -175,7 +205,11 @@ class pad(Operation):  # noqa: N801
 
 
 class flip(Operation):  # noqa: N801
-    """Swap left and right, with this probability."""
+    """Swap left and right, with this probability.
+
+    Args:
+        p: the probability
+    """
 
     def __init__(self, p: float = 0.5) -> None:
         self.p = p
@@ -189,7 +223,11 @@ class flip(Operation):  # noqa: N801
 
 
 class vertical_flip(Operation):  # noqa: N801
-    """Swap top and bottom, with this probability."""
+    """Swap top and bottom, with this probability.
+
+    Args:
+        p: the probability
+    """
 
     def __init__(self, p: float = 0.5) -> None:
         self.p = p
@@ -204,6 +242,12 @@ class color_jitter(Operation):  # noqa: N801
 
     A number b for brightness, contrast or saturation stands for factors between 1 - b and 1 + b; two numbers for the
     factors themselves. Hue is shifted by up to this part of the circle, at most 0.5.
+
+    Args:
+        brightness: a number, or two factors
+        contrast: a number, or two factors
+        saturation: a number, or two factors
+        hue: a part of the circle, or two
     """
 
     is_geometry = False
@@ -240,7 +284,11 @@ class color_jitter(Operation):  # noqa: N801
 
 
 class grayscale(Operation):  # noqa: N801
-    """Take the colors away, with this probability; the picture keeps its channels."""
+    """Take the colors away, with this probability; the picture keeps its channels.
+
+    Args:
+        p: the probability
+    """
 
     is_geometry = False
 
@@ -253,7 +301,12 @@ class grayscale(Operation):  # noqa: N801
 
 
 class normalize(Operation):  # noqa: N801
-    """Values from 0 to 1, minus the mean, divided by the standard deviation, each per channel."""
+    """Values from 0 to 1, minus the mean, divided by the standard deviation, each per channel.
+
+    Args:
+        mean: what is subtracted, per channel
+        std: what is divided by, per channel
+    """
 
     is_geometry = False
 
@@ -283,7 +336,11 @@ class to_chw(Operation):  # noqa: N801
 
 
 class dtype(Operation):  # noqa: N801
-    """The type of the values: "uint8", "float32" or "float16" (0 to 1 unless they are normalized)."""
+    """The type of the values: "uint8", "float32" or "float16" (0 to 1 unless they are normalized).
+
+    Args:
+        name: the name of the type
+    """
 
     is_geometry = False
     NAMES = ("uint8", "float32", "float16")
@@ -301,7 +358,11 @@ class dtype(Operation):  # noqa: N801
 
 
 class views(Operation):  # noqa: N801
-    """Several views of one picture: each pipeline makes one of them, and the field becomes a tuple of all."""
+    """Several views of one picture: each pipeline makes one of them, and the field becomes a tuple of all.
+
+    Args:
+        *pipelines: an `images.pipeline` for each view
+    """
 
     def __init__(self, *pipelines: Any) -> None:
         if not pipelines:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,18 +10,29 @@ from typing import Any
 from webdataset.codecs.images import IMAGE_EXTENSIONS, as_tensor
 from webdataset.codecs.packages import torch_if_installed, torch_package
 from webdataset.filters.seeds import seed_of
+from webdataset.filters.stacking import Unfinished
 
 from .canvas import Canvas
 from .operations import Operation, dtype, normalize, to_chw, views
 
 OUTPUTS = ("auto", "torch", "numpy")
 _EXTENSIONS = frozenset(IMAGE_EXTENSIONS)
+_IN_BATCH = frozenset({"uint8", "float16", "float32"})
+"""Types of values that are the same in all versions of torch."""
+Arithmetic = Sequence[tuple[Any, Any]]
 
 
 class ImagePipeline:
     """Decodes images for `decode`, each sample with random numbers of its own: see `webdataset.images`.
 
     It pickles, so it goes to worker processes; and threads may share it.
+
+    Args:
+        steps: the operations, in order
+        mode: "rgb", "rgba" or "l"
+        masks: fields that go through the same geometry
+        seed: the seed of all samples
+        output: "torch", "numpy", or "auto"
     """
 
     def __init__(
@@ -39,10 +51,18 @@ class ImagePipeline:
         self.seed = seed
         self.output = output
         self.epoch: int | None = None
+        self.leaves_unfinished = False
+        """Whether values, layout and type are left to whoever makes batches."""
+
+    def unfinished(self) -> ImagePipeline:
+        """The same decoder, whose images are finished when they are written into a batch."""
+        left = copy.copy(self)
+        left.leaves_unfinished = True
+        return left
 
     def in_pass(self, report: Any) -> ImagePipeline:
         """The decoder for one pass: random numbers are others in every epoch."""
-        bound = ImagePipeline(self.steps, mode=self.mode, masks=self.masks, seed=self.seed, output=self.output)
+        bound = copy.copy(self)
         bound.epoch = report.epoch
         return bound
 
@@ -61,7 +81,8 @@ class ImagePipeline:
 
     def decoded(self, data: bytes, seed: int, *, is_mask: bool) -> tuple[Any, tuple[int, int]]:
         """The picture, or the tuple of its views, and the size that it had."""
-        canvas = Canvas(data, "stored" if is_mask else self.mode)
+        # who wants arrays may have no use for torch, and a loader that finds it imported gives tensors
+        canvas = Canvas(data, "stored" if is_mask else self.mode, imports_torch=self.output != "numpy")
         size = canvas.size
         rng = random.Random(seed)
         for number, step in enumerate(self.steps):
@@ -92,11 +113,13 @@ class ImagePipeline:
         if channels_first:
             pixels = pixels.transpose(2, 0, 1)
         if is_mask or (norm is None and kind in (None, "uint8")):
-            return _copied(pixels, torch)
-        scaled = _scaled(pixels, norm, channels_first)
-        if kind == "float16":
-            scaled = scaled.astype("float16")
-        return torch.from_numpy(scaled) if torch is not None else scaled
+            image = UnfinishedImage(pixels, torch is not None)
+        else:
+            arithmetic = _arithmetic(pixels, norm, channels_first)
+            image = UnfinishedImage(
+                pixels, torch is not None, "float16" if kind == "float16" else "float32", arithmetic
+            )
+        return image if self.leaves_unfinished and image.dtype.name in _IN_BATCH else image.finished()
 
 
 class OneSample:
@@ -123,25 +146,46 @@ class OneSample:
         return result
 
 
-def _scaled(pixels: Any, norm: normalize | None, channels_first: bool) -> Any:
-    """Floats: from 0 to 1, or normalized."""
+class UnfinishedImage(Unfinished):
+    """Pixels, and what to do to their values: pairs of a function of numpy and its second argument."""
+
+    def __init__(self, pixels: Any, is_tensor: bool, dtype: str | None = None, arithmetic: Arithmetic = ()) -> None:
+        import numpy as np
+
+        self.shape = pixels.shape
+        self.dtype = pixels.dtype if dtype is None else np.dtype(dtype)
+        self.nbytes = pixels.nbytes
+        self.is_tensor = is_tensor
+        self._pixels = pixels
+        self._arithmetic = arithmetic
+
+    def write_into(self, row: Any) -> None:
+        """Write the finished values into an array of the shape and type."""
+        import numpy as np
+
+        values = row if not self._arithmetic or row.dtype == np.float32 else np.empty(row.shape, np.float32)
+        np.copyto(values, self._pixels, casting="same_kind")
+        for function, constant in self._arithmetic:
+            function(values, constant, out=values)
+        if values is not row:
+            np.copyto(row, values, casting="same_kind")
+
+    def finished(self) -> Any:
+        """The image by itself."""
+        if not self._arithmetic and self.is_tensor:
+            return as_tensor(self._pixels)
+        return super().finished()
+
+
+def _arithmetic(pixels: Any, norm: normalize | None, channels_first: bool) -> Arithmetic:
+    """What makes values from 0 to 1 of the pixels, or normalized ones."""
     import numpy as np
 
-    result = np.empty(pixels.shape, np.float32)
     white = 255 if pixels.dtype == np.uint8 else 1
     if norm is None:
-        return np.divide(pixels, np.float32(white), out=result, dtype=np.float32, casting="unsafe")
+        return [(np.divide, np.float32(white))]
     channels = pixels.shape[0 if channels_first else -1] if pixels.ndim == 3 else 1
     if len(norm.mean) not in (1, channels):
         raise ValueError(f"normalize has {len(norm.mean)} channels and the image {channels}")
     mean, factor = norm.constants(white, channels_first and pixels.ndim == 3)
-    np.subtract(pixels, mean, out=result, dtype=np.float32, casting="unsafe")
-    return np.multiply(result, factor, out=result)
-
-
-def _copied(pixels: Any, torch: Any) -> Any:
-    import numpy as np
-
-    if torch is None:
-        return np.ascontiguousarray(pixels)
-    return as_tensor(pixels)
+    return [(np.subtract, mean), (np.multiply, factor)]

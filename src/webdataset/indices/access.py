@@ -74,11 +74,11 @@ class SampleReader:
         return self.read(self.catalogue.find(which) if isinstance(which, str) else which)
 
     def read(self, i: int) -> Sample:
-        """Sample number i, counted over all shards; from the end if i is negative."""
+        """Sample number `i`, counted over all shards; from the end if it is negative."""
         return self.read_many([i])[0]
 
     def read_many(self, numbers: Sequence[int]) -> list[Sample]:
-        """These samples, in this order; neighbours are read together."""
+        """The samples with these `numbers`, in this order; neighbours are read together."""
         found: dict[int, Sample] = {}
         wanted: dict[int, list[tuple[int, int]]] = {}
         for i in numbers:

@@ -55,6 +55,14 @@ class Shard(NamedTuple):
 class Catalogue:
     """Shards, in order, and how many samples each has.
 
+    Args:
+        shards: the url, the number of samples, the bytes (-1 if unknown) and the version (or None) of each
+        keys: a function that splits a member's name into key and field
+        where: where indices are kept: "beside", "cache" or a folder
+        local_copy: a function of a url that returns the path of a local copy, or None
+        storage_options: how servers and stores are reached, as for a WebDataset
+        concatenated: whether shards may be several archives, put together with `cat`
+
     >>> catalogue = Catalogue([Shard("a.tar", 10, 20480), Shard("b.tar", 5, 10240)])
     >>> catalogue.total, catalogue.locate(12), catalogue.counts.tolist()
     (15, (1, 2), [10, 5])
@@ -115,7 +123,7 @@ class Catalogue:
         self._hold_nothing()
 
     def using(self, options: StorageOptions) -> Catalogue:
-        """The same catalogue, its shards and indices reached with these options."""
+        """The same catalogue, its shards and indices reached with these `options`."""
         if not options or options == self.storage_options:
             return self
         found = copy.copy(self)
@@ -149,14 +157,14 @@ class Catalogue:
         return np.where(known, self.sizes, self.counts * mean)
 
     def locate(self, i: int) -> tuple[int, int]:
-        """The shard of sample i, counted over all shards, and its number in that shard."""
+        """The shard of sample `i`, counted over all shards, and its number in that shard."""
         if not 0 <= i < self.total:
             raise IndexError(f"sample {i} of a dataset with {self.total}")
         shard = int(self.ends.searchsorted(i, side="right"))
         return shard, int(i - (self.ends[shard] - self.counts[shard]))
 
     def index(self, shard: int) -> ShardIndex:
-        """The index of a shard, by its number; found where it is kept, or made again if it is gone."""
+        """The index of a shard, `shard` being its number; found where it is kept, or made again if it is gone."""
         with self._lock:
             index = self._held.get(shard)
             if index is not None:
@@ -172,7 +180,7 @@ class Catalogue:
         return index
 
     def find(self, key: str) -> int:
-        """The number of the first sample with this key; KeyError without one."""
+        """The number of the first sample with this `key`; KeyError without one."""
         wanted, before = key_hash(key), 0
         for shard, count in enumerate(self.counts.tolist()):
             if (self._hashes_of(shard) == wanted).any():
@@ -204,6 +212,10 @@ class Catalogue:
         """Keep the catalogue as a JSON file, whose urls are relative to it where they are in its folder or below.
 
         The file may be anything that can be written, as `s3://bucket/train.json`; urls are then written in full.
+
+        Args:
+            path: the path or url of the file
+            name: the name of the dataset, if it is not the file's
         """
         url = as_url(path)
         local = local_path(url)
@@ -220,7 +232,12 @@ class Catalogue:
             stream.write(data)
 
     def as_wids(self, name: str, folder: str | None = None) -> dict[str, Any]:
-        """The catalogue as wids' JSON describes it; user names, passwords and signatures are left out."""
+        """The catalogue as wids' JSON describes it; user names, passwords and signatures are left out.
+
+        Args:
+            name: the name of the dataset
+            folder: the folder to which urls are relative
+        """
         rows = zip(self.urls, self.counts.tolist(), self.sizes.tolist(), self.versions, strict=True)
         shards = [
             {"url": _relative(url, folder), "nsamples": count}
@@ -240,7 +257,14 @@ class Catalogue:
         storage_options: Mapping[str, Any] | None = None,
         concatenated: bool = False,
     ) -> Catalogue:
-        """The catalogue in a JSON file, also one that wids made; relative urls start where the file is."""
+        """The catalogue in a JSON file, also one that wids made; relative urls start where the file is.
+
+        Args:
+            path: the path or url of the file
+            keys: a function that splits a member's name into key and field
+            storage_options: how servers and stores are reached, as for a WebDataset
+            concatenated: whether shards may be several archives, put together with `cat`
+        """
         url = as_url(path)
         options = StorageOptions.of(storage_options)
         with gopen(url, storage_options=options) as stream:

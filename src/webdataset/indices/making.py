@@ -65,6 +65,17 @@ def index(
     `handler` is asked about one that cannot be indexed: to continue is to leave it out. `storage_options` say how
     servers and stores are reached, and `concatenated` reads on behind an end marker, both as for a WebDataset.
 
+    Args:
+        urls: the shards, as for a WebDataset, or a catalogue
+        jobs: how many are indexed at a time; None chooses
+        force: make indices anew, also where they fit
+        where: "beside", "cache" or a folder
+        progress: a function of (done, shards, url)
+        keys: a function that splits a member's name into key and field
+        handler: what to do with a shard that cannot be indexed
+        storage_options: as for a WebDataset
+        concatenated: as for a WebDataset
+
     >>> import tempfile
     >>> from webdataset.writer import TarWriter
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from time import perf_counter
 from typing import Any, NamedTuple
 
 from webdataset.base.behaviour import behaviour_of
 from webdataset.base.context import PassContext
 from webdataset.base.mailbox import Mailbox
 from webdataset.base.progress import PipelineProgress
+from webdataset.base.reports import Report
 from webdataset.base.rounds import RoundLimits
 from webdataset.errors import StateError
 from webdataset.handlers import close
 from webdataset.pipeline import DataPipeline
 from webdataset.resume.streamed import StreamedRunner
 
+from .collation import collated_as_torch
+from .parcels import spent
 from .processes import process_loader
 from .threads import ThreadLoader
 from .workers import (
@@ -56,6 +60,8 @@ def open_loader(dataset: Any, args: tuple[Any, ...], options: dict[str, Any], *,
         tracked = isinstance(dataset, DataPipeline) and not loader.indexed
         return Loading(loader, ThreadWorkers(loader) if tracked else UntrackedWorkers(loader), None)
     if not isinstance(dataset, DataPipeline) or not sends_positions(dataset, args, options):
+        if options.get("batch_size", 1) is not None and options.get("collate_fn") is None:
+            options = {**options, "collate_fn": collated_as_torch}  # whose errors name what does not fit
         loader = _loader(dataset, args, options, mailbox)
         return Loading(loader, UntrackedWorkers(loader), mailbox)
     loader = _loader(WithPositions(dataset), args, with_positions(options), mailbox)
@@ -97,7 +103,7 @@ class LoadedRunner(StreamedRunner):
         rounds = self._rounds()
         return super().items() if rounds is None else rounds.items(self.pipeline.iterator1)
 
-    def one_pass(self, context: PassContext, opened: ExitStack) -> Iterator[Any]:  # noqa: ARG002 - workers have their own
+    def one_pass(self, context: PassContext, opened: ExitStack) -> Iterator[Any]:
         """What the workers give in a pass, through the stages after the loader."""
         loader, *later = self.pipeline.pipeline
         of_workers = loader is self.workers.loader  # a program may have put something else in its place
@@ -105,7 +111,7 @@ class LoadedRunner(StreamedRunner):
             self.workers.begin()
         items = self._kept(opened, iter(self.pipeline.invoke(loader)))
         if of_workers:
-            items = self._kept(opened, self.workers.items(items))
+            items = self._kept(opened, _timed(self._kept(opened, self.workers.items(items)), context.report))
         for stage in later:
             behaviour = behaviour_of(stage)
             watched = behaviour.kind == "expands" and behaviour.in_pool
@@ -153,6 +159,30 @@ class LoadedRunner(StreamedRunner):
     def _kept(self, opened: ExitStack, iterator: Any) -> Iterator[Any]:
         opened.callback(close, iterator)
         return iterator  # type: ignore[no-any-return]
+
+
+def _timed(items: Iterator[Any], report: Report) -> Iterator[Any]:
+    """What a loader gives; the report says how long it was waited for, received, and used."""
+    ended = perf_counter()
+    try:
+        while True:
+            received = spent.seconds
+            item = next(items, _END)
+            arrived = perf_counter()
+            taken = spent.seconds - received
+            report.spend("transfer", taken)
+            report.spend("wait", arrived - ended - taken)
+            if item is _END:
+                return
+            yield item
+            del item  # nobody but the program holds a batch while the next one is waited for
+            ended = perf_counter()
+            report.spend("consumer", ended - arrived)
+    finally:
+        close(items)
+
+
+_END: Any = object()
 
 
 def may_hold(stages: list[Any]) -> Any:

@@ -27,7 +27,7 @@ from webdataset.base.behaviour import behaviour_of
 from webdataset.base.context import PassContext, current_pass
 from webdataset.base.pool import ordered_map
 from webdataset.base.positions import Position, named
-from webdataset.base.reports import Report
+from webdataset.base.reports import STAGES, Report
 from webdataset.base.stages import PipelineStage, Stage
 from webdataset.filters.batches import _collated
 from webdataset.filters.order import size_in_bytes
@@ -242,7 +242,7 @@ class _Groups:
                 held += size_in_bytes(sample) if self.limit > 1 else 0
                 if len(samples) < self.wanted and held < GROUP_BYTES and time.perf_counter() - begun < GROUP_SECONDS:
                     continue
-                yield _Group(samples, self._places(samples, places), self._counts())
+                yield _Group(samples, self._places(samples, places), self._counts(time.perf_counter() - begun))
                 samples, places, held, begun = [], [], 0, time.perf_counter()
         except Exception as exn:
             failure = exn
@@ -271,8 +271,8 @@ class _Groups:
         enough = int(samples * GROUP_SECONDS / seconds) if seconds > 0 else self.limit
         self.wanted = max(1, min(enough, 2 * samples, self.limit))
 
-    def _counts(self) -> dict[str, Any]:
-        """What the source has counted since this was last asked."""
+    def _counts(self, seconds: float = 0.0) -> dict[str, Any]:
+        """What the source has counted since this was last asked, in so many seconds."""
         context = self.source.runner.progress.context
         if context is None:
             return {}
@@ -280,6 +280,8 @@ class _Groups:
         new, reported = Report(), self._reported
         new.counts = report.counts - reported.counts
         new.reasons = report.reasons - reported.reasons
+        if not isinstance(self.source.pipeline[0], Pooled):  # who waits for other threads is not at work
+            new.spend("parse", max(0.0, seconds - new.spent(*STAGES)))
         if not new.counts:
             return {}
         reported.counts, reported.reasons = report.counts.copy(), report.reasons.copy()

@@ -9,16 +9,42 @@ from collections.abc import Iterator
 from typing import Any
 
 from webdataset.base.mailbox import Mailbox
+from webdataset.base.stages import argument_names
 from webdataset.errors import MissingPackageError, WorkerError
 
+from .collation import collated_as_torch, converted_as_torch
+from .parcels import Packing, can_share, forget_dead_workers
 
-def process_loader(dataset: Any, *args: Any, mailbox: Mailbox | None, pool: int = 0, **kw: Any) -> Any:
+COLLATE_FN = 5
+"""How many arguments of a DataLoader come before collate_fn, without the dataset."""
+
+
+def process_loader(dataset: Any, *args: Any, mailbox: Mailbox | None, **kw: Any) -> Any:
     """A DataLoader; errors of its workers are looked up in the mailbox, if there is one."""
-    if pool:
-        raise ValueError('pool= is for workers="thread": processes send every batch in memory of its own')
-    loader = _loader_class()(dataset, *args, **kw)
+    kind = _loader_class()
+    if can_share() and len(args) <= COLLATE_FN:
+        collate = kw.get("collate_fn") or _collation(args, kw)
+        progress = getattr(getattr(dataset, "dataset", dataset), "_progress", None)
+        kw = {**kw, "collate_fn": Packing(collate, progress)}
+    loader = kind(dataset, *args, **kw)
     loader._mailbox = mailbox
     return loader
+
+
+def loader_arguments() -> frozenset[str]:
+    """The names of the arguments of torch's DataLoader; none without torch."""
+    try:
+        from torch.utils.data import DataLoader
+    except ImportError:
+        return frozenset()
+    return frozenset(argument_names(DataLoader.__init__)[1:])
+
+
+def _collation(args: tuple[Any, ...], kw: dict[str, Any]) -> Any:
+    """What is done to the samples of a batch, or to each item where nobody makes batches."""
+    size = args[0] if args else kw.get("batch_size", 1)
+    batches = size is not None or kw.get("batch_sampler") is not None or (len(args) > 3 and args[3] is not None)
+    return collated_as_torch if batches else converted_as_torch
 
 
 @functools.cache
@@ -55,6 +81,8 @@ def _watched(batches: Any, mailbox: Mailbox | None) -> Iterator[Any]:
             raise found from None
         finally:
             del found, batches
+    finally:
+        forget_dead_workers()
 
 
 def _raised(exn: Exception, mailbox: Mailbox | None) -> Exception | None:

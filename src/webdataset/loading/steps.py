@@ -7,9 +7,7 @@ of them; the items of a step are taken apart where they arrive.
 from __future__ import annotations
 
 import copy
-import sys
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from typing import Any
 
 from webdataset.base.counter import PassCounter
@@ -18,18 +16,17 @@ from webdataset.base.mailbox import publish
 from webdataset.base.positions import Position
 from webdataset.base.reports import Report
 from webdataset.base.rounds import RoundLimits
-from webdataset.base.stages import Stage
 from webdataset.exact.feed import Drawn
 from webdataset.exact.positions import InEpoch, StepItems, at_step, in_epoch, latest_position
 from webdataset.exact.program import Program
 from webdataset.exact.rounds import Rounds
 from webdataset.exact.run import EpochRun
 from webdataset.exact.states import exact_place, exact_state
-from webdataset.filters import batched, combine_values, default_collation_fn
+from webdataset.filters import batched
 from webdataset.pipeline import DataPipeline
 
-from .buffers import Buffered, BufferedSteps
-from .threads import collated_as_torch, converted_as_torch, has_cuda
+from .collation import collated_as_torch, converted_as_torch
+from .workers import reported
 
 
 class Steps(TorchIterable):
@@ -51,7 +48,8 @@ class Steps(TorchIterable):
 
     def __iter__(self) -> Iterator[tuple[Position, list[Any]]]:
         epoch, start, step = [counter.next() for counter in self._begins]
-        return self.dataset.runner.steps(in_epoch(epoch, InEpoch(start, step, base=step)), self.threads)  # type: ignore[no-any-return]
+        steps = self.dataset.runner.steps(in_epoch(epoch, InEpoch(start, step, base=step)), self.threads)
+        return steps if self.threads else reported(steps, self.dataset)
 
     def stats(self) -> dict[str, Any]:
         """What the dataset counts."""
@@ -135,9 +133,6 @@ def exact_steps(
     workers = options.get("num_workers", 0)
     if threads:
         options["num_workers"] = 0
-        if pool := options.pop("pool", 0):
-            pinned = bool(options.get("pin_memory"))
-            pipeline = in_reused_memory(pipeline, pool + 2 * workers, collate, deep=size is not None, pinned=pinned)
     options |= {"batch_size": None, "collate_fn": EachItem(collate or converted_as_torch)}
     if not threads and workers and not pipeline.runner.program().has_local_shards:
         work = StepWork(pipeline)
@@ -152,28 +147,6 @@ def _of_one_pass(dataset: DataPipeline) -> DataPipeline:
         return dataset
     result = copy.copy(dataset)
     result.repetitions, result.nsamples = 1, -1
-    return result
-
-
-def in_reused_memory(dataset: Any, count: int, collate: Any, *, deep: bool, pinned: bool) -> Any:
-    """An exact dataset whose batches lie in the memory of earlier ones; those of `count` steps are there at a time."""
-    stage = dataset.pipeline[-1]
-    given: dict[str, Any] = (
-        stage.options() if isinstance(stage, Stage) and stage.filter is batched else {"collation_fn": None}
-    )
-    default = collated_as_torch if deep else default_collation_fn
-    if collate is not None or given["collation_fn"] is not default:
-        needed = "batches that the loader makes (batch_size=), or batched() as the dataset's last stage"
-        raise ValueError(f"pool= needs {needed}, and no collate_fn or collation_fn")
-    per_step = dataset.runner.program().batches.per_step
-    as_torch = deep and "torch" in sys.modules
-    rest = collated_as_torch if as_torch else combine_values
-    made = partial(Buffered, per_step, rest, deep=as_torch, pinned=pinned and has_cuda())
-    options = [*stage.args, *stage.kw.values()]
-    given["collation_fn"] = BufferedSteps(count, made, default if default in options else None)
-    given = {name: value for name, value in given.items() if name != "handler" or value in options}
-    result = copy.copy(dataset)
-    result.pipeline = [*dataset.pipeline[:-1], batched(**given)]
     return result
 
 

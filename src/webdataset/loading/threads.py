@@ -9,21 +9,21 @@ from __future__ import annotations
 import copy
 import random
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 from webdataset.base.iterables import TorchIterable
 from webdataset.base.pool import ordered_map
 from webdataset.base.stages import pipelinefilter
-from webdataset.filters import combine_values, default_collation_fn, listed
-from webdataset.filters.batches import _collated
+from webdataset.filters import listed
+from webdataset.filters.batches import _collated, left_for_batch
 from webdataset.handlers import handled
 from webdataset.pipeline import DataPipeline
 from webdataset.resume.positions import Threaded
 
-from .buffers import Buffered
-from .pools import Pooled, pooled, split
+from .collation import collated_as_torch, converted_as_torch
+from .pools import Pooled, pooled
 
 
 class ThreadLoader:
@@ -32,8 +32,7 @@ class ThreadLoader:
     Takes the arguments of torch's DataLoader. An iterable dataset is read by one thread and its per-sample stages are
     run by `num_workers`; of a dataset with indices, each thread fetches whole batches. Without `collate_fn`, samples
     are collated as torch does if the program has imported torch, else as `batched` does. `prefetch_factor` is how many
-    batches may be waiting, in all. With `pool=n`, arrays and tensors of batches lie in reused memory, pinned if
-    `pin_memory` says so and there is a GPU: a batch is valid until `n - 1` further ones were taken.
+    batches may be waiting, in all.
     """
 
     def __init__(  # noqa: PLR0917 - the order of the arguments is the DataLoader's
@@ -56,7 +55,6 @@ class ThreadLoader:
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
-        pool: int = 0,
     ) -> None:
         self.dataset = dataset
         self.batch_size = batch_size if batch_sampler is None else None
@@ -69,7 +67,6 @@ class ThreadLoader:
         self.in_order = in_order
         self.collate_fn = collate_fn
         self.prefetch_factor = 2 if prefetch_factor is None else prefetch_factor
-        self.pool = pool
         self.indexed = _has_indices(dataset)
         _check_numbers(num_workers, self.batch_size, self.prefetch_factor)
         processes_only = {"timeout": timeout, "worker_init_fn": worker_init_fn, "context": multiprocessing_context}
@@ -84,9 +81,6 @@ class ThreadLoader:
         self._start: Any = None
         """Where the next pass is to begin, if a state was loaded."""
         self._ended = True
-        if pool and (collate_fn is not None or not (self._batches or self._ends_in_batches())):
-            needed = "batches that the loader makes (batch_size=), or batched() as the dataset's last stage"
-            raise ValueError(f"pool= needs {needed}, and no collate_fn or collation_fn")
 
     def __iter__(self) -> Iterator[Any]:
         return self._fetched() if self.indexed else self._streamed()
@@ -147,26 +141,15 @@ class ThreadLoader:
 
     def _threaded(self) -> Any:
         """The dataset, with its stages run by threads; it counts its passes in common with the one that was given."""
-        in_buffers = self.pool > 0 and not self._batches
-        if self.num_workers < 1 and not in_buffers:
+        if self.num_workers < 1:
             return self.dataset
         piped = isinstance(self.dataset, DataPipeline)
         threaded = copy.copy(self.dataset) if piped else DataPipeline(self.dataset)
         if piped:
             self.dataset.runner.detach()
-        if in_buffers:
-            *stages, last = threaded.pipeline
-            lists, made = split(last)
-            buffered = _collated(self._buffered(2 * self.prefetch_factor, deep=False), **made.kw)
-            threaded.pipeline = [*stages, lists, buffered]
-        if self.num_workers > 0:
-            threaded.pipeline = pooled(threaded.pipeline, self.num_workers, batches=self.prefetch_factor)
+        stages = [left_for_batch(stage, threaded.pipeline) for stage in threaded.pipeline]
+        threaded.pipeline = pooled(stages, self.num_workers, batches=self.prefetch_factor)
         return threaded
-
-    def _ends_in_batches(self) -> bool:
-        stages = getattr(self.dataset, "pipeline", None) or [None]
-        made = split(stages[-1])[1:]
-        return bool(made) and made[0].args[0] is default_collation_fn
 
     # -- datasets with indices -------------------------------------------------------------------
 
@@ -203,16 +186,7 @@ class ThreadLoader:
     def _finish(self) -> Callable[[Any], Any]:
         """What makes a batch of a list of samples; without batches, what is done to each item."""
         finish = self.collate_fn or (collated_as_torch if self._batches else converted_as_torch)
-        if self.pool and self._batches:
-            # threads that fetch batches may take buffers out of order, by as many as there are batches on their way
-            ahead = 3 * (self.num_workers + self.prefetch_factor) if self.indexed else 2 * self.prefetch_factor
-            finish = self._buffered(ahead, deep="torch" in sys.modules)
         return partial(_pinned, finish) if self.pin_memory and has_cuda() else finish
-
-    def _buffered(self, ahead: int, *, deep: bool) -> Buffered:
-        """Collation into buffers: as many as the user may hold, and as there may be batches on their way."""
-        rest = collated_as_torch if deep else combine_values
-        return Buffered(self.pool + ahead + 2, rest, deep=deep, pinned=self.pin_memory and has_cuda())
 
 
 @pipelinefilter(kind="each")
@@ -222,22 +196,6 @@ def _applied(data: Iterable[Any], function: Callable[[Any], Any]) -> Iterator[An
 
 def _fetch(dataset: Any, finish: Callable[[Any], Any], batches: bool, index: Any) -> Any:
     return finish([dataset[i] for i in index] if batches else dataset[index])
-
-
-def collated_as_torch(samples: list[Any]) -> Any:
-    """As torch does, if the program uses it; else as `batched` does, for numbers and arrays too."""
-    data = sys.modules.get("torch.utils.data")
-    if data is not None:
-        return data.default_collate(samples)
-    if isinstance(samples[0], (tuple, list, Mapping)):
-        return default_collation_fn(samples)
-    return combine_values(samples)
-
-
-def converted_as_torch(item: Any) -> Any:
-    """As torch passes on items that it does not collate: arrays as tensors, if the program uses torch."""
-    data = sys.modules.get("torch.utils.data")
-    return item if data is None else data.default_convert(item)
 
 
 def _pinned(finish: Callable[[Any], Any], samples: Any) -> Any:

@@ -8,18 +8,27 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
 from webdataset.base.iterables import TorchIterable
+from webdataset.base.mailbox import publish
 from webdataset.base.positions import Position
 from webdataset.base.rounds import RoundLimits, check_same, rounds
 from webdataset.base.states import loader_places, loader_state
+from webdataset.base.workers import is_loader_worker
 from webdataset.errors import StateError
+from webdataset.handlers import close
 from webdataset.resume.layout import NotResumableError, layout_of
 from webdataset.resume.positions import restored
 from webdataset.resume.states import threads_position, threads_state
 
-from .threads import ThreadLoader, converted_as_torch
+from .collation import converted_as_torch
+from .threads import ThreadLoader
+
+REPORT_SECONDS = 1.0
+"""How often a worker process leaves its report for the loader."""
+_END: Any = object()
 
 
 class Workers(Protocol):
@@ -145,11 +154,35 @@ class WithPositions(TorchIterable):
         self.dataset = dataset
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
-        return self.dataset.placed()  # type: ignore[no-any-return]
+        return reported(self.dataset.placed(), self.dataset)
 
     def stats(self) -> dict[str, Any]:
         """What the dataset counts."""
         return self.dataset.stats()  # type: ignore[no-any-return]
+
+
+def reported(items: Iterator[Any], dataset: Any) -> Iterator[Any]:
+    """The items of a dataset in a worker, whose report tells how long they took, and is left for the loader."""
+    if not is_loader_worker():
+        yield from items
+        return
+    progress = dataset.runner.progress
+    left = perf_counter()
+    try:
+        while True:
+            began = perf_counter()
+            item = next(items, _END)
+            now = perf_counter()
+            if item is _END:
+                return
+            if progress.context is not None:
+                progress.context.report.spend("active", now - began)
+                if now - left > REPORT_SECONDS:
+                    left = now
+                    publish(progress.mailbox, progress.context.report)
+            yield item
+    finally:
+        close(items)
 
 
 class EachPositioned:

@@ -17,6 +17,7 @@ from webdataset.base.behaviour import behaviour_of
 from webdataset.base.mixing import Mixture
 from webdataset.base.progress import PipelineProgress
 from webdataset.base.stages import Stage
+from webdataset.base.states import about_shards
 from webdataset.filters import detshuffle
 from webdataset.shardlists import ShardShuffle
 
@@ -135,7 +136,8 @@ def _described_source(source: Any) -> Any:
     if isinstance(urls, list):
         digest = hashlib.blake2b("\n".join(map(str, urls)).encode("utf-8", "surrogatepass"), digest_size=8)
         seed = {"seed": str(source.seed)} if getattr(source, "deterministic", True) and hasattr(source, "seed") else {}
-        return {"kind": type(source).__name__, "shards": len(urls), "urls": digest.hexdigest(), **seed}
+        known = {"shards": len(urls), "urls": digest.hexdigest(), **seed, "about": about_shards(urls)}
+        return {"kind": type(source).__name__, **known}
     if hasattr(source, "pipeline") and hasattr(source, "repetitions"):
         return described(source)
     if is_mixture(source):

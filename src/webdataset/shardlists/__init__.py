@@ -102,6 +102,11 @@ def expand_source(source: Any, max_urls: int = MAX_URLS) -> list[Any]:
 class SimpleShardList(TorchIterable):
     """Shards in the order given, or shuffled the same way every time when there is a seed.
 
+    Args:
+        urls: the shards, as for a WebDataset
+        seed: shuffle with this seed; True draws one
+        storage_options: how servers and stores are reached, as for a WebDataset
+
     >>> list(SimpleShardList(["a.tar", "b.tar"]))
     [{'url': 'a.tar'}, {'url': 'b.tar'}]
     """
@@ -129,6 +134,16 @@ class ResampledShards(TorchIterable):
     """Shards drawn at random with replacement, endlessly; every pass draws again.
 
     With `deterministic=True` a pass is a function of the worker, the pass and the seed alone.
+
+    Args:
+        urls: the shards, as for a WebDataset
+        nshards: how many to draw in a pass
+        seed: the seed of the choice
+        worker_seed: a function that gives each worker a seed of its own
+        deterministic: draw the same in the same pass of every run
+        max_urls: the most urls that are taken of an iterable
+        empty_check: whether a list without shards is an error
+        storage_options: how servers and stores are reached, as for a WebDataset
     """
 
     def __init__(  # noqa: PLR0917 - the order is the API's
@@ -242,20 +257,37 @@ def non_empty(src: Iterable[Any]) -> Iterator[Any]:
         raise EmptyDatasetError("pipeline stage received no data at all and this was declared as an error")
 
 
+def dealt(src: Iterable[Any], number: int, count: int) -> Iterator[Any]:
+    """What number `number` of `count` nodes or workers gets, as cards are dealt.
+
+    >>> list(dealt("abcde", 1, 2))
+    ['b', 'd']
+    """
+    return islice(iter(src), number, None, count)
+
+
 def split_by_node(src: Iterable[Any], group: Any = None) -> Iterator[Any]:
-    """This node's share of the shards."""
+    """This node's share of the shards.
+
+    Args:
+        group: the group of torch.distributed, if not the default one
+    """
     rank, world_size, _, _ = pytorch_worker_info(group=group)
-    return islice(iter(src), rank, None, world_size)
+    return dealt(src, rank, world_size)
 
 
 def split_by_worker(src: Iterable[Any]) -> Iterator[Any]:
     """This worker's share of the shards."""
     _, _, worker, num_workers = pytorch_worker_info()
-    return islice(iter(src), worker, None, num_workers)
+    return dealt(src, worker, num_workers)
 
 
 def single_node_only(src: Iterable[Any], group: Any = None) -> Iterator[Any]:
-    """All shards; an error in a job of several nodes, which needs a nodesplitter."""
+    """All shards; an error in a job of several nodes, which needs a nodesplitter.
+
+    Args:
+        group: the group of torch.distributed, if not the default one
+    """
     _, world_size, _, _ = pytorch_worker_info(group=group)
     if world_size > 1:
         raise ValueError(
@@ -266,7 +298,7 @@ def single_node_only(src: Iterable[Any], group: Any = None) -> Iterator[Any]:
 
 
 def shardspec(spec: Any) -> SimpleShardList | MultiShardSample:
-    """The shard list a string names: a YAML specification, or urls."""
+    """The shard list that `spec` names: a YAML specification, or urls."""
     if isinstance(spec, str) and spec.endswith((".yaml", ".yml")):
         return MultiShardSample(spec)
     return SimpleShardList(spec)
@@ -278,12 +310,21 @@ def all_urls(urls: Any) -> list[str]:
 
 
 def worker_urls(urls: Any) -> list[str]:
-    """This worker's share of the urls (a `shard_selection` of version 0.1)."""
+    """This worker's share of the `urls` (a `shard_selection` of version 0.1)."""
     return list(split_by_worker(expand_urls(urls)))
 
 
 class ShardList(TorchIterable):
-    """The shard list of version 0.1: split by node and worker, then shuffled again in every pass."""
+    """The shard list of version 0.1: split by node and worker, then shuffled again in every pass.
+
+    Args:
+        urls: the shards, as for a WebDataset
+        shuffle: shuffle them
+        nodesplitter: gives each node its share
+        splitter: gives each worker its share
+        length: what `len()` says
+        seed: the seed of the order
+    """
 
     def __init__(  # noqa: PLR0917 - the order is the API's
         self,
@@ -320,7 +361,17 @@ class ShardList(TorchIterable):
 
 
 class PytorchShardList(ShardList):
-    """The shard list of late versions 0.1; with `epoch_shuffle` all nodes shuffle alike before they split."""
+    """The shard list of late versions 0.1; with `epoch_shuffle` all nodes shuffle alike before they split.
+
+    Args:
+        urls: the shards, as for a WebDataset
+        epoch_shuffle: shuffle them, in another order in every epoch
+        shuffle: shuffle them
+        split_by_worker: give each worker its share
+        split_by_node: give each node its share
+        verbose: say which shards they are
+        seed: the seed of the order
+    """
 
     def __init__(  # noqa: PLR0917 - the order is the API's
         self,

@@ -38,6 +38,16 @@ class DirectoryShardList(TorchIterable):
     unless `claim_timeout` says after how many seconds a claim of another machine expires: more than the longest use of
     a shard takes.
 
+    Args:
+        path: the folder
+        pattern: the names of shards in it
+        poll: seconds between two looks; None stops when the folder is empty
+        timeout: seconds to wait in all
+        mode: what becomes of a used shard: "resample" puts it back, "unlink" deletes it, "keep" renames it
+        select: "random" or "oldest"
+        fate: a function of the path, instead of `mode`
+        claim_timeout: seconds after which another machine's claim expires
+
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = open(f"{folder}/a.tar", "w").close()
@@ -96,7 +106,7 @@ class DirectoryShardList(TorchIterable):
                 time.sleep(self.poll)
 
     def recycle(self, activename: str) -> None:
-        """Do with a used shard what `fate` or `mode` says."""
+        """Do with a used shard, now called `activename`, what `fate` or `mode` says."""
         with contextlib.suppress(FileNotFoundError):
             if self.fate is not None:
                 self.fate(activename)

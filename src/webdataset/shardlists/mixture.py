@@ -45,7 +45,12 @@ class MSSource:
 
 
 class MultiShardSample(TorchIterable):
-    """Shards drawn from several datasets in every epoch; a call kept for programs written for version 0.2."""
+    """Shards drawn from several datasets in every epoch; a call kept for programs written for version 0.2.
+
+    Args:
+        fname: a YAML file with the datasets, or a dict
+        storage_options: how servers and stores are reached, as for a WebDataset
+    """
 
     behaviour = Behaviour("holds", "the shards of a YAML file are drawn by chance")
 
@@ -61,7 +66,7 @@ class MultiShardSample(TorchIterable):
         self.rng = random.Random(0)
 
     def parse_spec(self, fname: Any) -> None:
-        """Read the sources from a dict or from a YAML file."""
+        """Read the sources from `fname`, a dict or a YAML file."""
         origin = "" if isinstance(fname, dict) else as_url(fname)
         spec = fname if isinstance(fname, dict) else read_yaml(origin, self._options)
         if not isinstance(spec, dict) or not isinstance(spec.get("datasets"), list):
@@ -73,7 +78,7 @@ class MultiShardSample(TorchIterable):
             self.sources.append(_source(entry, spec, origin, self._options))
 
     def set_epoch(self, seed: int) -> None:
-        """Draw the next epoch with this seed."""
+        """Draw the next epoch with this `seed`."""
         self.epoch = seed
         self.rng = random.Random(make_seed("datasets", seed))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from time import perf_counter
 from typing import Any
 
 from webdataset.base.reports import Report
@@ -52,8 +53,10 @@ class OpenedShards:
             self._next = None
             if opening is None:
                 break
+            began = perf_counter()
             try:
                 self._current = opening.stream()
+                self._report.spend("open", perf_counter() - began)
             except Exception as exn:
                 if not ask(self._handler, _at(exn, opening.url, opening.number), self._report, "shards_skipped"):
                     break

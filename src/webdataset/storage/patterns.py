@@ -10,7 +10,7 @@ from webdataset.errors import MissingShardError
 
 from .braces import MAX_URLS, UnbalancedBracesError, braceexpand
 from .options import StorageOptions
-from .urls import as_url, local_path, scheme_of, substituted
+from .urls import FAMILIES, as_url, local_path, scheme_of, substituted, with_home
 
 # `::` separates urls, but not inside the brackets of an IPv6 host such as http://[::1]:8000/.
 _SEPARATOR = re.compile(r"::(?![0-9A-Fa-f:.%]*\])")
@@ -31,10 +31,11 @@ def expanded(spec: str | os.PathLike[str], options: StorageOptions | None = None
     text = as_url(spec)
     urls: list[str] = []
     for part in _SEPARATOR.split(text):
-        part = _counted(substituted(part))  # noqa: PLW2901 - the same part, further on
+        part = _counted(with_home(substituted(part)))  # noqa: PLW2901 - the same part, further on
         # A Windows path needs its backslashes.
         found = braceexpand(part, escape=_DRIVE.match(part) is None, limit=MAX_URLS - len(urls))
-        urls += [name for url in found for name in _globbed(url, options)] if glob.has_magic(part) else found
+        several = glob.has_magic(part) or part.endswith("/")
+        urls += [name for url in found for name in _globbed(url, options)] if several else found
     return urls
 
 
@@ -44,7 +45,12 @@ def expanded_element(url: str, options: StorageOptions | None = None) -> list[st
     >>> expanded_element("x-{a,b}.tar"), expanded_element("pipe:awk '{print $1,$2}' x")
     (['x-a.tar', 'x-b.tar'], ["pipe:awk '{print $1,$2}' x"])
     """
-    if _MEANING.search(url) is None or scheme_of(url) == "pipe" or os.path.lexists(local_path(url) or ""):
+    url = with_home(url)
+    if (
+        (_MEANING.search(url) is None and not url.endswith("/"))
+        or scheme_of(url) == "pipe"
+        or os.path.lexists(local_path(url) or "")
+    ):
         return [url]
     try:
         return expanded(url, options)
@@ -65,11 +71,11 @@ def _counted(text: str) -> str:
 
 def _globbed(url: str, options: StorageOptions | None) -> list[str]:
     """The files that a pattern matches, sorted; a file whose name only looks like a pattern stands for itself."""
-    if not glob.has_magic(url):
-        return [url]
     path = local_path(url)
     if path is None:
         return _listed(url, options)
+    if not glob.has_magic(url):
+        return [url]
     if os.path.lexists(path):
         return [url]
     found = sorted(glob.glob(path, recursive=True))
@@ -79,7 +85,17 @@ def _globbed(url: str, options: StorageOptions | None) -> list[str]:
 
 
 def _listed(url: str, options: StorageOptions | None) -> list[str]:
-    """The objects that a pattern matches, by a list of the store."""
+    """The objects that a pattern matches, or the shards of a folder, by a list of the store."""
     from .stores import lookup  # with importlib and more, for few
 
-    return lookup.matching(url, options) if lookup.is_pattern(url) else [url]
+    if lookup.is_pattern(url):
+        return lookup.matching(url, options)
+    if url.endswith("/") and lookup.is_stored(url):
+        return lookup.shards_in_folder(url, options)
+    if FAMILIES.get(scheme_of(url)) == "http" and "*" in url.partition("?")[0]:
+        raise MissingShardError(
+            "web servers cannot be listed, so a pattern with * finds nothing",
+            url=url,
+            hint="number the shards with braces, as train-{000000..000146}.tar",
+        )
+    return [url]

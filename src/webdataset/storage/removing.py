@@ -8,6 +8,7 @@ import os
 from webdataset.errors import StorageError
 
 from .local import allowed_path
+from .options import LIST, StorageOptions
 from .publish import as_storage_error
 from .stores.lookup import STORES, stored_object
 from .urls import local_path, scheme_of
@@ -15,8 +16,8 @@ from .urls import local_path, scheme_of
 REMOVED = (200, 202, 204, 404, 410)
 
 
-def remove(url: str) -> None:
-    """Remove a file or an object; a missing one is no error.
+def remove(url: str, *, storage_options: StorageOptions | None = None) -> None:
+    """Remove a file or an object, reached with these options; a missing one is no error.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -31,7 +32,7 @@ def remove(url: str) -> None:
         if path is not None:
             _remove_file(path)
         elif scheme_of(url) in STORES:
-            stored_object(url).delete()
+            stored_object(url, **StorageOptions.of(storage_options).for_url(url, LIST)).delete()
         else:
             _remove_from_server(url)
 

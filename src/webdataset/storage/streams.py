@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Callable
+from time import perf_counter
 from typing import Any
 
 from webdataset.base.reports import Report
@@ -16,9 +17,9 @@ WHOLE_ONLY = "give cache_dir=... so that a local copy is read"
 class PartialReads:
     """A stream whose `read(n)` returns what is available, at most n bytes; it waits only while nothing is."""
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: Any, report: Report | None = None) -> None:
         self.stream = stream
-        self.read = stream.read1  # the method itself: no cost per read
+        self.read = stream.read1 if report is None else _timed(stream.read1, report)
         self.close = stream.close
         if hasattr(stream, "peek"):
             self.peek = stream.peek
@@ -84,8 +85,8 @@ class PiecewiseStream(QuietStream):
         return len(data)
 
 
-def partial_reads(stream: Any) -> Any:
-    """The stream with reads that return what is available, if it can do that.
+def partial_reads(stream: Any, report: Report | None = None) -> Any:
+    """The stream with reads that return what is available, if it can do that; the report is told how long they take.
 
     A reader of large windows then gets the first samples of a slow source at once.
 
@@ -94,7 +95,21 @@ def partial_reads(stream: Any) -> Any:
     ...     partial_reads(stream).read(1 << 20)
     b'hello\\n'
     """
-    return PartialReads(stream) if hasattr(stream, "read1") else stream
+    return PartialReads(stream, report) if hasattr(stream, "read1") else stream
+
+
+def _timed(read1: Callable[[int], bytes], report: Report) -> Callable[[int], bytes]:
+    counts, stage = report.counts, "time:first_byte"
+
+    def read(size: int) -> bytes:
+        nonlocal stage
+        began = perf_counter()
+        data = read1(size)
+        counts[stage] += perf_counter() - began  # type: ignore[assignment]  # seconds are not whole
+        stage = "time:read"
+        return data
+
+    return read
 
 
 def count_received(report: Report, received: int, retried: int = 0) -> None:

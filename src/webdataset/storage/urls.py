@@ -28,6 +28,7 @@ __all__ = [
     "shell_expanded",
     "substituted",
     "variable",
+    "with_home",
 ]
 
 # Schemes that are opened by the same code and take the same options.
@@ -92,7 +93,7 @@ def local_path(url: str) -> str | None:
     if not is_local(url):
         return None
     if scheme_of(url) != "file":
-        return url
+        return with_home(url)
     path = url[len("file:") :]
     if path.startswith("//"):
         host, slash, rest = path[2:].partition("/")
@@ -101,6 +102,15 @@ def local_path(url: str) -> str | None:
         path = slash + rest
     decoded = unquote(path)
     return decoded if decoded != path and not os.path.lexists(path) and os.path.lexists(decoded) else path
+
+
+def with_home(url: str) -> str:
+    """A path with `~` and `~user` at its beginning filled in; a file that is called so stays itself.
+
+    >>> with_home("data/~a.tar"), with_home("http://host/~user/a.tar")
+    ('data/~a.tar', 'http://host/~user/a.tar')
+    """
+    return url if url[:1] != "~" or os.path.lexists(url) else os.path.expanduser(url)
 
 
 def substituted(text: str) -> str:

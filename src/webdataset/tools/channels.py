@@ -19,9 +19,9 @@ from typing import Any, NamedTuple
 
 from webdataset.base.reports import current_report
 from webdataset.base.settings import settings
-from webdataset.base.transactions import Transaction
 from webdataset.errors import MissingPackageError, SampleError, SecurityError, StorageError
 from webdataset.handlers import Handler, ask, checked_handler, reraise_exception
+from webdataset.writing.transactions import Transaction
 
 Sample = dict[str, Any]
 Bound = Callable[[str], None]

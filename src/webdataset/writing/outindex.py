@@ -8,7 +8,9 @@ from collections.abc import Iterable
 
 from webdataset.base.reports import Report
 from webdataset.errors import SampleError, ShardWarning
-from webdataset.indices.files import ENDING, built, file_version
+from webdataset.gopen import gopen
+from webdataset.indices.files import ENDING, built, file_version, remote_state
+from webdataset.storage.options import StorageOptions
 from webdataset.storage.publish import AtomicFile
 from webdataset.storage.removing import remove
 from webdataset.tar.foreign import check_dali_name, dali_path, dali_text, energon_bytes, energon_path
@@ -17,6 +19,7 @@ from webdataset.tar.index import IndexedMember, ShardIndex
 from webdataset.tar.plain import MemberPlace
 
 FORMATS = ("wdx", "dali", "energon")
+END_BYTES = 1024
 
 
 class WrittenIndex:
@@ -47,10 +50,10 @@ class WrittenIndex:
             self._end = end
         self._samples.append(sample)
 
-    def clear(self, path: str) -> None:
+    def clear(self, path: str, options: StorageOptions | None = None) -> None:
         """Remove indices of the shard that was there before: they must never stand beside the new one."""
         for format in self.formats:
-            remove(_path(path, format))
+            remove(_path(path, format), storage_options=options)
 
     def write(self, path: str, *, durable: bool) -> None:
         """Write the indices of the shard that is at this path now."""
@@ -61,14 +64,24 @@ class WrittenIndex:
                 data = index.to_bytes() if format == "wdx" else energon_bytes(index)
                 _write(_path(path, format), data, durable)
 
-    def _index(self, path: str) -> ShardIndex | None:
+    def upload(self, url: str, options: StorageOptions) -> None:
+        """Write the indices of the object that is at this url now beside it."""
+        for format in self.formats:
+            data = dali_text(self._samples) if format == "dali" else b""
+            if format != "dali" and (index := self._index(url, remote_state(url, options))) is not None:
+                data = index.to_bytes() if format == "wdx" else energon_bytes(index)
+            if data:
+                with gopen(_path(url, format), "wb", storage_options=options) as stream:
+                    stream.write(data)
+
+    def _index(self, path: str, state: tuple[int | None, str | None] | None = None) -> ShardIndex | None:
         try:
             builder = built([self._places], path, Report(strict=False))
         except SampleError as error:
             warnings.warn(f"no index was written: {error}", ShardWarning, stacklevel=2)
             return None
-        version = file_version(path)
-        return builder.index(size=os.path.getsize(path), version=version)
+        size, version = (os.path.getsize(path), file_version(path)) if state is None else state
+        return builder.index(size=self._end + END_BYTES if size is None else size, version=version)
 
 
 def index_names(shard: str) -> list[str]:

@@ -15,13 +15,17 @@ from webdataset.errors import SampleError, ShardWarning, StorageError
 from webdataset.gopen import gopen, rewritten_url
 from webdataset.storage.options import StorageOptions
 from webdataset.storage.publish import AtomicFile, as_storage_error, is_special
-from webdataset.storage.urls import as_url, local_path, scheme_of
+from webdataset.storage.urls import FAMILIES, as_url, local_path, scheme_of
 from webdataset.tar.writer import ArchiveWriter, MemberHeaders, Members
 
 from .outindex import WrittenIndex
 from .outkeys import key_after, key_after_packed
 
 _COMPRESSIONS = {True: "gz", "gz": "gz", "bz2": "bz2", "xz": "xz", "zst": "zst", "lz4": "lz4"}
+
+
+STORED = frozenset(scheme for scheme, family in FAMILIES.items() if family in ("s3", "gs", "az", "ais"))
+"""Schemes of stores in which an index can be written beside a shard."""
 
 
 class Output:
@@ -91,7 +95,7 @@ class Output:
             if isinstance(self.stream, AtomicFile):
                 self._publish(self.stream)
             elif self.owned:
-                self.stream.close()
+                self._upload()
             elif hasattr(self.stream, "flush"):
                 self.stream.flush()
         except OSError as error:
@@ -110,6 +114,14 @@ class Output:
             self.stream.abort()
         elif self.owned:
             getattr(self.stream, "abort", self.stream.close)()
+
+    def _upload(self) -> None:
+        """Complete an object of a store, and write its indices beside it."""
+        if self.index is not None and self.url is not None:
+            self.index.clear(self.url, self._options)
+        self.stream.close()
+        if self.index is not None and self.url is not None:
+            self.index.upload(self.url, self._options)
 
     def _publish(self, file: AtomicFile) -> None:
         if self.names is not None:
@@ -147,8 +159,9 @@ class Output:
 
     def _archive(self, headers: MemberHeaders, compress: bool | str | None, level: int | None) -> ArchiveWriter:
         kind = _compression(compress, self.url)
-        if self.index is not None and (kind or not self.path):
-            raise ValueError("index=True needs a local, uncompressed shard")
+        in_store = self.url is not None and scheme_of(self.url) in STORED
+        if self.index is not None and (kind or not (self.path or in_store)):
+            raise ValueError("index=True needs an uncompressed shard, as a local file or in a store")
         if kind:
             self.compressor = compressor(self.stream, kind, level)
             return ArchiveWriter(self.compressor.write, headers=headers)

@@ -27,7 +27,7 @@ def test_cache_lists_verifies_and_clears(make_shard: Callable[..., str], tmp_pat
     url = f"pipe:cat {make_shard()}"
     assert len(list(WebDataset(url, cache_dir=str(cache), shardshuffle=False))) == 10
     code, out, err = wl(capsysbinary, "cache", "ls", str(cache))
-    assert (code, err) == (0, "1 shards, 21504 bytes\n")
+    assert (code, err) == (0, "1 shard, 21.5 kB\n")
     assert url.encode() in out
     assert wl(capsysbinary, "cache", "verify", str(cache))[0] == 0
     entry = json.loads(wl(capsysbinary, "cache", "ls", "--json", str(cache))[1])

@@ -42,4 +42,4 @@ def test_dump_does_not_overwrite_and_does_not_leave_its_folder(
 
 
 def test_dump_with_a_wrong_pattern_is_a_mistake_of_use(shard: str, capsysbinary: Capture) -> None:
-    assert wl(capsysbinary, "dump", "-o", "{kye}", shard)[0] == 2
+    assert wl(capsysbinary, "dump", "-o", "{}", shard)[0] == 2

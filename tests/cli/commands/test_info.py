@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -19,10 +20,10 @@ def test_info_describes_the_fields(shard: str, capsysbinary: Capture) -> None:
     code, out, err = wl(capsysbinary, "info", shard)
     text = out.decode()
     assert (code, err) == (0, "")
-    assert text.startswith("10 samples, ")
-    assert "shape   6 x 8 x 3" in text
-    assert "shape   2 x 3" in text
-    assert "dtype   float32" in text
+    assert text.startswith("10 samples in 1 shard, ")
+    assert "shape    6 x 8 x 3" in text
+    assert "shape    2 x 3" in text
+    assert "dtype    float32" in text
 
 
 def test_info_is_there_for_programs(shard: str, capsysbinary: Capture) -> None:
@@ -32,5 +33,12 @@ def test_info_is_there_for_programs(shard: str, capsysbinary: Capture) -> None:
 
 
 def test_info_says_when_it_did_not_look_at_all(shard: str, capsysbinary: Capture) -> None:
-    assert b"only the first 4 samples" in wl(capsysbinary, "info", "-c", "4", shard)[1]
+    assert b"(the first 4 samples of 1 shard; -c 0 looks at all)" in wl(capsysbinary, "info", "-c", "4", shard)[1]
     assert b"only" not in wl(capsysbinary, "info", "-c", "0", shard)[1]
+
+
+@pytest.mark.parametrize(("name", "start"), [("a.png", b"\x89PNG"), ("a.svg", b"<?xml"), ("a.pdf", b"%PDF")])
+def test_info_plots_in_each_format(shard: str, tmp_path: Path, name: str, start: bytes, capsysbinary: Capture) -> None:
+    code, _, err = wl(capsysbinary, "info", "--plot", str(tmp_path / name), shard)
+    assert (code, err) == (0, "")
+    assert (tmp_path / name).read_bytes().startswith(start)

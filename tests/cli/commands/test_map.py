@@ -38,6 +38,6 @@ def test_a_number_after_c_is_the_count(wl: Any, shard: str, names: Any) -> None:
 
 def test_the_seeds_line_runs_as_written(wl: Any, shard: str, tmp_path: Path, names: Any) -> None:
     ended = wl.old("wl-map", "-c", '_["cls"] -= 1', shard, "-o", tmp_path / "output.tgz")
-    assert (ended.code, ended.err) == (0, "")
+    assert (ended.code, ended.told) == (0, "")
     assert (tmp_path / "output.tgz").read_bytes()[:2] == b"\x1f\x8b"
     assert len(names(tmp_path / "output.tgz")) == 40

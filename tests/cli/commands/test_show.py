@@ -17,7 +17,7 @@ def shard(make_shard: Callable[..., str]) -> str:
 
 def test_show_prints_text_where_there_is_no_terminal(shard: str, capsysbinary: Capture) -> None:
     out = wl(capsysbinary, "show", "-c", "1", "-f", "cls txt", shard)[1].decode()
-    assert out == "__key__             \t's0'\ncls                 \tb'0'\ntxt                 \tb'hello'\n\n"
+    assert out == "s0\n  cls  0\n  txt  'hello'\n\n"
 
 
 @pytest.mark.parametrize(

@@ -21,3 +21,14 @@ def test_tarsort_and_tarp_sort(wl: Any, make_shard: Any, names: Any, members: An
     assert members(wl.old("tarsort", "-S", "shuffle", shard).out) == members(shard)
     assert names(wl.old("tarp", "sort", "-s", "n", shard, "-o", "-").out) == ["b.n", "a.n"]
     assert members(wl.old("tarp", "sort", "-s", "__random__", shard, "-o", "-").out) == members(shard)
+
+
+def test_samples_are_sorted_by_parts_of_fields_and_by_expressions(wl: Any, make_shard: Any, names: Any) -> None:
+    scores = {"a": 2, "b": 10, "c": 1}
+    files = [(f"{key}.json", f'{{"score": {score}, "n": [{score}]}}'.encode()) for key, score in scores.items()]
+    shard = make_shard(files=files)
+    by_part = (["-k", "json.score"], ["-k", "json.n.0", "--as", "int"])
+    ways = (*by_part, ["-e", 'json["score"]'], ["-r", "-e", "0 - json['score']"])
+    for words in ways:
+        ended = wl("sort", *words, shard)
+        assert (ended.code, names(ended.out)) == (0, ["c.json", "a.json", "b.json"]), ended.err

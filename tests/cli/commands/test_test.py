@@ -24,8 +24,11 @@ def test_test_prints_rates_and_a_verdict(make_shard: Callable[..., str], capsysb
     text = out.decode()
     assert code == 0
     assert [line.split()[0] for line in text.splitlines() if line] == [
-        "open", "first", "first", "stage", "read", "decode", "map", "shuffle", "batch", "all", "bound",
+        "open", "first", "first", "stage", "open", "first_byte", "read", "parse", "decode", "map", "shuffle", "batch",
+        "all", "bound", 'workers="auto"', "verdict:",
     ]  # fmt: skip
+    assert 'workers="auto" takes processes: the code of -m may hold the GIL' in text
+    assert text.endswith("verdict: map\n")
     assert "bound by the CPU, in the stage 'map'" in text
 
 

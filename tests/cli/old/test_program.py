@@ -34,6 +34,7 @@ FLAGS = {
     "tarp proc": "-v -f -o --slice -c -m --shell",
     "tarp sort": "-v -f -o -s --sortfield --slice --tmpdir --keepdb --rekey",
     "tarp split": "-v -c --count -s --size -o --output -p --post --slice",
+    "kujob": "-s",
     "wl-map": "-H -C --precode -c --code -F --format -P --pipeline -l --load -L -e --every -p --parallel -O --ordered "
     "-o --only --nokeycheck",
     "wl-xargs": "-v -q -c -S --script -w -b -o -f -F -P -p --parallel -e -E -I -s --count --interpreter",

@@ -15,6 +15,7 @@ import webdataset as wds
 from servers import ceph
 from servers.faults import Cut, Fine, Reset, Stall
 from tests_support import numbered, tar_bytes
+from webdataset import cli
 from webdataset.errors import ExistingShardsError, MissingShardError, ShardWarning, StorageError
 from webdataset.gopen import gopen
 from webdataset.storage import removing
@@ -509,3 +510,34 @@ def test_a_scheme_without_a_store_is_an_error():
 )  # fmt: skip
 def test_patterns_match_as_in_a_shell(pattern, name, matches):
     assert bool(lookup._regex(f"s3://b/{pattern}", 7).fullmatch(f"s3://b/{name}")) == matches
+
+
+# -- folders ---------------------------------------------------------------------------------------
+
+
+def test_a_folder_of_a_store_is_its_shards(server, capsys):
+    folder = f"{server.bucket()}/folder/"
+    for name in ("b.tar", "a.tar", "notes.txt", "deeper/c.tar"):
+        server.store(folder + name, tar_bytes(numbered(2)))
+    assert expanded(folder) == [f"{folder}a.tar", f"{folder}b.tar"]
+    assert sum(1 for _ in wds.WebDataset(folder)) == 4
+    assert len(wds.WebDataset(folder, exact=True)) == 4
+    assert cli.main(["ls", folder]) == 0
+    told = capsys.readouterr().out.split()
+    assert told == [f"{folder}{name}" for name in ("a.tar", "b.tar", "deeper/c.tar", "notes.txt")]
+    assert cli.main(["ls", "-l", "-c", "1", folder]) == 0
+    assert re.fullmatch(rf" *5\.1 kB  {re.escape(folder)}a\.tar\n", capsys.readouterr().out)
+    with pytest.raises(MissingShardError, match="the folder has no shards"):
+        wds.WebDataset(f"{server.bucket()}/none/")
+
+
+def test_an_index_is_written_beside_an_object(writable):
+    pattern = f"{writable.bucket()}/indexed/a-%d.tar"
+    with wds.ShardWriter(pattern, maxcount=3, verbose=0, index=True) as sink:
+        for n in range(5):
+            sink.write({"__key__": f"{n}", "txt": str(n)})
+    first = pattern % 0
+    assert read(f"{first}.wdx")
+    assert read(first.replace(".tar", ".idx")).startswith(b"v1.")
+    dataset = wds.WebDataset([pattern % n for n in range(2)], exact=True)
+    assert (len(dataset), dataset.samples["4"]["txt"]) == (5, b"4")

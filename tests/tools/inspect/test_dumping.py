@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webdataset.errors import SecurityError, StorageError
+from webdataset.errors import SampleError, SecurityError, StorageError
 from webdataset.handlers import ignore_and_continue
 from webdataset.tools.inspect.dumping import dump, safe_parts
 
@@ -101,14 +101,18 @@ def test_a_key_that_comes_twice_does_not_replace_the_first(tmp_path: Path) -> No
     assert (tmp_path / "a.txt").read_bytes() == b"first"
 
 
-def test_a_folder_that_does_not_exist_is_an_error_with_the_cure(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="mkdir -p"):
-        list(dump([], f"{tmp_path}/nowhere/{{key}}"))
+def test_folders_of_the_pattern_are_made(tmp_path: Path) -> None:
+    list(dump([{"__key__": "a", "txt": b"1"}], f"{tmp_path}/new/er/{{key}}"))
+    assert (tmp_path / "new/er/a.txt").read_bytes() == b"1"
+    with pytest.raises(StorageError):
+        dump([], f"{tmp_path}/new/er/a.txt/{{key}}")
 
 
 def test_a_pattern_with_an_unknown_name_says_which_there_are(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"\{index\}"):
-        dump([], f"{tmp_path}/{{kye}}")
+        dump([], f"{tmp_path}/{{}}")
+    with pytest.raises(SampleError, match="no field 'kye'"):
+        list(dump([{"__key__": "a", "txt": b"1"}], f"{tmp_path}/{{kye}}"))
 
 
 def test_a_missing_field_is_an_error_that_lists_the_fields(tmp_path: Path) -> None:
@@ -128,3 +132,19 @@ def test_whatever_the_name_its_parts_stay_inside(name: str) -> None:
     root = "/the/folder"
     path = os.path.normpath(os.path.join(root, *parts))
     assert path.startswith(root + "/")
+
+
+def test_fields_in_the_pattern_make_class_folders_again(tmp_path: Path) -> None:
+    samples = [
+        {"__key__": "x/a", "jpg": b"1", "cls": b"3", "json": b'{"label": "big/cat"}'},
+        {"__key__": "b", "jpg": b"2", "cls": b"4", "json": b'{"label": "dog"}'},
+    ]
+    paths = list(dump(samples, f"{tmp_path}/new/{{cls:03d}}/{{json.label}}-{{key}}", fields="jpg"))
+    assert [path.removeprefix(f"{tmp_path}/") for path in paths] == ["new/003/big_cat-x/a.jpg", "new/004/dog-b.jpg"]
+
+
+def test_a_field_in_the_pattern_cannot_leave_the_folder(tmp_path: Path) -> None:
+    with pytest.raises(SecurityError, match="leaves the folder"):
+        list(dump([{"__key__": "a", "jpg": b"1", "txt": b".."}], f"{tmp_path}/{{txt}}/{{key}}"))
+    with pytest.raises(SampleError, match="there is no field 'clss', did you mean 'cls'"):
+        list(dump([{"__key__": "a", "cls": b"1"}], f"{tmp_path}/{{clss}}/{{key}}"))

@@ -79,13 +79,13 @@ def test_a_busy_function_is_the_bound_also_on_a_server_that_is_fast_enough(
 def test_a_slow_command_is_the_bound(make_shard: Callable[..., str]) -> None:
     path = make_shard("a.tar", 20)
     speed = measure([f"pipe:sleep 0.3; cat {path}"], SpeedTest())
-    assert speed.bound() == ("command", "read")
+    assert speed.bound() == ("command", "first_byte")
     assert speed.first_byte_seconds > 0.2
 
 
 def test_local_data_is_read_as_fast_as_the_cpu_can(make_shard: Callable[..., str]) -> None:
     speed = measure([make_shard("a.tar", 2000)], SpeedTest())
-    assert speed.bound() == ("cpu", "read")
+    assert speed.bound() == ("cpu", "parse")
     assert speed.bytes == sum(len(f"txt{i}") + len(str(i)) for i in range(2000))
 
 
@@ -111,7 +111,9 @@ def test_workers_wait_for_a_slow_server(make_shards: Callable[..., list[str]], s
 def test_the_stages_are_told_apart(make_shard: Callable[..., str]) -> None:
     plan = SpeedTest(decode="basic", function=busy, fields="cls txt", shuffle=10, batchsize=4)
     speed = measure([make_shard("a.tar", 40)], plan)
-    assert [stage.name for stage in speed.stages] == ["read", "decode", "map", "fields", "shuffle", "batch"]
+    assert [stage.name for stage in speed.stages] == [
+        "open", "first_byte", "read", "parse", "decode", "map", "fields", "shuffle", "batch",
+    ]  # fmt: skip
     assert speed.as_dict()["bound_in"] == "map"
 
 

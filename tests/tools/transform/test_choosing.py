@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from webdataset.tools.transform.choosing import nested_value
+
 
 def keys(listed: list[str]) -> list[str]:
     return list(dict.fromkeys(name.split(".")[0] for name in listed))
@@ -37,3 +39,18 @@ def test_rekey(wl: Any, make_shard: Any, names: Any, pattern: str) -> None:
 
 def test_a_single_underscore_is_a_field_like_any_other(wl: Any, make_shard: Any, names: Any) -> None:
     assert names(wl("concat", make_shard(files=[("a._x", b"1"), ("a.y", b"2")])).out) == ["a._x", "a.y"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("json.score", 0.5), ("json.boxes.1", "b"), ("json.boxes.-1", "b"), ("a.b", 1), ("x.y.z", 2), ("cls", 7)],
+)
+def test_a_part_of_a_field_is_named_with_dots(name: str, value: object) -> None:
+    sample = {"json": {"score": 0.5, "boxes": ["a", "b"]}, "a.b": 1, "x": {"y": {"z": 2}}, "cls": 7}
+    assert nested_value(sample, name) == value
+
+
+@pytest.mark.parametrize("name", ["json.none", "json.boxes.9", "json.boxes.x", "nothing.here"])
+def test_a_part_that_is_not_there_is_an_error(name: str) -> None:
+    with pytest.raises(KeyError):
+        nested_value({"json": {"boxes": []}}, name)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from tests_support import tar_bytes
+from webdataset.tools.transform.lazy import LazySample
 
 
 def jpeg() -> bytes:
@@ -32,7 +33,7 @@ def shard(make_shard: Callable[..., str]) -> str:
 
 def test_statements_change_one_field_and_leave_the_rest_byte_for_byte(wl: Any, shard: str, members: Any) -> None:
     ended = wl("map", "-c", '_["cls"] -= 1', shard)
-    assert (ended.code, ended.err) == (0, "")
+    assert (ended.code, ended.told) == (0, "")
     before, after = members(shard), members(ended.out)
     assert after["003.cls", b"2"] == 1
     assert {item for item in before if not item[0].endswith(".cls")} <= set(after)
@@ -64,3 +65,24 @@ def test_identity_keeps_every_byte(wl: Any, tmp_path: Path, members: Any, conten
     files = [(f"{n}.{ext}", data) for n, fields in enumerate(contents) for ext, data in sorted(fields.items())]
     (tmp_path / "in.tar").write_bytes(tar_bytes(files))
     assert members(wl("map", "-e", "_", tmp_path / "in.tar").out) == members(tmp_path / "in.tar")
+
+
+@pytest.mark.parametrize("code", ["dict(_, cls=cls + 1)", '{**_, "cls": cls + 1}', '_ | {"cls": cls + 1}'])
+def test_a_changed_copy_decodes_only_what_the_code_uses(wl: Any, make_shard: Any, members: Any, code: str) -> None:
+    shard = make_shard(files=[("a.jpg", b"no image at all"), ("a.cls", b"7"), ("b.jpg", b"x"), ("b.cls", b"8")])
+    ended = wl("map", "-e", code, shard)
+    assert (ended.code, ended.told) == (0, "")
+    assert sorted(members(ended.out)) == [
+        ("a.cls", b"8"),
+        ("a.jpg", b"no image at all"),
+        ("b.cls", b"9"),
+        ("b.jpg", b"x"),
+    ]
+
+
+def test_a_changed_copy_is_a_sample_of_values() -> None:
+    sample = LazySample({"__key__": "a", "cls": b"7", "json": b"[1, 2]"})
+    copy = sample.changed({"txt": "new"}, cls=8)
+    assert (copy["cls"], copy["json"], copy["txt"], sample["cls"]) == (8, [1, 2], "new", 7)
+    assert copy.encoded() == {"__key__": "a", "cls": b"8", "json": b"[1, 2]", "txt": b"new"}
+    assert (sample | {"cls": 3})["cls"] == 3

@@ -43,7 +43,7 @@ def test_a_sample_that_fails_under_each_on_error(wl: Any, shard: str, names: Any
     skipped = wl(*run, "--on-error", "skip", shard)
     assert skipped.code == 0
     assert len(names(skipped.out)) == 36
-    assert "left out: 1 samples" in skipped.err
+    assert "left out: 1 sample\n" in skipped.err
     stopped = wl(*run, "--on-error", "stop", shard)
     assert stopped.code == 1
     assert names(stopped.out)[-1] == "002.txt"

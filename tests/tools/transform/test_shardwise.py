@@ -71,7 +71,7 @@ def test_shards_of_several_processes_are_those_of_one(
         for path in folder.iterdir():
             path.unlink()
         ended = wl("map", "-P", processes, "-e", code, *words, *shards, "-o", folder / "o-%d.tar")
-        told = ended.err.replace(str(folder), "")
+        told = ended.told.replace(str(folder), "")
         ways[processes] = ended.code, told, {path.name: path.read_bytes() for path in folder.iterdir()}
     assert ways[1] == ways[2]
 
@@ -95,7 +95,7 @@ def test_a_bad_shard_is_told_by_the_process_that_reads_it(
             folder = tmp_path / f"{len(words)}-{processes}"
             folder.mkdir()
             ended = wl("map", "-P", processes, "-e", "_", *words, *shards, "-o", folder / "o-%d.tar")
-            told = ended.err.replace(str(folder), "")
+            told = ended.told.replace(str(folder), "")
             ways.append((ended.code, told, {path.name: path.read_bytes() for path in folder.iterdir()}))
         assert ways[0] == ways[1]
 
@@ -116,6 +116,6 @@ def test_each_process_makes_the_function_once(wl: Any, make_shards: Any, members
 
 def test_samples_of_several_processes_are_counted(wl: Any, make_shard: Any) -> None:
     shard = make_shard(samples=700)
-    assert wl("map", "-v", "-P", 2, "-e", "_", shard).err.startswith("700 samples in ")
+    assert wl("map", "-v", "-P", 2, "-e", "_", shard).err.startswith("700 samples of ")
     told = wl("map", "--json", "-P", 2, "-e", "_", shard).err.split("\n")[-2]
     assert json.loads(told)["samples"] == 700

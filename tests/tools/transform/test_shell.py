@@ -74,7 +74,7 @@ def test_what_runs_on_after_its_command_does_not_write_into_another_sample(wl: A
         f"if grep -q txt0 sample.txt; then {later} elif grep -q txt9 sample.txt; then echo > {fifo}; cat {fifo}; fi"
     )
     ended = wl("xargs", "-c", command, shard)
-    assert (ended.code, ended.err) == (0, "done\n")
+    assert (ended.code, ended.told) == (0, "done\n")
     assert b"late" not in ended.out
 
 

@@ -57,7 +57,7 @@ def test_shuffled_shards_are_the_same_for_any_number_of_processes(
             path.unlink()
         output = ["--memory", memory, *words, "-o", folder / "o-%d.tar"]
         ended = wl("shuffle", "--seed", 1, "-P", processes, *shards, *output)
-        told = ended.err.replace(str(folder), "")
+        told = ended.told.replace(str(folder), "")
         ways.append((ended.code, told, {path.name: path.read_bytes() for path in folder.iterdir()}))
     assert ways[0] == ways[1] == ways[2]
 

@@ -9,6 +9,7 @@ import time
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
+from webdataset.base.units import counted, size_text
 from webdataset.cli import grammar
 
 if TYPE_CHECKING:
@@ -50,10 +51,10 @@ def _list(folder: str, options: Namespace) -> int:
     from webdataset.cache import entries
 
     total = count = 0
-    for entry in entries(folder):
+    for entry in sorted(entries(folder), key=lambda entry: (entry.url or "", entry.path)):
         total, count = total + entry.size, count + 1
         _print(entry, "" if entry.complete else "incomplete", options)
-    _summarize(f"{count} shards, {total} bytes", options)
+    _summarize(f"{counted(count, 'shard')}, {size_text(total)}", options)
     return 0
 
 
@@ -74,7 +75,7 @@ def _clear(folder: str, options: Namespace) -> int:
     removed = clear(folder, unused_for=options.unused * SECONDS_PER_DAY, foreign=options.foreign)
     for path in removed:
         sys.stdout.write((json.dumps({"removed": path}) if options.json else shown(path)) + "\n")
-    _summarize(f"{len(removed)} files removed", options)
+    _summarize(f"{counted(len(removed), 'file')} removed", options)
     return 0
 
 
@@ -88,7 +89,8 @@ def _print(entry: Entry, state: str, options: Namespace) -> None:
         sys.stdout.write(json.dumps(facts | {"state": state}) + "\n")
         return
     used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
-    sys.stdout.write(f"{entry.size:>14}  {used}  {shown(entry.path)}  {shown(url)}{'  ' + state if state else ''}\n")
+    size, note = size_text(entry.size), f"  {state}" if state else ""
+    sys.stdout.write(f"{size:>10}  {used}  {shown(entry.path)}  {shown(url)}{note}\n")
 
 
 def _summarize(text: str, options: Namespace) -> None:

@@ -56,21 +56,24 @@ def needs_samples(options: Namespace) -> bool:
 
 def join(options: Namespace) -> bool:
     """Copy the shards byte for byte, if they and the output are plain local files; return whether that was possible."""
+    from webdataset.base.redact import redacted
     from webdataset.cli.progress import ProgressDisplay
     from webdataset.storage.patterns import expanded
     from webdataset.tools.transform.joining import NotPlain, join_shards
 
     urls = [url for text in options.inputs for url in expanded(text)]
-    progress = ProgressDisplay(options, urls)
+    options.urls = urls
+    progress = ProgressDisplay.of(options)
     try:
         with closing(join_shards(urls, options.output)) as shards:
             for shard in shards:
-                progress.add(shard.samples, shard.size)
+                progress.add(shard.samples, shard.size, shards=1)
     except NotPlain:
+        options.display = None
         return False
     finally:
         progress.clear()
-    progress.summary()
+    progress.summary({"shards_read": progress.shards}, redacted(options.output))
     return True
 
 

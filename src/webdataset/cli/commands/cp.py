@@ -37,9 +37,9 @@ def configure(parser: grammar.Parser) -> None:
 def run(options: Namespace) -> int:
     from webdataset.base.redact import redacted
     from webdataset.base.reports import Report
+    from webdataset.base.units import counted, size_text
     from webdataset.cli.flow import finished, handler_of, urls_of
     from webdataset.cli.progress import ProgressDisplay
-    from webdataset.tools.inspect.histograms import size_text
     from webdataset.tools.make.copying import copy_shards
 
     if options.output is None:
@@ -49,7 +49,8 @@ def run(options: Namespace) -> int:
     if options.output == "-" and sys.stdout.isatty():
         raise grammar.UsageError("not writing bytes to a terminal: name a file or folder, or use a pipe")
     urls = urls_of(options.inputs)
-    progress = ProgressDisplay(options, urls, len(urls))
+    options.urls = urls
+    progress = ProgressDisplay.of(options, noun="shard")
     report = Report()
     with report.in_force():
         copies = copy_shards(
@@ -59,11 +60,17 @@ def run(options: Namespace) -> int:
             force=options.force,
             checksum=options.checksum,
             handler=handler_of(options),
+            progress=lambda size: progress.add(0, size),
         )
-    for shard in progress(copies):
+    skipped = 0
+    for shard in copies:
+        skipped += shard.skipped
+        progress.add(not shard.skipped, 0, shards=1)
         progress.clear()
         if not options.quiet:
             sys.stderr.write(
                 f"{redacted(shard.target)}: {'is there already' if shard.skipped else size_text(shard.size)}\n"
             )
-    return finished(options, progress, report.as_dict())
+    progress.clear()
+    there = f"; {counted(skipped, 'shard')} there already" if skipped else ""
+    return finished(options, progress, report.as_dict(), redacted(options.output) + there)

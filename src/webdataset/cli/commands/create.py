@@ -1,8 +1,14 @@
-"""Make shards from folders, recipes, tables or lines of text.
+"""Make shards from folders, recipes, tables, lines of text, JSON Lines, Parquet, zip or tar archives.
 
 Files of a folder that share a basename become one sample. A recipe has lines "NAME SOURCE", where the source is a file
 or url, text:CONTENT or pipe:COMMAND. A table (CSV or TSV) has one sample per row and names the fields in its first row:
-@jpg holds file names, __key__ keys, other columns the content. Of text, each line is a sample.
+@jpg holds file names, __key__ keys, other columns the content. Of text, each line is a sample. JSON Lines and Parquet
+have one sample per object or row, with the same names; images and sounds as Hugging Face stores them in Parquet become
+jpg, png, wav and so on. A folder with metadata.csv, .jsonl or .parquet, whose column file_name names the files, becomes
+samples of a file and a json with the rest of its row. Files of a zip or tar archive that share a basename are a sample.
+
+--shuffle writes the samples of each source in random order, the same for the same --seed. Only names are held in
+memory, except for tables and tar archives, whose contents are.
 
 --classes treats subfolders as class labels, numbered in alphabetical order. It prints the numbers and writes the names
 next to the shards, one per line, as classes.txt. --classes FILE takes the numbers from such a list instead, so that
@@ -36,17 +42,32 @@ EXAMPLES = (
         "wl create more/ --classes classes.txt -o val-%06d.tar",
         "another part of the dataset, with the same class numbers",
     ),
+    (
+        "wl create --shuffle --seed 1 photos.zip captions.parquet -o train-%06d.tar",
+        "archives and tables, in random order",
+    ),
     ("printf 'a.jpg photo.jpg\\na.cls text:7\\n' | wl create - -o a.tar", "a recipe from stdin"),
 )
-KINDS = ("folder", "recipe", "plan", "lines")
+KINDS = ("folder", "recipe", "plan", "lines", "jsonl", "parquet", "zip", "tar")
+BY_ENDING = {
+    ".csv": "plan",
+    ".tsv": "plan",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".parquet": "parquet",
+    ".zip": "zip",
+}
+BY_ENDING |= dict.fromkeys((".tar", ".tgz", ".tar.gz", ".tar.zst", ".tar.bz2", ".tar.xz", ".tar.lz4"), "tar")
 
 
 def configure(parser: grammar.Parser) -> None:
     add = parser.add_argument
-    add("inputs", nargs="*", metavar="SOURCE", help="folder, recipe, table or text; - for stdin")
+    add("inputs", nargs="*", metavar="SOURCE", help="folder, recipe, table, text or archive; - for stdin")
     grammar.add_shards(parser)
-    add("--from", dest="kind", choices=KINDS, help="kind of source (default: by name: folder, .csv and .tsv, recipe)")
+    add("--from", dest="kind", choices=KINDS, help="kind of source (default: by its name, else recipe)")
     parser.switch("--sort", help="sort by key")
+    parser.switch("--shuffle", help="write the samples of each source in random order")
+    grammar.add_seed(parser)
     grammar.add_flag_with_file(
         parser, "--classes", help="treat subfolders as class labels, numbered alphabetically or as listed in FILE"
     )
@@ -60,6 +81,7 @@ def configure(parser: grammar.Parser) -> None:
 
 
 def run(options: Namespace) -> int:
+    from webdataset.base.redact import redacted
     from webdataset.base.reports import Report
     from webdataset.cli.flow import finished, handler_of, refuse_terminal
     from webdataset.cli.progress import ProgressDisplay
@@ -72,14 +94,15 @@ def run(options: Namespace) -> int:
     refuse_terminal(options.output)
     sizes = {"maxcount": options.maxcount, "maxsize": options.maxsize} if is_numbered(options.output) else {}
     report = Report()
-    progress = ProgressDisplay(options)
+    progress = ProgressDisplay.of(options)
     classes = _ClassList(options, sources, progress) if options.classes else None
     options.classes = classes.names if classes is not None else False
     with ExitStack() as opened, report.in_force():
-        items = (item for source in sources for item in _items(source, options, opened) if options.count != 0)
-        progress.count = write_items(
-            progress(items),
+        items = (item for source in sources for item in _ordered(source, options, opened) if options.count != 0)
+        write_items(
+            items,
             options.output,
+            wrote=progress.add,
             sort=options.sort,
             overwrite=options.overwrite,
             post=classes,
@@ -87,7 +110,7 @@ def run(options: Namespace) -> int:
             handler=handler_of(options),
             **sizes,
         )
-    return finished(options, progress, report.as_dict())
+    return finished(options, progress, report.as_dict(), redacted(options.output))
 
 
 class _ClassList:
@@ -156,19 +179,41 @@ class _ClassList:
             sys.stderr.write(f"class {number}: {name}\n")
 
 
+def _ordered(source: str, options: Namespace, opened: ExitStack) -> Iterator[MemberSource]:
+    from webdataset.tools.make.importing import shuffled
+
+    items = _items(source, options, opened)
+    if not getattr(options, "shuffle", False):
+        return items
+    if options.sort:
+        raise grammar.UsageError("--shuffle and --sort ask for different orders: use one of them")
+    return shuffled(items, 0 if options.seed is None else options.seed)
+
+
 def _items(source: str, options: Namespace, opened: ExitStack) -> Iterator[MemberSource]:
-    from webdataset.tools.make import creating
+    from webdataset.tools.make import creating, importing
 
     kind = options.kind or _kind_of(source)
     if kind == "folder":
+        metadata = None if options.classes or not hasattr(options, "shuffle") else importing.metadata_of(source)
+        if metadata is not None:
+            return importing.from_image_folder(source, metadata)
         return creating.from_folder(source, classes=options.classes)
+    if kind == "zip":
+        return importing.from_zip(source, opened)
+    if kind == "tar":
+        return importing.from_tar(source)
+    row_key = options.key or creating.DEFAULT_PLAN_KEY
+    if kind == "parquet":
+        return importing.from_parquet(source, key=row_key, folder=options.directory, opened=opened)
     lines = _lines(source, opened, newline="" if kind == "plan" else "\n")
     if kind == "recipe":
         return creating.from_recipe(lines, folder=options.directory, origin=source)
+    if kind == "jsonl":
+        return importing.from_json_lines(lines, key=row_key, folder=options.directory, origin=source)
     if kind == "plan":
         delimiter = options.separator or ("," if source.lower().endswith(".csv") else "\t")
-        key = options.key or creating.DEFAULT_PLAN_KEY
-        return creating.from_plan(lines, delimiter=delimiter, key=key, folder=options.directory, origin=source)
+        return creating.from_plan(lines, delimiter=delimiter, key=row_key, folder=options.directory, origin=source)
     return creating.from_lines(
         lines, fields=options.fields, separator=options.separator or "\t", key=options.key or creating.DEFAULT_LINE_KEY
     )
@@ -177,7 +222,8 @@ def _items(source: str, options: Namespace, opened: ExitStack) -> Iterator[Membe
 def _kind_of(source: str) -> str:
     if os.path.isdir(source):
         return "folder"
-    return "plan" if source.lower().endswith((".csv", ".tsv")) else "recipe"
+    name = source.partition("?")[0].lower()
+    return next((kind for ending, kind in BY_ENDING.items() if name.endswith(ending)), "recipe")
 
 
 def _lines(source: str, opened: ExitStack, newline: str) -> Iterator[str]:

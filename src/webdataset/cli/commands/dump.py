@@ -11,6 +11,7 @@ from argparse import Namespace
 from webdataset.cli import grammar
 
 EXAMPLES = (
+    ("wl dump -f jpg -o 'photos/{cls}/{key}' train.tar", "back to a folder for each class"),
     ("wl dump -f jpg -o 'images/{key}' train.tar", "images named after their keys: images/n01440764_10026.jpg"),
     ("wl dump -c 3 http://server/train.tar", "all fields of three samples: out-000000.jpg, out-000000.cls, ..."),
 )
@@ -24,7 +25,7 @@ def configure(parser: grammar.Parser) -> None:
         "--output",
         metavar="PATTERN",
         default="out-{index:06d}",
-        help="file names: {index:06d}, {key}, {field}; without {field}, the field is appended as the extension",
+        help="file names: {index:06d}, {key}, {field}, {cls} or any other field; without {field}, it is the extension",
     )
     parser.switch("--force", help="replace existing files")
 
@@ -38,7 +39,7 @@ def run(options: Namespace) -> int:
     from webdataset.tools.transform.choosing import in_pieces
 
     dataset = reading(options, large=in_pieces(None if options.select else options.fields))
-    progress = ProgressDisplay(options)
+    progress = ProgressDisplay.of(options)
     report = Report()
     what = {"fields": options.fields, "force": options.force, "handler": handler_of(options)}
     try:

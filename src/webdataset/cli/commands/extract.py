@@ -46,7 +46,7 @@ def run(options: Namespace) -> int:
     dataset = reading(options, large=NOT_IN_MEMORY)
     if getattr(options, "code", None):
         dataset = dataset.compose(_mapping(options.code, options.decode, handler_of(options)))
-    progress = ProgressDisplay(options)
+    progress = ProgressDisplay.of(options)
     decode = field_decoder(options.decode)
     rows = (LazySample(sample, decode) for sample in progress(dataset))
     if format == "parquet":

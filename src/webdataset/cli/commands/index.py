@@ -10,6 +10,7 @@ import sys
 from argparse import Namespace
 from typing import Any
 
+from webdataset.base.units import counted
 from webdataset.cli import grammar
 
 EXAMPLES = (
@@ -80,7 +81,7 @@ def _make(urls: list[str], formats: list[str], options: Namespace) -> int:
     if options.output:
         catalogue.save(options.output)
     if not options.quiet:
-        sys.stderr.write(f"{len(catalogue)} shards, {catalogue.total} samples\n")
+        sys.stderr.write(f"{counted(len(catalogue), 'shard')}, {counted(catalogue.total, 'sample')}\n")
     return 1 if errors else 0
 
 
@@ -106,18 +107,19 @@ def _check(urls: list[str], formats: list[str], options: Namespace) -> int:
 
 
 class _Counter:
-    """Shows how many shards are done, on a terminal or with --progress."""
+    """Shows how many shards are done, with the line that all commands have."""
 
     def __init__(self, options: Namespace) -> None:
-        self._shown = not options.quiet and (options.progress or sys.stderr.isatty())
-        self._terminal = sys.stderr.isatty()
+        from webdataset.cli.progress import ProgressDisplay
 
-    def __call__(self, done: int, shards: int, url: str) -> Any:
-        if self._shown:
-            text = f"{done} of {shards} shards: {url}"
-            sys.stderr.write(f"\r\033[K{text[:100]}" if self._terminal else f"{text}\n")
-            sys.stderr.flush()
+        self._display = ProgressDisplay.of(options, noun="shard", urls=())
+        self._done = 0
+
+    def __call__(self, done: int, shards: int, url: str) -> Any:  # noqa: ARG002 - as write_indices tells it
+        self._display.total = shards
+        self._display.add(done - self._done, 0)
+        self._done = done
 
     def clear(self) -> None:
-        if self._shown and self._terminal:
-            sys.stderr.write("\r\033[K")
+        """Erase the line."""
+        self._display.clear()

@@ -5,8 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from argparse import Namespace
+from typing import TYPE_CHECKING
 
+from webdataset.base.units import counted
 from webdataset.cli import grammar
+
+if TYPE_CHECKING:
+    from webdataset.display.describing import Description
 
 EXAMPLES = (
     ("wl info train-{000000..000009}.tar", "summarize the first 1000 samples"),
@@ -32,7 +37,7 @@ def configure(parser: grammar.Parser) -> None:
 def run(options: Namespace) -> int:
     from webdataset.base.reports import Report
     from webdataset.cli.flow import finished, handler_of, reading
-    from webdataset.cli.outputs import writing
+    from webdataset.cli.outputs import image_format, writing
     from webdataset.cli.progress import ProgressDisplay
     from webdataset.display.describing import describe
     from webdataset.tools.inspect.histograms import drawing_package, lines, plot
@@ -40,12 +45,12 @@ def run(options: Namespace) -> int:
     from webdataset.tools.transform.choosing import NOT_IN_MEMORY
 
     if options.plot:  # fail before everything is read
-        _image_format(options.plot)
+        image_format(options.plot)
         drawing_package()
     options.count = options.count or None
     dataset = reading(options, large=NOT_IN_MEMORY)
     as_json, options.json = options.json, False  # here it is the result, not the progress
-    progress = ProgressDisplay(options)
+    progress = ProgressDisplay.of(options)
     decode = None if options.decode in ("raw", "none") else options.decode
     report = Report()
     with report.in_force():
@@ -53,19 +58,18 @@ def run(options: Namespace) -> int:
     report.add(dataset.stats())
     if options.plot:
         with writing(options.plot) as out:
-            plot(description, out, format=_image_format(options.plot))
+            plot(description, out, format=image_format(options.plot))
     if as_json:
         sys.stdout.write(json.dumps(plain_value(description.as_dict()), indent=1) + "\n")
     else:
-        for line in lines(description, histograms=not options.nohist):
+        for line in lines(description, histograms=not options.nohist, seen=_seen(options, description)):
             sys.stdout.write(line + "\n")
-        if options.count and description.samples == options.count:
-            sys.stdout.write(f"\nonly the first {options.count} samples; -c 0 looks at all\n")
     return finished(options, progress, report.as_dict())
 
 
-def _image_format(name: str) -> str:
-    ending = name.rpartition(".")[2].lower()
-    if ending not in ("png", "pdf", "svg"):
-        raise grammar.UsageError(f"--plot {name!r} is not an image; its name must end in .png, .pdf or .svg")
-    return ending
+def _seen(options: Namespace, description: Description) -> str:
+    """How much of the dataset was looked at."""
+    shards = counted(len(options.urls), "shard")
+    if options.count and description.samples >= options.count:
+        return f"the first {options.count:,} samples of {shards}; -c 0 looks at all"
+    return f"all samples that {options.select!r} selects" if options.select else ""

@@ -11,6 +11,7 @@ from argparse import Namespace
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from webdataset.base.units import counted
 from webdataset.cli import grammar
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def configure(parser: grammar.Parser) -> None:
 
 def run(options: Namespace) -> int:
     from webdataset.cli.flow import urls_of
+    from webdataset.cli.progress import ProgressDisplay
     from webdataset.tools.inspect.linting import PROBLEMS, lint
 
     if options.explain:
@@ -44,15 +46,20 @@ def run(options: Namespace) -> int:
     if unknown := ignored - set(PROBLEMS):
         raise grammar.UsageError(f"there is no problem {' '.join(sorted(unknown))}; --explain lists them")
     counts: Counter[str] = Counter()
-    reading = {"images": not options.noimages, "concatenated": options.concatenated}
-    for finding in lint(urls_of(options.inputs), **reading):
+    options.urls = urls_of(options.inputs)
+    as_json, options.json = options.json, False  # here it is the result, not the progress
+    progress = ProgressDisplay.of(options)
+    images, concatenated = not options.noimages, options.concatenated
+    for finding in lint(options.urls, images=images, concatenated=concatenated, progress=progress.add):
         if finding.problem in ignored:
             continue
         counts[finding.problem] += 1
-        if counts[finding.problem] <= options.most or options.json:
-            sys.stdout.write((_json(finding) if options.json else line(finding)) + "\n")
+        if counts[finding.problem] <= options.most or as_json:
+            progress.clear()
+            sys.stdout.write((_json(finding) if as_json else line(finding)) + "\n")
+    progress.clear()
     if not options.quiet:
-        _summarize(counts)
+        _summarize(counts, options.most, f"{counted(progress.count, 'sample')} of {counted(progress.shards, 'shard')}")
     return 1 if counts else 0
 
 
@@ -75,8 +82,10 @@ def _json(finding: Finding) -> str:
     return json.dumps(plain_value(finding.as_dict()), ensure_ascii=False)
 
 
-def _summarize(counts: Counter[str]) -> None:
+def _summarize(counts: Counter[str], most: int, seen: str) -> None:
     if not counts:
-        sys.stderr.write("no problems found\n")
+        sys.stderr.write(f"no problems in {seen}\n")
+        return
+    sys.stderr.write(f"{counted(counts.total(), 'problem')} in {seen}\n")
     for problem, n in counts.most_common():
-        sys.stderr.write(f"{n:>8} x {problem}\n")
+        sys.stderr.write(f"{n:>8,} x {problem}{f' ({most:,} shown)' if n > most else ''}\n")

@@ -1,4 +1,7 @@
-"""List the members or samples of shards, from their headers alone."""
+"""List the members or samples of shards, from their headers alone, or the objects of a store.
+
+A url of a store that ends in a slash (s3://bucket/prefix/, gs://, az://, hf://, ais://) lists the objects there.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +38,10 @@ def run(options: Namespace) -> int:
     from webdataset.handlers import close
     from webdataset.tools.inspect.listing import shown
 
+    if not options.samples and (stored := [url for url in options.inputs if _is_folder_of_store(url)]):
+        if len(stored) < len(options.inputs):
+            raise grammar.UsageError("folders of stores and shards are listed apart: name one kind of them")
+        return _list_store(stored, options)
     found = _items(urls_of(options.inputs), options)
     stop = None if options.count is None else options.skip + options.count
     line_of = _formatter(options)
@@ -44,6 +51,30 @@ def run(options: Namespace) -> int:
             sys.stdout.write(f"{shown(url)}\t{text}\n" if options.url else f"{text}\n")
     finally:
         close(found)
+    return 0
+
+
+def _is_folder_of_store(url: str) -> bool:
+    from webdataset.storage.stores.lookup import is_stored
+
+    return url.endswith("/") and is_stored(url)
+
+
+def _list_store(folders: list[str], options: Namespace) -> int:
+    """List the objects below some urls of stores."""
+    from itertools import islice
+
+    from webdataset.base.units import size_text
+    from webdataset.storage.stores.lookup import listed
+    from webdataset.tools.inspect.listing import shown
+
+    found = (each for folder in folders for each in listed(folder))
+    stop = None if options.count is None else options.skip + options.count
+    for url, size in islice(found, options.skip, stop):
+        if options.json:
+            sys.stdout.write(json.dumps({"url": url, "size": size}) + "\n")
+        else:
+            sys.stdout.write((f"{size_text(size):>10}  " if options.long else "") + shown(url) + "\n")
     return 0
 
 

@@ -124,7 +124,7 @@ def _whole_shards(options: Namespace) -> DataPipeline | None:
     if not all(map(_is_small, options.urls)):
         return None
     make = partial(_shard_reader, options, function_maker(options))
-    reading(Namespace(**vars(options)), options.urls)  # errors in the condition show now
+    reading(Namespace(**vars(options)), options.urls, watched=False)  # errors in the condition show now
     ordered = not options.unordered
     source = partial(map_shards, options.urls, make, pack=pack, processes=options.processes, ordered=ordered)
     return DataPipeline(source)
@@ -146,7 +146,7 @@ def _shard_reader(options: Namespace, make: Callable[[], Function]) -> Callable[
         from webdataset.cli.flow import reading
 
         here = Namespace(**{**vars(options), "processes": 0})
-        samples = reading(here, [url]).compose(_mapping(here, lambda: function))
+        samples = reading(here, [url], watched=False).compose(_mapping(here, lambda: function))
         return samples, samples.stats
 
     return read

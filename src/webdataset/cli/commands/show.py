@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 EXAMPLES = (
     ("wl show -c 2 train.tar", "two samples, one line per field, and images if the terminal can show them"),
     ("wl show -c 100 --html page.html s3://bucket/train.tar", "a page for a browser, in one file"),
+    ("wl show -c 8 tcp://cpu-0:7880 --keys train.key", "the batches that a producer serves, sample by sample"),
 )
 PROTOCOLS = ("auto", "kitty", "iterm", "sixel", "blocks", "text")
 
@@ -27,6 +28,9 @@ def configure(parser: grammar.Parser) -> None:
     parser.add_argument("--html", metavar="FILE", help="write an HTML page with images, sound, text; - for stdout")
     parser.add_argument("--protocol", choices=PROTOCOLS, default="auto", help="how to draw images (auto)")
     parser.number("--width", help="width of images in columns (60)")
+    parser.add_argument("--keys", metavar="FILE", help="for batches of a producer: a trainer's keys")
+    parser.switch("--insecure", help="no keys, although the producer is another machine")
+    parser.switch("--batches", help="a stream, zsub://host:port, carries batches of arrays rather than samples")
     parser.set_defaults(count=10)
 
 
@@ -35,8 +39,8 @@ def run(options: Namespace) -> int:
     from webdataset.cli.flow import finished, reading
     from webdataset.cli.progress import ProgressDisplay
 
-    dataset = reading(options)
-    progress = ProgressDisplay(options)
+    dataset = _of_batches(options) if _is_of_producers(options) else reading(options)
+    progress = ProgressDisplay.of(options)
     report = Report()
     with report.in_force():
         samples = _with_fields(progress(dataset), options)
@@ -46,6 +50,26 @@ def run(options: Namespace) -> int:
         _print(samples, options, progress)
     report.add(dataset.stats())
     return finished(options, progress, report.as_dict())
+
+
+def _is_of_producers(options: Namespace) -> bool:
+    """Whether batches of a producer are to be shown; streams between commands carry samples."""
+    from webdataset.remote.addresses import is_remote, is_stream
+
+    streams = getattr(options, "batches", False)
+    return any(is_remote(url) and (streams or not is_stream(url)) for url in options.inputs)
+
+
+def _of_batches(options: Namespace) -> Any:
+    """Return the samples of a producer's batches."""
+    from webdataset.cli.flow import chosen
+    from webdataset.pipeline import DataPipeline
+    from webdataset.tools.inspect.batches import remote_batches, samples_of
+
+    options.urls = list(options.inputs)
+    batches = remote_batches(options.urls, None, keys=options.keys, insecure=options.insecure, patience=30.0)
+    samples = (sample for number, batch in enumerate(batches) for sample in samples_of(batch, number))
+    return chosen(DataPipeline(lambda: samples), options)
 
 
 def _with_fields(samples: Iterator[Any], options: Namespace) -> Iterator[Any]:
@@ -69,14 +93,16 @@ def _with_fields(samples: Iterator[Any], options: Namespace) -> Iterator[Any]:
 
 def _print(samples: Iterator[Any], options: Namespace, progress: ProgressDisplay) -> None:
     from webdataset.cli import terminal
-    from webdataset.tools.inspect.showing import terminal_lines
+    from webdataset.tools.inspect.showing import terminal_lines, text_lines, value_lines
 
     protocol = terminal.protocol() if options.protocol == "auto" else options.protocol
     width = options.width or min(60, terminal.columns())
-    text, normalized = not getattr(options, "silent", False), getattr(options, "normalize", False)
+    normalized = getattr(options, "normalize", False)
+    text = value_lines if hasattr(options, "summarized") else text_lines  # as tarshow shows them
+    shown = None if getattr(options, "silent", False) else text
     for sample in samples:
         progress.clear()
-        for line in terminal_lines(sample, protocol, columns=width, text=text, normalized=normalized):
+        for line in terminal_lines(sample, protocol, columns=width, text=shown, normalized=normalized):
             sys.stdout.write(line + "\n")
         sys.stdout.write("\n")
         _pause(options)

@@ -50,32 +50,37 @@ def run(options: Namespace) -> int:
 def shuffled(options: Namespace) -> DataPipeline:
     """Shuffle shard by shard, so that several processes can read; as one stream if samples are left out."""
     from webdataset.cli.flow import packer, reading, urls_of
+    from webdataset.cli.progress import ProgressDisplay
     from webdataset.pipeline import DataPipeline
     from webdataset.tools.transform.shuffling import shuffle_samples, shuffle_shards
 
+    options.urls = urls_of(options.inputs)
+    display = ProgressDisplay.of(options, passes=("reading", "writing"))
     seed = options.seed if options.seed is not None else random.SystemRandom().getrandbits(31)
     if options.skip or options.count is not None or options.on_error == "stop":
         stage = shuffle_samples(seed=seed, memory=options.memory, tmpdir=options.tmpdir)
-        return reading(options).compose(stage)
-    options.urls = urls_of(options.inputs)
+        return reading(options, options.urls).compose(stage)
     reading(options, options.urls)  # errors in the condition show now
     later = options.fields or options.rekey or getattr(options, "limit", None) is not None
     source = partial(
         shuffle_shards,
         options.urls,
-        partial(read_shard, options),
+        partial(read_shard, options, watched=options.processes < 2 or len(options.urls) < 2),
         seed=seed,
         memory=options.memory,
         processes=options.processes,
         tmpdir=options.tmpdir,
         pack=None if later else packer(options),
+        tick=display.tick,
     )
     return DataPipeline(source)
 
 
-def read_shard(options: Namespace, url: str) -> tuple[Iterable[dict[str, Any]], Callable[[], dict[str, Any]]]:
+def read_shard(
+    options: Namespace, url: str, *, watched: bool = False
+) -> tuple[Iterable[dict[str, Any]], Callable[[], dict[str, Any]]]:
     """Return the samples of one shard, and a function that returns the counts of its pass."""
     from webdataset.cli.flow import reading
 
-    samples = reading(Namespace(**vars(options)), [url])
+    samples = reading(Namespace(**vars(options)), [url], watched=watched)
     return samples, samples.stats

@@ -50,14 +50,15 @@ def run(options: Namespace) -> int:
     dataset = rekeyed(reading(options, large=in_pieces()), options)
     with Sink(options, _post(options)) as sink:
         assert isinstance(sink.writer, ShardWriter)
-        progress = ProgressDisplay(options)
+        progress = ProgressDisplay.of(options)
+        progress.stats = dataset.stats
         samples = iter(dataset)
         try:
             split_samples(progress(samples), sink.writer, maxshards=options.maxshards, write=sink.write)
         finally:
             progress.clear()
             close(samples)
-    return finished(options, progress, dataset.stats())
+    return finished(options, progress, dataset.stats(), sink.written())
 
 
 def _post(options: Namespace) -> Callable[[str], None]:

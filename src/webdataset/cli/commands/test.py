@@ -13,6 +13,7 @@ from webdataset.cli import grammar
 if TYPE_CHECKING:
     from webdataset.tools.inspect.speed import Speed, SpeedTest
 
+WORKERS = {"thread": "threads", "process": "processes"}
 EXAMPLES = (
     ("wl test http://server/train-{000000..000009}.tar", "how fast it is read, for ten seconds"),
     ("wl test --decode rgb8 --shuffle 1000 -b 64 -P 4 train-*.tar", "with decoding, and with four workers"),
@@ -60,12 +61,12 @@ def run(options: Namespace) -> int:
     if options.json:
         sys.stdout.write(json.dumps([speed.as_dict() for speed in speeds], indent=1) + "\n")
     else:
-        for text in lines(speeds):
+        for text in lines(speeds, test):
             sys.stdout.write(text + "\n")
     return 0
 
 
-def lines(speeds: list[Speed]) -> Iterator[str]:
+def lines(speeds: list[Speed], test: SpeedTest) -> Iterator[str]:
     """Format what was measured."""
     from webdataset.tools.inspect.speed import verdict
 
@@ -86,6 +87,9 @@ def lines(speeds: list[Speed]) -> Iterator[str]:
     for speed in speeds:
         name = f"{speed.workers} workers: " if speed.workers else "one process: " if len(speeds) > 1 else ""
         yield name + verdict(speed)
+    choice = test.choice()
+    yield f'workers="auto" takes {WORKERS[choice.workers]}: {choice.reason}'
+    yield f"verdict: {speeds[-1].bound()[1]}"
 
 
 def _test(options: Namespace) -> SpeedTest:

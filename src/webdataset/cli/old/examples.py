@@ -31,6 +31,10 @@ EXAMPLES = {
         "tarp sort -s cls in.tar -o sorted.tar": "by a field",
         "tarp sort -s __random__ in.tar -o shuffled.tar": "shuffled",
     },
+    "kujob": {
+        "kujob -s '{0..3}' -- tarproc -p 2 -c 'wc -c < sample.txt > sample.n' in-{}.tar -o n-{}.tar": "four shards",
+        "kujob -s '{0..3}' --retries 1 -- sh -c 'tar tf in-{}.tar > list-{}.txt'": "any command",
+    },
     "wl-cat": {
         "wl-cat in.tar png > picture.png": "the first image",
         "wl-cat -S '_[\"cls\"] == 7' in.tar txt 2": "the third text of class 7",

@@ -18,6 +18,8 @@ from .examples import EXAMPLES
 PROGRAMS = {**transforming.PROGRAMS, **inspecting.PROGRAMS, **making.PROGRAMS}
 
 
+Run = Callable[[Namespace], int | None]
+
 SAME = {"tarcats": "tarcat", "tarscat": "tarcat"}
 
 
@@ -50,20 +52,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     return run_old(name, rest)
 
 
-def run_old(name: str, argv: Sequence[str]) -> int:
-    """Run a program of the table."""
+def run_old(name: str, argv: Sequence[str], observing: Callable[[Run], Run] = lambda run: run) -> int:
+    """Run a program of the table; `observing` may put something around it."""
     program = PROGRAMS[name]
     module = command_module(program.command)
     text = f"{name} is an old name of `wl {program.command}`: {COMMANDS[program.command].help}."
     parser = command_parser(program.command, f"{description(module)}\n\n{text}", examples(name), prog=name)
     program.configure(parser)
     add_storage(parser)
+    argv, more = module.split_words(argv) if hasattr(module, "split_words") else (argv, {})
     # they have always replaced existing shards; the leftover ones are named at the end
-    given = defaults(parser_of(program.command, module)) | {"overwrite": "warn"}
-    return run_parser(parser, argv, _warning(name, program.run or module.run), given)
+    given = defaults(parser_of(program.command, module)) | {"overwrite": "warn"} | more
+    run = observing(program.run or module.run)
+    return run_parser(parser, argv, _warning(name, run), given)
 
 
-def _warning(name: str, run: Callable[[Namespace], int | None]) -> Callable[[Namespace], int | None]:
+def _warning(name: str, run: Run) -> Run:
     """Return a function that warns of flags without effect, then runs the program."""
 
     def warn_and_run(options: Namespace) -> int | None:

@@ -1,4 +1,4 @@
-"""Old programs that change samples: wl-map, wl-xargs, tarproc, tarpcat, tarsort and tarp's proc and sort."""
+"""Old programs that change samples: wl-map, wl-xargs, tarproc, tarpcat, tarsort, tarp's proc and sort; and kujob."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from webdataset.cli import grammar
 from webdataset.cli.commands import concat, map, shuffle, sort, xargs
+from webdataset.cli.commands.runs import jobs
 from webdataset.cli.grammar import Parser
 
 from . import program as old
@@ -259,6 +260,31 @@ def _shuffle(options: Namespace) -> int:
     return shuffle.run(Namespace(**{**grammar.defaults(parser_of("shuffle")), **vars(options)}))
 
 
+# -- jobs ----------------------------------------------------------------------------------------------
+
+
+def configure_kujob(parser: Parser) -> None:
+    old.same(parser, "jobs", shards="-s --shards", image="-I --image", config="-C --config", name="-n --name")
+    old.same(parser, "jobs", cpus="--cpus", memory="-M --memory", gpus="-G --gpus", env="-e --env", state="--state")
+    old.same(parser, "jobs", on="--on", workers="--maxrunning --workers", retries="--retries", dry_run="-P --dry-run")
+    old.same(parser, "jobs", shards_per_task="--shards-per-task", timeout="--timeout", redo="--redo", detach="--nowait")
+    old.same(parser, "jobs", quiet="-q --quiet", verbose="-v --verbose", progress="--progress", json="--json")
+
+
+def run_kujob(options: Namespace) -> int:
+    """Run kujob, which knew Kubernetes only; without an image, for which there is no default, it runs here."""
+    from webdataset.cli.engines import task_options_of
+
+    if options.on is None:
+        image = task_options_of(options).image
+        options.on = "k8s" if image else "local"
+        if not image and not options.quiet:
+            sys.stderr.write(
+                "kujob: no container image is named, so this runs on this machine; --image is for Kubernetes\n"
+            )
+    return jobs.run_items(options)
+
+
 # -- the table ---------------------------------------------------------------------------------------
 
 PROGRAMS = {
@@ -269,4 +295,5 @@ PROGRAMS = {
     "tarsort": OldProgram("sort", configure_tarsort, run_tarsort),
     "tarp proc": OldProgram("xargs", configure_tarp_proc, run_tarp_proc),
     "tarp sort": OldProgram("sort", configure_tarp_sort, run_tarp_sort),
+    "kujob": OldProgram("jobs", configure_kujob, run_kujob),
 }

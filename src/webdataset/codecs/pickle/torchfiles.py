@@ -29,14 +29,17 @@ SWITCHES = (
 
 
 def encode_pth(value: Any) -> bytes:
-    """Anything torch.save takes."""
+    """The `value`, anything torch.save takes, as it writes it."""
     stream = io.BytesIO()
     torch_package().save(value, stream)
     return stream.getvalue()
 
 
 def decode_pth(data: bytes, *, weights_only: bool | None = None) -> Any:
-    """What torch.save wrote, on the CPU; only tensors and plain data, unless the program allows more."""
+    """What torch.save wrote into `data`, on the CPU; only tensors and plain data, unless the program allows more.
+
+    `weights_only=False` allows any object, True allows none; None asks `WDS_PYTORCH_WEIGHTS_ONLY`.
+    """
     if settings.secure:
         raise SecurityError("torch.load is refused in secure mode (WDS_SECURE, enforce_security)")
     if weights_only is None:

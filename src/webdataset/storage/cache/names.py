@@ -25,7 +25,7 @@ SIGNATURES = re.compile(
 
 
 def pipe_cleaner(spec: str) -> str:
-    """The url inside a `pipe:` command, for names; anything else as it is.
+    """The url inside `spec`, a `pipe:` command, for names; anything else as it is.
 
     >>> pipe_cleaner("pipe:curl -s http://host/a.tar | cat")
     'http://host/a.tar'

@@ -62,6 +62,30 @@ def is_pattern(url: str) -> bool:
     return scheme_of(url) in STORES and _MAGIC.search(url, _root(url)) is not None
 
 
+SHARD_ENDINGS = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst", ".tar.lz4")
+
+
+def is_stored(url: str) -> bool:
+    """Whether this is a url of a store."""
+    return scheme_of(url) in STORES
+
+
+def shards_in_folder(folder: str, options: StorageOptions | None = None) -> list[str]:
+    """The shards directly in a folder of a store, whose url ends in a slash, sorted by name."""
+    names = [url for url, _ in listed(folder, options) if "/" not in url[len(folder) :]]
+    found = sorted(url for url in names if url.endswith(SHARD_ENDINGS))
+    if not found:
+        hint = f"it has {len(names)} other objects" if names else "list the store to see its names"
+        raise MissingShardError("the folder has no shards", url=folder, hint=hint)
+    return found
+
+
+def listed(prefix: str, options: StorageOptions | None = None) -> list[tuple[str, int]]:
+    """Url and size of every object whose url begins with this one, sorted by name."""
+    found = stored_object(prefix, **StorageOptions.of(options).for_url(prefix, LIST)).list()
+    return sorted((url, size) for url, size in found if url.startswith(prefix))
+
+
 def matching(pattern: str, options: StorageOptions | None = None) -> list[str]:
     """The urls a pattern stands for, sorted; an object whose name only looks like a pattern stands for itself.
 

@@ -11,16 +11,18 @@ import os
 import re
 import secrets
 import stat
+import string
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from webdataset.errors import MissingShardError, SecurityError, StorageError
+from webdataset.errors import SecurityError, StorageError
 from webdataset.filters.fields import parse_field_spec
 from webdataset.handlers import Handler, handled, reraise_exception
 from webdataset.storage.local import allowed_path
 from webdataset.storage.publish import as_storage_error
 from webdataset.tar.large import LargeMember
-from webdataset.tools.transform.choosing import field_named
+from webdataset.tools.transform.choosing import field_named, nested_value
+from webdataset.tools.transform.lazy import LazySample, field_decoder, missing_field
 
 Sample = Mapping[str, Any]
 
@@ -42,15 +44,17 @@ def dump(
 ) -> Iterator[str]:
     """Write fields to files and yield their paths.
 
-    The pattern may hold {index} (counted from 0), {key} and {field}; without {field}, the field is added as the
-    extension. The folder before its first brace must exist, and everything stays in it. Without `fields`, all are
-    written. A file that exists is an error unless `force`.
+    The pattern may hold {index} (counted from 0), {key}, {field} and any field of the sample by its name, as {cls} or
+    {json.label}; without {field}, the field is added as the extension. The folder before its first brace is made if it
+    is not there, and everything stays in it. Without `fields`, all are written. A file that exists is an error unless
+    `force`.
     """
     folder, rest = _split(pattern)
     names = None if fields is None else parse_field_spec(fields)
-    if not os.path.isdir(folder):
-        hint = f"make the folder first: mkdir -p {folder}"
-        raise MissingShardError("the folder to write to does not exist", url=folder, hint=hint)
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise as_storage_error(error, folder) from error
     target = _Target(allowed_path(folder), folder, force=force)
 
     def written(numbered: tuple[int, Sample]) -> list[str]:
@@ -161,20 +165,49 @@ def _split(pattern: str) -> tuple[str, str]:
     folder, rest = (pattern[: slash + 1], pattern[slash + 1 :]) if slash >= 0 else (".", pattern)
     if not rest:
         raise ValueError(f"the pattern {pattern!r} names no file: write {pattern}{{key}} or {pattern}out-{{index:06d}}")
-    _filled(rest, index=0, key="", field="")
+    _filled(rest, 0, "", "", _AnyField())
     return folder if len(folder) < 2 else folder.rstrip("/") or "/", rest
 
 
 def _path(pattern: str, index: int, sample: Sample, field: str) -> str:
-    name = _filled(pattern, index=index, key=str(sample.get("__key__", index)), field=field)
+    name = _filled(pattern, index, str(sample.get("__key__", index)), field, sample)
     return name if "{field" in pattern else f"{name}.{field}"
 
 
-def _filled(pattern: str, **values: Any) -> str:
+class _AnyField(dict[str, Any]):
+    """Stands for a sample while a pattern is looked at: it has every field."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+    def __getitem__(self, name: str) -> Any:
+        return 0
+
+
+class _Pattern(string.Formatter):
+    """Fills names in from the index, the key, the field that is written, and then the fields of the sample."""
+
+    def __init__(self, own: dict[str, Any], sample: Sample) -> None:
+        self.own, self.sample = own, sample
+
+    def get_field(self, field_name: str, args: Any, kwargs: Any) -> Any:  # noqa: ARG002 - string.Formatter's
+        if field_name in self.own:
+            return self.own[field_name], field_name
+        if not field_name or field_name.isdigit():
+            raise ValueError("it has no name in its braces")
+        value = nested_value(self.sample, field_name)
+        # a field is one part of a name: it makes no folders of its own
+        return (value.strip().replace("/", "_") if isinstance(value, str) else value), field_name
+
+
+def _filled(pattern: str, index: int, key: str, field: str, sample: Sample) -> str:
+    values = sample if isinstance(sample, _AnyField) else LazySample(dict(sample), field_decoder("basic"))
     try:
-        return pattern.format(**values)
-    except (KeyError, IndexError, ValueError, AttributeError) as error:
-        hint = "there are {index}, {index:06d}, {key} and {field}"
+        return _Pattern({"index": index, "key": key, "field": field}, values).vformat(pattern, (), {})
+    except KeyError as error:
+        raise missing_field(str(error.args[0] if error.args else error), sample) from None
+    except (IndexError, ValueError, AttributeError, TypeError) as error:
+        hint = "there are {index}, {index:06d}, {key}, {field}, and the fields of the sample, such as {cls}"
         raise ValueError(f"the pattern {pattern!r} cannot be filled in ({error}); {hint}") from None
 
 

@@ -7,12 +7,14 @@
 
 from __future__ import annotations
 
+import io
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from itertools import pairwise
 from typing import Any
 
+from webdataset.base.units import counted, size_text
 from webdataset.display.describing import Description, FieldDescription, shape_range
 from webdataset.errors import MissingPackageError
 
@@ -24,19 +26,21 @@ MOST_SETS = 5
 PLOT_BINS = 30
 
 
-def lines(description: Description, *, histograms: bool = True) -> Iterator[str]:
-    """Return the lines that `wl info` prints."""
-    yield f"{description.samples} samples, {size_text(description.bytes)}"
+def lines(description: Description, *, histograms: bool = True, seen: str = "") -> Iterator[str]:
+    """Return the lines that `wl info` prints; `seen` says how much of the dataset the description is of."""
+    shards = f" in {counted(len(description.shards), 'shard')}" if description.shards else ""
+    part = f" ({seen})" if seen else ""
+    yield f"{counted(description.samples, 'sample')}{shards}, {size_text(description.bytes)}{part}"
     sets = description.field_sets.most_common()
     for names, n in sets[:MOST_SETS]:
-        yield f"  {n:>8} with {' '.join(map(shown, names)) or 'no fields'}"
+        yield f"  {n:>8,} with {' '.join(map(shown, names)) or 'no fields'}"
     if len(sets) > MOST_SETS:
-        yield f"  {sum(n for _, n in sets[MOST_SETS:]):>8} with one of {len(sets) - MOST_SETS} other sets of fields"
+        yield f"  {sum(n for _, n in sets[MOST_SETS:]):>8,} with one of {len(sets) - MOST_SETS} other sets of fields"
     for name, field in sorted(description.fields.items()):
         yield ""
         yield shown(name)
         for label, text in _facts(field, description.samples):
-            yield f"  {label:<8}{text}"
+            yield f"  {label:<9}{text}"
         if histograms:
             yield from _histogram(field)
 
@@ -73,9 +77,19 @@ def plot(description: Description, path: Any, *, format: str | None = None) -> N
             axis.hist(finite, bins=PLOT_BINS)
         axis.yaxis.get_major_locator().set_params(integer=True)
         axis.set_title(f"{name}: {label}".replace("$", r"\$"))
+    save_figure(figure, path, format)
+
+
+def save_figure(figure: Any, path: Any, format: str | None) -> None:
+    """Write a figure to a file or a stream, and close it."""
     figure.tight_layout()
-    figure.savefig(path, format=format)
-    pyplot.close(figure)
+    if hasattr(path, "write"):
+        picture = io.BytesIO()  # matplotlib seeks in what it writes, except in PNG
+        figure.savefig(picture, format=format)
+        path.write(picture.getvalue())
+    else:
+        figure.savefig(path, format=format)
+    drawing_package().close(figure)
 
 
 def drawing_package() -> Any:
@@ -89,21 +103,9 @@ def drawing_package() -> Any:
         raise MissingPackageError("plots need matplotlib", hint=hint) from error
 
 
-def size_text(size: float) -> str:
-    """
-    >>> size_text(999), size_text(1_500_000)
-    ('999 bytes', '1.5 MB')
-    """
-    if size < 1000:
-        return f"{size:.0f} bytes"
-    units = ["kB", "MB", "GB", "TB"]
-    power = min(len(str(int(size))) - 1, 3 * len(units)) // 3
-    return f"{size / 1000**power:.1f} {units[power - 1]}"
-
-
 def _facts(field: FieldDescription, samples: int) -> Iterator[tuple[str, str]]:
     if field.count < samples:
-        yield "in", f"{field.count} of {samples} samples"
+        yield "in", f"{field.count:,} of {samples:,} samples"
     yield "type", _counted(field.types, field.count)
     if field.modes:
         yield "stored", _counted(field.modes, field.count)
@@ -111,6 +113,14 @@ def _facts(field: FieldDescription, samples: int) -> Iterator[tuple[str, str]]:
         yield "dtype", _counted(field.dtypes, field.count)
     if field.shapes:
         yield "shape", "; ".join(shape_range(field.shapes))
+    if field.rates:
+        yield "rate", _counted(field.rates, field.count)
+    if field.frames.count:
+        yield "frames", _span(field.frames, "")
+    if field.seconds.count:
+        yield "seconds", _span(field.seconds, f", total {field.seconds.total:,.1f}")
+    if field.keys:
+        yield "keys", _counted(field.keys, field.count, 12)
     if field.range.count:
         yield "values", f"{_number(field.range.least)} .. {_number(field.range.most)}, mean {_number(field.range.mean)}"
     if field.lengths.count:
@@ -133,11 +143,18 @@ def _measured(field: FieldDescription) -> tuple[str, Any]:
     """Return the numbers that say most about a field."""
     if field.range.count:
         return ("means" if field.shapes else "values"), field.range
+    if field.seconds.count:
+        return "seconds", field.seconds
     return ("lengths", field.lengths) if field.lengths.count else ("bytes", field.sizes)
 
 
-def _counted(counts: Any, total: int) -> str:
-    return ", ".join(name if n == total else f"{name} ({n})" for name, n in counts.most_common(5))
+def _span(numbers: Any, more: str) -> str:
+    return f"{_number(numbers.least)} .. {_number(numbers.most)}, mean {_number(numbers.mean)}{more}"
+
+
+def _counted(counts: Any, total: int, most: int = 5) -> str:
+    texts = [shown(name) if n == total else f"{shown(name)} ({n:,})" for name, n in counts.most_common(most)]
+    return ", ".join(texts) + (f", and {len(counts) - most} more" if len(counts) > most else "")
 
 
 def _number(number: float) -> str:

@@ -10,11 +10,12 @@ import hashlib
 import re
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from webdataset.autodecode import IMAGE_EXTENSIONS
 from webdataset.base.reports import Report
+from webdataset.base.units import size_text
 from webdataset.codecs.compression import decompressed, is_expanded
 from webdataset.errors import DecodingError, WebDatasetError
 from webdataset.gopen import gopen
@@ -74,10 +75,17 @@ class Finding(NamedTuple):
         return known | {"message": PROBLEMS[self.problem]}
 
 
-def lint(urls: Iterable[str], *, images: bool = True, concatenated: bool = False) -> Iterator[Finding]:
+def lint(
+    urls: Iterable[str],
+    *,
+    images: bool = True,
+    concatenated: bool = False,
+    progress: Callable[[int, int, int], object] = lambda samples, size, shards: None,  # noqa: ARG005 - nobody listens
+) -> Iterator[Finding]:
     """Read shards and yield the problems; `images=False` does not decode images.
 
-    `concatenated` reads past end markers, where another archive may follow.
+    `concatenated` reads past end markers, where another archive may follow. `progress` is told of samples, bytes and
+    shards that were read.
 
     >>> import tempfile, tarfile
     >>> with tempfile.NamedTemporaryFile(suffix=".tar") as file:
@@ -87,15 +95,22 @@ def lint(urls: Iterable[str], *, images: bool = True, concatenated: bool = False
     ['no-key', 'empty']
     """
     whole = _Dataset()
+    seen: set[str] = set()
     for url in urls:
-        yield from _Shard(url, whole, images=images, concatenated=concatenated).findings()
+        if url in seen:
+            yield Finding("key-collision", url, "the shard is listed twice: all its keys occur again")
+            continue
+        seen.add(url)
+        yield from _Shard(url, whole, images=images, concatenated=concatenated, progress=progress).findings()
+        progress(0, 0, 1)
     yield from whole.findings()
 
 
 class _Shard:
     """Finds the problems of one shard."""
 
-    def __init__(self, url: str, whole: _Dataset, *, images: bool, concatenated: bool) -> None:
+    def __init__(self, url: str, whole: _Dataset, *, images: bool, concatenated: bool, progress: Any) -> None:
+        self.progress = progress
         self.url = url
         self.whole = whole
         self.images = images
@@ -130,6 +145,7 @@ class _Shard:
 
     def _member(self, name: str, offset: int, data: bytes | LargeMember) -> Iterator[Finding]:
         self.bytes += len(data)
+        self.progress(0, 512 + len(data) + -len(data) % 512, 0)
         place: dict[str, Any] = {"offset": offset, "member": name}
         if any("\udc80" <= char <= "\udcff" for char in name):
             yield Finding("not-utf8", self.url, **place)
@@ -150,7 +166,7 @@ class _Shard:
         if not data:
             yield Finding("empty-field", self.url, key=key, **place)
         elif isinstance(data, LargeMember):
-            yield Finding("too-large", self.url, f"{data.size} bytes", key=key, **place)
+            yield Finding("too-large", self.url, size_text(data.size), key=key, **place)
         elif self.images:
             yield from self._image(field, data, place | {"key": key})
 
@@ -158,6 +174,7 @@ class _Shard:
         if self.key is None:
             return
         self.samples += 1
+        self.progress(1, 0, 0)
         number = _number(self.key)
         if number in self.here:
             yield Finding("not-adjacent", self.url, offset=self.offset, key=self.key)
@@ -280,7 +297,7 @@ def _imbalances(shards: dict[str, int]) -> Iterator[Finding]:
     for url, size in shards.items():
         # the last shard may be smaller
         if size > 2 * usual or (2 * size < usual and url != last):
-            yield Finding("size-imbalance", url, f"{size} bytes of data, the median is {usual:.0f}")
+            yield Finding("size-imbalance", url, f"{size_text(size)} of data, the median is {size_text(usual)}")
 
 
 def _number(key: str) -> int:

@@ -17,6 +17,7 @@ from webdataset.filters import batched, decode, shuffle, to_tuple
 from webdataset.gopen import gopen
 from webdataset.handlers import close, handled, reraise_exception
 from webdataset.loader import WebLoader
+from webdataset.loading.choosing import Choice, chosen_workers
 from webdataset.pipeline import DataPipeline
 from webdataset.shardlists import SimpleShardList, split_by_worker
 from webdataset.storage.urls import is_local, local_path, scheme_of
@@ -25,6 +26,8 @@ from webdataset.tools.transform.mapping import flat
 
 MOSTLY = 0.5
 """Whatever takes a larger share of the time limits the pipeline."""
+READING = ("read", "first_byte", "open")
+"""The stages that wait for data."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,12 @@ class SpeedTest:
         if self.batchsize:
             stages["batch"] = batched(self.batchsize) if self.fields else batched(self.batchsize, collation_fn=list)
         return stages
+
+    def choice(self) -> Choice:
+        """What kind of workers `workers="auto"` takes for these stages, and why."""
+        if self.function is not None:
+            return Choice("process", "the code of -m may hold the GIL")
+        return chosen_workers(DataPipeline(SimpleShardList([]), *self.stages().values()))
 
     def samples_in(self, item: Any) -> int:
         """How many samples one result of the last stage holds."""
@@ -100,12 +109,11 @@ class Speed(NamedTuple):
 
     def bound(self) -> tuple[str, str]:
         """Return what limits it, and in which stage: ("network", "read"), ("cpu", "map") and so on."""
+        own = {stage.name: stage.seconds for stage in self.stages}
         if self.wait_seconds > MOSTLY * self.active_seconds:
-            return self.source, "read"
+            return self.source, max(READING, key=lambda name: own.get(name, 0.0))
         if self.workers and self.active_seconds < MOSTLY * self.seconds * self.workers:
             return "cpu", "transfer"
-        own = {stage.name: stage.seconds for stage in self.stages}
-        own["read"] = max(own["read"] - self.wait_seconds, 0.0)
         return "cpu", max(own, key=lambda name: own[name])
 
     def as_dict(self) -> dict[str, Any]:
@@ -161,7 +169,8 @@ def measure_workers(urls: list[str], test: SpeedTest, workers: int) -> Speed:
                 break
     finally:
         close(loader)
-    own = {name: sum(times[name] for times in last.values()) for name in next(iter(last.values()), {"read": 0.0})}
+    names = next(iter(last.values()), {"read": 0.0})
+    own = {name: sum(times[name] for times in last.values()) for name in names}
     stages = _speeds(own, samples, size)
     active = sum(own.values())
     return Speed(workers, samples, size, seconds - first, 0.0, 0.0, first, wait, active, stages, source_of(urls))
@@ -206,8 +215,10 @@ class _Run:
         return self.last
 
     def own_seconds(self) -> dict[str, float]:
-        """Return the time of each stage by itself."""
-        return {name: timed.own_seconds() for name, timed in self.timed.items()}
+        """Return the time of each stage by itself; reading is told apart into what it consists of."""
+        own = {name: timed.own_seconds() for name, timed in self.timed.items()}
+        spent = self.watch.spent
+        return {**spent, "parse": max(own.pop("read") - sum(spent.values()), 1e-9), **own}
 
     def close(self) -> None:
         close(self.source)
@@ -254,6 +265,7 @@ class _Watch:
         self.seconds = seconds
         self.start = 0.0
         self.open_seconds = self.first_byte = self.wait = 0.0
+        self.spent = {"open": 0.0, "first_byte": 0.0, "read": 0.0}
         self.bytes = 0
 
     def opened(self, shards: Iterable[Any], handler: Any) -> Iterator[Any]:  # noqa: ARG002 - as url_opener is called
@@ -261,6 +273,7 @@ class _Watch:
             self.start = self.start or time.perf_counter()
             stream, taken = self.timed(gopen, shard["url"])
             self.open_seconds = self.open_seconds or taken
+            self.spent["open"] += taken
             opened = {**shard, "stream": _WatchedStream(stream, self)}
             path = local_path(shard["url"])
             yield opened if path is None else opened | {"local_path": path}
@@ -280,8 +293,10 @@ class _Watch:
         self.wait += max(taken - (_busy_seconds() - busy), 0.0)
         return result, taken
 
-    def read(self, function: Callable[[int], bytes], size: int) -> bytes:
-        data: bytes = self.timed(function, size)[0]
+    def read(self, function: Callable[[int], bytes], size: int, stage: str) -> bytes:
+        data: bytes
+        data, taken = self.timed(function, size)
+        self.spent[stage] += taken
         if data and not self.first_byte:
             self.first_byte = time.perf_counter() - self.start
         return data
@@ -304,9 +319,12 @@ class _WatchedStream:
         self._stream = stream
         self._watch = watch
         self._function = getattr(stream, "read1", stream.read)
+        self._stage = "first_byte"
 
     def read(self, size: int = -1) -> bytes:
-        return self._watch.read(self._function, size)
+        data = self._watch.read(self._function, size, self._stage)
+        self._stage = "read"
+        return data
 
     def close(self) -> None:
         self._stream.close()

@@ -25,7 +25,7 @@ from webdataset.base.printing import MOST_NODES
 from webdataset.errors import EncodingError, MissingPackageError
 from webdataset.filters.fields import parse_field_spec
 from webdataset.handlers import Handler, handled, reraise_exception
-from webdataset.tools.transform.choosing import field_named
+from webdataset.tools.transform.choosing import value_named
 
 Sample = Mapping[str, Any]
 Row = dict[str, Any]
@@ -59,10 +59,10 @@ def write_table(
 ) -> int:
     """Write the chosen fields of every sample, one row each, and return the number of rows.
 
-    `fields` is "jpg;png cls": alternatives by `;`, columns by spaces; "*" stands for all fields, those of the first
-    sample where the format needs columns. Bytes that are not text become `base64:...`, but stay bytes in Parquet;
-    control characters become `\\x1b` and the like, in CSV only on a terminal. With `safe_csv`, CSV cells that a
-    spreadsheet would take for a formula begin with an apostrophe.
+    `fields` is "jpg;png cls": alternatives by `;`, columns by spaces; `json.score` is a part of a field, "*" stands for
+    all fields, those of the first sample where the format needs columns. Bytes that are not text become `base64:...`,
+    but stay bytes in Parquet; control characters become `\\x1b` and the like, in CSV only on a terminal. With
+    `safe_csv`, CSV cells that a spreadsheet would take for a formula begin with an apostrophe.
     """
     if format not in FORMATS:
         raise ValueError(f"the format must be one of {', '.join(FORMATS)}, got {format!r}")
@@ -144,7 +144,7 @@ def _row(sample: Sample, names: Names) -> Row:
         if alternatives == ["*"]:
             row |= {name: sample[name] for name in sorted(sample) if not name.startswith("_")}
         else:
-            row[";".join(alternatives)] = sample[field_named(sample, alternatives)]
+            row[";".join(alternatives)] = value_named(sample, alternatives)
     return row
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from webdataset.base.reports import current_report
@@ -33,6 +33,7 @@ CHUNK_BYTES = 1 << 20
 END_BYTES = 1024
 RANGE_BYTES = 16 << 20
 OVERLAP = 1 << 20
+PROGRESS_SECONDS = 0.25
 
 
 class CopiedShard(NamedTuple):
@@ -52,15 +53,17 @@ def copy_shards(
     force: bool = False,
     checksum: bool = False,
     handler: Handler = reraise_exception,
+    progress: Callable[[int], object] = lambda size: None,  # noqa: ARG005 - nobody listens
 ) -> Iterator[CopiedShard]:
     """Copy shards to a folder or prefix (ending in `/`, or an existing folder), or one shard to a name.
 
     A shard whose copy has the same size is skipped; with `checksum`, only one whose copy has the same content.
+    `progress` is called with the number of bytes, by any thread, whenever some were copied, and while nothing happens.
     """
     sources = list(urls)
     pairs = [(source, target_of(source, target, len(sources))) for source in sources]
     _check_clashes(pairs)
-    return _copied(pairs, max(parallel, 1), force, checksum, checked_handler(handler))
+    return _copied(pairs, max(parallel, 1), force, checksum, handler=checked_handler(handler), progress=progress)
 
 
 def target_of(source: str, target: str, sources: int = 1) -> str:
@@ -95,17 +98,25 @@ def _check_clashes(pairs: list[tuple[str, str]]) -> None:
 
 
 def _copied(
-    pairs: list[tuple[str, str]], parallel: int, force: bool, checksum: bool, handler: Handler
+    pairs: list[tuple[str, str]],
+    parallel: int,
+    force: bool,
+    checksum: bool,
+    *,
+    handler: Handler,
+    progress: Callable[[int], object],
 ) -> Iterator[CopiedShard]:
-    from concurrent.futures import ThreadPoolExecutor
+    from concurrent.futures import ThreadPoolExecutor, wait
 
     report = current_report()
-    streams = _Streams()
+    streams = _Streams(progress)
     pool = ThreadPoolExecutor(parallel, "webdataset-copy")
     try:
         jobs = [pool.submit(copy_shard, *pair, force=force, checksum=checksum, streams=streams) for pair in pairs]
         for job in jobs:
             try:
+                while not wait([job], PROGRESS_SECONDS).done:
+                    progress(0)
                 yield job.result()
             except Exception as error:
                 if not ask(handler, error, report, "shards_skipped"):
@@ -151,7 +162,8 @@ def _copy_shard(source: str, target: str, force: bool, checksum: bool, streams: 
 class _Streams:
     """The streams that are being read, so that another thread can close them."""
 
-    def __init__(self) -> None:
+    def __init__(self, progress: Callable[[int], object] = lambda size: None) -> None:  # noqa: ARG005
+        self.progress = progress
         self.stopped = False
         self.waits = Stop()
         self._open: set[Any] = set()
@@ -232,7 +244,9 @@ def _resume(reader: RangeReader, part: PartFile, size: int, streams: _Streams) -
         part.restart()
     while part.size < size:
         streams.check(reader.url)
-        part.write(reader.read(part.size, min(part.size + RANGE_BYTES, size)))
+        data = reader.read(part.size, min(part.size + RANGE_BYTES, size))
+        part.write(data)
+        streams.progress(len(data))
     part.publish()
     return part.size
 
@@ -247,6 +261,7 @@ def _write(stream: Any, target: str, streams: _Streams, part: PartFile | None) -
             sink.write(chunk)
             digest.update(chunk)
             written += len(chunk)
+            streams.progress(len(chunk))
         streams.check(target)
         if isinstance(sink, (AtomicFile, PartFile)):
             sink.publish()

@@ -28,7 +28,7 @@ from .splitting import set_writer
 
 DEFAULT_PLAN_KEY = "{record:09d}"
 DEFAULT_LINE_KEY = "{:09d}"
-KIND_HINT = "--from tells the kind of source: folder, recipe, plan or lines"
+KIND_HINT = "--from tells the kind of source: folder, recipe, plan, lines, jsonl, parquet, zip or tar"
 
 
 class MemberSource(NamedTuple):
@@ -163,12 +163,14 @@ def write_items(
     maxsize: float = 0,
     count: int = 0,
     handler: Handler = reraise_exception,
+    wrote: Callable[[int, int], object] = lambda samples, size: None,  # noqa: ARG005 - nobody listens
     **options: Any,
 ) -> int:
     """Write members to one archive, or to shards if `maxcount` or `maxsize` is given or the name has a number.
 
     Neighbours with the same key are one sample: it stays in one shard, and an error leaves out all of it. `overwrite`
-    is as in ShardWriter; `post` is called with the name of each complete shard. Returns the number of samples.
+    is as in ShardWriter; `post` is called with the name of each complete shard, `wrote` with the number and size of
+    samples. Returns the number of samples.
     """
     sharded = bool(maxcount or maxsize or (isinstance(output, str) and is_numbered(output)))
     if sharded:
@@ -182,6 +184,7 @@ def write_items(
             else:
                 sink.write_members(members)
             total += 1
+            wrote(1, sum(len(data) for _, data in members))
             if total == count:
                 break
     if post is not None and total and not sharded:
@@ -281,6 +284,16 @@ def _fetched(source: str, folder: str) -> bytes:
     if len(data) > limit:
         raise LimitError(f"the file has more than {limit} bytes", url=source, hint="raise WDS_MAX_MEMBER_BYTES")
     return data
+
+
+def file_source(source: str, folder: str, origin: str) -> Callable[[], bytes]:
+    """What fetches the bytes of a file or url that a table names; commands are not allowed."""
+    return partial(_fetched, _file(source, origin), folder)
+
+
+def key_of_member(name: str) -> tuple[str, str]:
+    """What members are sorted by, so that those of a sample are neighbours."""
+    return _order(name)
 
 
 def _file(source: str, origin: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 
 from webdataset.base.redact import redacted
 from webdataset.storage.shell.commands import CommandStream
-from webdataset.writer import ShardWriter
+from webdataset.writer import ShardWriter, shard_name
 
 
 def split_samples(
@@ -78,6 +78,19 @@ def fill_in(command: str, name: str) -> str:
     if named == result and not any(f"{{{part}}}" in command for part in ("abspath", "basename", "shard")):
         return f"{named} {shlex.quote(name)}"
     return named
+
+
+def names_of_set(pattern: str, first: int, end: int) -> str:
+    """The shards of a set from one number up to another, as a summary names them.
+
+    >>> names_of_set("a-%02d.tar", 0, 3), names_of_set("a-%02d.tar", 0, 1), names_of_set("a-%02d.tar", 0, 0)
+    ('3 shards, a-00.tar to a-02.tar', '1 shard, a-00.tar', 'no shard')
+    """
+    if end <= first:
+        return "no shard"
+    if end == first + 1:
+        return f"1 shard, {shard_name(pattern, first)}"
+    return f"{end - first:,} shards, {shard_name(pattern, first)} to {shard_name(pattern, end - 1)}"
 
 
 def set_writer(pattern: str, *, inputs: Iterable[str] = (), **options: Any) -> ShardWriter:

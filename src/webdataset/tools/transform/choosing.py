@@ -86,6 +86,43 @@ def field_named(sample: Mapping[str, Any], alternatives: Sequence[str]) -> str:
     raise missing_field(";".join(alternatives), sample).at(url=sample.get("__url__"))
 
 
+def nested_value(sample: Mapping[str, Any], name: str) -> Any:
+    """The value of a field, or of a part of one: `json.score`, `json.boxes.0.label`; raises KeyError without one.
+
+    >>> nested_value({"json": {"boxes": [{"label": "cat"}]}}, "json.boxes.0.label")
+    'cat'
+    """
+    if name in sample:
+        return sample[name]
+    parts = name.split(".")
+    for end in range(len(parts) - 1, 0, -1):
+        field = ".".join(parts[:end])
+        if field in sample:
+            value: Any = sample[field]
+            for part in parts[end:]:
+                value = _part(value, part)
+            return value
+    raise KeyError(name)
+
+
+def _part(value: Any, name: str) -> Any:
+    if isinstance(value, Mapping):
+        return value[name]
+    if isinstance(value, (list, tuple)) and name.lstrip("-").isdigit() and -len(value) <= int(name) < len(value):
+        return value[int(name)]
+    raise KeyError(name)
+
+
+def value_named(sample: Mapping[str, Any], alternatives: Sequence[str]) -> Any:
+    """Return the value of the first of these fields, or parts of fields, that the sample has."""
+    for name in alternatives:
+        try:
+            return nested_value(sample, name)
+        except KeyError:
+            continue
+    raise missing_field(";".join(alternatives), sample).at(url=sample.get("__url__"))
+
+
 def field_chooser(spec: str, *, missing_ok: bool = False) -> Callable[[Sample], Sample]:
     """Return a function that keeps the fields of a specification; a missing one is an error that lists the others."""
     wanted = parsed_fields(spec)

@@ -53,16 +53,17 @@ def shuffle_shards(
     processes: int = 0,
     tmpdir: str | None = None,
     pack: Callable[[], Pack] | None = None,
+    tick: Callable[[], object] = lambda: None,
 ) -> Iterator[Sample]:
     """Shuffle the samples of shards, in several processes if `processes` is above 1.
 
     `read(url)` returns a shard's samples, and a function that returns its counts afterwards. With several processes,
-    the function that `pack()` returns is applied to lists of samples.
+    the function that `pack()` returns is applied to lists of samples, and `tick` is called after each shard.
     """
     report = current_report()
     if processes > 1 and len(urls) > 1:
         start = partial(_Shuffler, read, seed, memory // processes, pack)
-        return _dealt_by_processes(urls, start, processes, tmpdir=tmpdir, report=report)
+        return _dealt_by_processes(urls, start, processes, tmpdir=tmpdir, report=report, tick=tick)
     return _dealt(_read_in_turn(urls, read, seed, report), memory, tmpdir)
 
 
@@ -195,7 +196,13 @@ class _Folder:
 
 
 def _dealt_by_processes(
-    urls: Sequence[str], start: Callable[[str], _Shuffler], processes: int, *, tmpdir: str | None, report: Report
+    urls: Sequence[str],
+    start: Callable[[str], _Shuffler],
+    processes: int,
+    *,
+    tmpdir: str | None,
+    report: Report,
+    tick: Callable[[], object],
 ) -> Iterator[Any]:
     with ExitStack() as opened:
         folder = opened.enter_context(temporary_folder(tmpdir))
@@ -205,6 +212,7 @@ def _dealt_by_processes(
                 name, total, counts = future.result()
                 sizes[name] = total
                 report.add(counts)
+                tick()
             buckets = [(n, {name: total[n] for name, total in sizes.items()}) for n in range(BUCKETS)]
             for _, future in submitted(pool, call, buckets, workers=processes):
                 for samples in read_frames(future.result()):

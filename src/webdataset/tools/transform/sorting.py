@@ -20,7 +20,8 @@ from webdataset.base.stages import pipelinefilter
 from webdataset.errors import SampleError
 from webdataset.handlers import Handler, close, handled, reraise_exception
 
-from .lazy import missing_field
+from .choosing import nested_value
+from .lazy import LazySample, field_decoder, missing_field
 from .spilling import Entry, read_entries, size_of, temporary_folder, write_entries
 
 KINDS = ("text", "int", "float")
@@ -35,7 +36,7 @@ _first = itemgetter(0)
 @pipelinefilter
 def sort_samples(
     data: Iterable[Sample],
-    by: str = "__key__",
+    by: str | Callable[[Sample], Any] = "__key__",
     kind: str = "text",
     *,
     reverse: bool = False,
@@ -43,11 +44,13 @@ def sort_samples(
     tmpdir: str | None = None,
     handler: Handler = reraise_exception,
 ) -> Iterator[Sample]:
-    """Sort samples by `__key__` or a field, as text, int or float; the sort is stable.
+    """Sort samples by `__key__`, a field, a part of one (`json.score`) or a function, as text, int or float.
+
+    The sort is stable.
 
     At most about `memory` bytes are held; the rest is in sorted files in `tmpdir`.
     """
-    value_of = sort_value(by, kind)
+    value_of = by if callable(by) else sort_value(by, kind)
     entries = handled(data, lambda sample: (value_of(sample), sample), handler)
     return _sorted(entries, reverse, memory, tmpdir)
 
@@ -65,7 +68,7 @@ def sort_value(by: str, kind: str) -> Callable[[Sample], Any]:
     def value(sample: Sample) -> Any:
         data = sample.get(by)
         if data is None:
-            raise missing_field(by, sample)
+            data = _nested(by, sample)
         try:
             return convert(data)
         except ValueError:
@@ -117,6 +120,14 @@ def _written(folder: str, number: int, entries: Iterable[Entry]) -> str:
     path = os.path.join(folder, f"run-{number:06d}")
     write_entries(path, entries)
     return path
+
+
+def _nested(by: str, sample: Sample) -> Any:
+    """A part of a field, as stored in JSON; comparable with the same part of others."""
+    try:
+        return nested_value(LazySample(sample, field_decoder("basic")), by)
+    except KeyError:
+        raise missing_field(by, sample) from None
 
 
 def _as_is(data: Any) -> Any:

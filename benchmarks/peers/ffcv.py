@@ -1,0 +1,62 @@
+"""FFCV: its own format, and a compiled loader. To build it takes Debian's libopencv-dev and libturbojpeg0-dev."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from .case import MEAN, STD, Case, picture
+
+PACKAGES = ["ffcv", "numba", "opencv-python-headless", "pillow"]
+NEEDS = "torch"
+DISTRIBUTION = "ffcv"
+
+
+class _Pictures:
+    def __init__(self, case: Case) -> None:
+        self.samples = [(data, label) for _, data, label in case.samples()]
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __getitem__(self, number: int) -> tuple[Any, int]:
+        data, label = self.samples[number]
+        return picture(data), label
+
+
+def prepare(case: Case) -> None:
+    import os
+
+    from ffcv.fields import IntField, RGBImageField
+    from ffcv.writer import DatasetWriter
+
+    if case.name != "A":
+        return
+    os.makedirs(case.folder, exist_ok=True)
+    fields = {"image": RGBImageField(write_mode="jpg", jpeg_quality=93), "label": IntField()}
+    DatasetWriter(case.own("A.beton"), fields, num_workers=1).from_indexed_dataset(_Pictures(case))
+
+
+def train(case: Case) -> Iterator[tuple[Any, Any]]:
+    import numpy as np
+    from ffcv.fields.decoders import IntDecoder, RandomResizedCropRGBImageDecoder
+    from ffcv.loader import Loader, OrderOption
+    from ffcv.transforms import NormalizeImage, RandomHorizontalFlip, Squeeze, ToTensor, ToTorchImage
+
+    mean, std = (np.array(values) * 255 for values in (MEAN, STD))
+    image = [
+        RandomResizedCropRGBImageDecoder((224, 224)),
+        RandomHorizontalFlip(),
+        NormalizeImage(mean, std, np.float32),
+        ToTensor(),
+        ToTorchImage(convert_back_int16=False),
+    ]
+    pipelines = {"image": image, "label": [IntDecoder(), ToTensor(), Squeeze()]}
+    return Loader(
+        case.own("A.beton"),
+        batch_size=case.batch,
+        num_workers=case.workers,
+        order=OrderOption.QUASI_RANDOM,
+        drop_last=False,
+        pipelines=pipelines,
+    )

@@ -1,0 +1,16 @@
+"""This package with threads instead of worker processes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from . import webloader
+from .case import Case
+
+PACKAGES: list[str] = []
+NEEDS = ""
+DISTRIBUTION = "webdataset"
+
+
+def train(case: Case) -> Any:
+    return webloader.train(case, workers="thread")

@@ -1,0 +1,226 @@
+"""The page, the plots and the table of README.md that compare.py writes from its figures."""
+
+from __future__ import annotations
+
+import datetime
+import html
+import importlib.metadata
+import os
+import platform
+import statistics
+from typing import Any
+
+import growth
+
+ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
+NAMES = {
+    "webloader": "**WebLoader**",
+    "threads": "**WebLoader**, threads",
+    "wds": "webdataset 1.0.2",
+    "tf": "tf.data",
+    "dali": "DALI",
+    "litdata": "LitData",
+    "mosaic": "Mosaic Streaming",
+    "spdl": "SPDL",
+    "grain": "Grain",
+    "ffcv": "FFCV",
+    "hf": "HF Datasets",
+    "energon": "Energon",
+    "ray": "Ray Data",
+    "files": "loose files, torch's DataLoader",
+}
+OURS = ("webloader", "threads")
+PAGE = """\
+Written by `./run bench --peers` on {date}; do not edit. {machine}; Python {python}. All took turns in fresh processes,
+each configured as its documentation recommends, in an environment of its own and with its own format where it has one;
+the files lay in the page cache. Before anything was timed, every peer had to give the same samples: the same bytes;
+decoded pictures whose means over sixteenths differ by less than 3 of 255; normalized crops whose mean and deviation
+differ by less than 0.12.
+
+Data: A is 2,000 JPEG files of about 90 KB ({photographs}), B 200,000 samples of 500 bytes, C 500 arrays of 1 MB. CPU is
+that of the process and its worker processes; memory the peak of the process and of its largest worker."""
+
+
+def about() -> dict[str, str]:
+    """The machine and the day."""
+    with open("/proc/cpuinfo") as file:
+        models = [line.split(":", 1)[1].strip() for line in file if line.startswith("model name")]
+    return {
+        "date": str(datetime.datetime.now(datetime.UTC).date()),
+        "machine": f"{os.cpu_count()} cores of {models[0] if models else platform.machine()}, {platform.system()}",
+        "python": platform.python_version(),
+        "webdataset": importlib.metadata.version("webdataset"),
+    }
+
+
+def rate(peer: dict[str, Any]) -> float:
+    """Samples per second in the best round."""
+    return max((one["samples"] / one["wall"] for one in peer["rounds"]), default=0.0)
+
+
+def median(peer: dict[str, Any]) -> float:
+    return statistics.median(one["samples"] / one["wall"] for one in peer["rounds"])
+
+
+def least(peer: dict[str, Any], what: str) -> float:
+    return min(one[what] for one in peer["rounds"])
+
+
+def cpu(peer: dict[str, Any]) -> float:
+    """Microseconds of CPU time per sample, in the best round."""
+    return 1e6 * min(one["cpu"] / one["samples"] for one in peer["rounds"])
+
+
+def measured(peers: dict[str, Any]) -> list[str]:
+    """The peers that have figures, the fastest first."""
+    return sorted((name for name in peers if peers[name]["rounds"]), key=lambda name: -rate(peers[name]))
+
+
+def ratios(peers: dict[str, Any]) -> tuple[float, float, str]:
+    """How many times as fast as 1.0.2, and as the best peer, and who that is; 0 where it was not measured."""
+    ours = max((rate(peers[name]) for name in OURS if name in peers), default=0.0)
+    old = rate(peers["wds"]) if "wds" in peers else 0.0
+    others = [name for name in measured(peers) if name not in OURS]
+    best = others[0] if others else ""
+    return ours / old if old else 0.0, ours / rate(peers[best]) if best else 0.0, best
+
+
+def table(found: dict[str, Any], scenarios: dict[str, Any]) -> str:
+    """One line per scenario: what is to be reached, and what was."""
+    rows = [["scenario", "WebLoader", "1.0.2", "ratio", "target", "best peer", "ratio", "target"]]
+    for name, scenario in scenarios.items():
+        peers = found["scenarios"].get(name, {})
+        if not measured(peers):
+            continue
+        old, other, best = ratios(peers)
+        ours = max(rate(peers[each]) for each in OURS if each in peers)
+        rows.append(
+            [
+                scenario.title,
+                f"{ours:,.0f}/s",
+                f"{rate(peers['wds']):,.0f}/s" if peers.get("wds", {}).get("rounds") else "-",
+                f"{old:.2f} x" if old else "-",
+                f">= {scenario.against_old:g} x" if scenario.against_old else "-",
+                f"{NAMES[best]} {rate(peers[best]):,.0f}/s" if best else "-",
+                f"{other:.2f} x" if other else "-",
+                f">= {scenario.against_peers:g} x" if scenario.against_peers else "-",
+            ]
+        )
+    return markdown(rows)
+
+
+def markdown(rows: list[list[str]]) -> str:
+    """A table that can be read in a terminal, too."""
+    widths = [max(len(row[n]) for row in rows) for n in range(len(rows[0]))]
+    lines = [rows[0], ["-" * width for width in widths], *rows[1:]]
+    return "\n".join("| " + " | ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)) + " |" for line in lines)
+
+
+def write(found: dict[str, Any], scenarios: dict[str, Any], folder: str) -> None:
+    """Write the page and the plots into the folder."""
+    told = found["about"]
+    parts = [
+        "# WebLoader and its peers",
+        "",
+        PAGE.format(**{"photographs": "", **told}),
+        "",
+        table(found, scenarios),
+    ]
+    for name, scenario in scenarios.items():
+        peers = found["scenarios"].get(name, {})
+        if measured(peers):
+            parts += ["", f"## {name}: {scenario.title}", "", _peers_table(peers), "", f"![{name}]({name}.svg)"]
+            parts += _troubles(peers)
+            _save(os.path.join(folder, f"{name}.svg"), bars(peers))
+    for name, grows in growth.SCENARIOS.items():
+        points = found["scenarios"].get(name, {})
+        if measured(points):
+            parts += ["", f"## {name}: {grows.title}", "", _growth_table(points, grows.unit)]
+    _save(os.path.join(folder, "index.md"), "\n".join(parts) + "\n")
+
+
+def _peers_table(peers: dict[str, Any]) -> str:
+    rows = [["", "samples/s, best", "median", "CPU per sample", "first result", "peak memory", "rounds", "version"]]
+    for name in measured(peers):
+        peer = peers[name]
+        rows.append(
+            [
+                NAMES[name],
+                f"{rate(peer):,.0f}",
+                f"{median(peer):,.0f}",
+                f"{cpu(peer):,.1f} us",
+                f"{least(peer, 'first'):.2f} s",
+                f"{least(peer, 'peak'):,.0f} MB",
+                str(len(peer["rounds"])),
+                peer["version"],
+            ]
+        )
+    return markdown(rows)
+
+
+def _troubles(peers: dict[str, Any]) -> list[str]:
+    told = [f"{NAMES[name].strip('*')}: {peers[name]['trouble']}" for name in peers if peers[name]["trouble"]]
+    told = [line for line in told if not line.endswith("not offered")]
+    return ["", "Not measured: " + "; ".join(told) + "."] if told else []
+
+
+def _growth_table(points: dict[str, Any], unit: str) -> str:
+    if any("built" in one for point in points.values() for one in point["rounds"]):
+        rows = [[unit, "samples", "construction", "length", "first batch", "memory"]]
+        for value, point in points.items():
+            times = [f"{least(point, name):.3f} s" for name in ("built", "length", "first")]
+            samples = point["rounds"][0]["samples"]
+            rows.append([f"{int(value):,}", f"{samples:,}", *times, f"{least(point, 'peak'):,.0f} MB"])
+        return markdown(rows)
+    rows = [[unit, "samples/s", "CPU per sample", "peak memory"]]
+    for value, point in points.items():
+        if point["rounds"]:
+            figures = [f"{rate(point):,.0f}", f"{cpu(point):,.1f} us", f"{least(point, 'peak'):,.0f} MB"]
+            rows.append([f"{int(value):,}", *figures])
+    return markdown(rows)
+
+
+def bars(peers: dict[str, Any]) -> str:
+    """The peers' rates as horizontal bars: a picture of plain SVG, which needs no package.
+
+    >>> bars({"webloader": {"rounds": [{"samples": 10, "wall": 1.0}]}}).count("<rect")
+    1
+    """
+    names = measured(peers)
+    most = rate(peers[names[0]])
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="720" height="{26 * len(names) + 10}" font-family="sans-serif">'
+    ]
+    for n, name in enumerate(names):
+        y, value = 26 * n + 8, rate(peers[name])
+        color = "#1f6feb" if name in OURS else "#9aa4b2"
+        label = html.escape(NAMES.get(name, name).replace("*", ""))
+        width = max(1.0, 360 * value / most)
+        lines.append(f'<text x="230" y="{y + 14}" font-size="13" text-anchor="end" fill="#57606a">{label}</text>')
+        lines.append(f'<rect x="240" y="{y}" width="{width:.1f}" height="18" fill="{color}"/>')
+        lines.append(f'<text x="{width + 248:.1f}" y="{y + 14}" font-size="13" fill="#57606a">{value:,.0f}/s</text>')
+    return "\n".join([*lines, "</svg>", ""])
+
+
+def into_readme(found: dict[str, Any], scenarios: dict[str, Any]) -> None:
+    """Put the short table between the marks in README.md."""
+    lines = ["| samples per second | webdataset 1.0.2 | best peer | WebLoader |", "|---|--:|--:|--:|"]
+    for name, scenario in scenarios.items():
+        peers = found["scenarios"].get(name, {})
+        if not measured(peers) or scenario.kind == "first":
+            continue
+        _, _, best = ratios(peers)
+        ours = max(rate(peers[each]) for each in OURS if each in peers)
+        old = f"{rate(peers['wds']):,.0f}" if peers.get("wds", {}).get("rounds") else "-"
+        other = f"{NAMES[best]} {rate(peers[best]):,.0f}" if best and best != "wds" else "-"
+        lines.append(f"| {scenario.title} | {old} | {other} | {ours:,.0f} |")
+    path = os.path.join(ROOT, "README.md")
+    with open(path) as file:
+        before, mark, rest = file.read().partition("<!-- speed -->\n")
+    _, end, after = rest.partition("<!-- /speed -->")
+    _save(path, before + mark + "\n".join(lines) + "\n" + end + after)
+
+
+def _save(path: str, text: str) -> None:
+    with open(path, "w") as file:
+        file.write(text)

@@ -1,0 +1,145 @@
+"""Train on ImageNet, or on any images in class folders, with PyTorch.
+
+    python main-orig.py --data /data/imagenet
+    torchrun --nproc-per-node 8 main-orig.py --data /data/imagenet
+    python main-orig.py --demo
+
+main-wds.py is the same program on shards: `diff main-orig.py main-wds.py` shows what has changed.
+"""
+
+import os
+import tempfile
+
+import torch
+from demo_images import make_images
+from folders import EpochSampler, FolderImages
+from resnets import NETWORKS
+from torch.utils.data import DataLoader
+from training import (
+    Job,
+    Log,
+    Ranks,
+    Stopwatch,
+    augmentation,
+    evaluation,
+    learning_rate,
+    load,
+    options,
+    parsed,
+    right_answers,
+    save_checkpoint,
+)
+
+
+def main(arguments=None):
+    """Train, go on where the latest checkpoint was made, or evaluate."""
+    args = parsed(options(__doc__), arguments)
+    with Ranks() as ranks, tempfile.TemporaryDirectory() as folder:
+        if args.demo:
+            prepare_demo(args, ranks, folder)
+        return run(args, ranks)
+
+
+def prepare_demo(args, ranks, folder):
+    """Small images, in a folder that is removed in the end."""
+    args.data, args.checkpoint = ranks.wait_for_first(lambda: [f"{folder}/data", f"{folder}/checkpoint.pt"])
+    ranks.wait_for_first(lambda: make_images(args.data))
+
+
+def make_train_loader(args, ranks):
+    """Batches (images, labels) in a random order, some for each rank."""
+    dataset = FolderImages(os.path.join(args.data, "train"), augmentation(args))
+    sampler = EpochSampler(len(dataset), ranks, args.batch_size, args.seed)
+    return DataLoader(dataset, args.batch_size, sampler=sampler, num_workers=args.workers, drop_last=True)
+
+
+def make_val_loader(args, ranks):
+    """Batches (images, labels), every image once over all ranks."""
+    dataset = FolderImages(os.path.join(args.data, "val"), evaluation(args))
+    mine = range(ranks.rank, len(dataset), ranks.world)
+    return DataLoader(dataset, args.batch_size, sampler=mine, num_workers=args.workers)
+
+
+def number_of_classes(args):
+    """As many as the training images have."""
+    return len(FolderImages(os.path.join(args.data, "train"), None).classes)
+
+
+def run(args, ranks):
+    """All epochs, each followed by an evaluation; the result is the last accuracy."""
+    torch.manual_seed(args.seed)
+    model = ranks.parallel(NETWORKS[args.arch](number_of_classes(args)))
+    optimizer = torch.optim.SGD(model.parameters(), args.lr, args.momentum, weight_decay=args.weight_decay)
+    job = Job(args, ranks, model, optimizer, Log(args, ranks))
+    train_loader, val_loader = make_train_loader(args, ranks), make_val_loader(args, ranks)
+    first_epoch, step, accuracy = 0, 0, 0.0
+    if args.resume or args.evaluate:
+        saved = load(args)
+        job.network.load_state_dict(saved["model"])
+        optimizer.load_state_dict(saved["optimizer"])
+        first_epoch, step = saved["epoch"], saved["step"] * saved["world"] // ranks.world
+    if args.evaluate:
+        return validate(job, val_loader, first_epoch, 0)
+    for epoch in range(first_epoch, args.epochs):
+        train_loader.sampler.set_place(epoch, step)
+        done = train(job, train_loader, epoch, step)
+        if done == args.steps:
+            break
+        accuracy = validate(job, val_loader, epoch, done)
+        step = 0
+        save(job, epoch + 1, 0)
+    job.log.close()
+    return accuracy
+
+
+def train(job, loader, epoch, first):
+    """The steps of an epoch from the first on; the result is the number of steps since the training began."""
+    args, ranks, model, optimizer, log = job
+    model.train()
+    steps, watch = len(loader), Stopwatch()
+    done = epoch * steps + first
+    for step, (images, labels) in enumerate(loader, first + 1):
+        watch.data_is_there()
+        images, labels = images.to(ranks.device), labels.to(ranks.device)
+        rate = learning_rate(args, ranks, done / (args.epochs * steps))
+        for group in optimizer.param_groups:
+            group["lr"] = rate
+        loss = torch.nn.functional.cross_entropy(model(images), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        done = epoch * steps + step
+        watch.step_is_done(len(labels) * ranks.world)
+        if step % log.every == 0 or step == steps:
+            log.say(f"epoch {epoch} step {step}/{steps}: loss {loss.item():.3f}, {watch}")
+            log.figures(done, loss=loss.item(), rate=rate)
+            watch.start_over()
+        if step % args.save_every == 0:
+            save(job, epoch, step)
+        if done == args.steps:
+            break
+    return done
+
+
+def save(job, epoch, step):
+    """Keep everything that a training needs to go on."""
+    states = {"model": job.network.state_dict(), "optimizer": job.optimizer.state_dict()}
+    save_checkpoint(job, epoch=epoch, step=step, **states)
+
+
+@torch.no_grad()
+def validate(job, loader, epoch, done):
+    """The share of images whose class is the best guess, and among the best five."""
+    network = job.ranks.as_on_first(job.network).eval()  # ranks need not have as many batches here
+    best = among = count = 0
+    for images, labels in loader:
+        first, five = right_answers(network(images.to(job.ranks.device)), labels.to(job.ranks.device))
+        best, among, count = best + int(first.sum()), among + int(five.sum()), count + len(labels)
+    best, among, count = job.ranks.total(best, among, count)
+    job.log.say(f"epoch {epoch}: top-1 {best / count:.1%}, top-5 {among / count:.1%} of {count:.0f} images")
+    job.log.figures(done, top1=best / count, top5=among / count)
+    return best / count
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The commands around batches from other machines."""

@@ -1,0 +1,301 @@
+"""Ray Data: shards as a datasource and a datasink, read and written by this package.
+
+    dataset = wds.read_ray("s3://bucket/train-{000000..000146}.tar", decode="rgb")
+    wds.write_ray(dataset, "s3://bucket/out-{}.tar")
+
+A read task has some shards, or, where shards have an index and are fewer than the tasks that Ray wants, a part of one.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache, partial
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .codecs.packages import package
+from .errors import WebDatasetError
+from .filters import decode as decoded
+from .filters import rename
+from .indices.access import SampleReader
+from .indices.catalogue import Catalogue
+from .indices.files import find_index
+from .pipeline import DataPipeline
+from .shardlists import SimpleShardList, expand_urls
+from .storage.urls import local_path
+from .tariterators import tarfile_samples
+from .writer import TarWriter
+
+if TYPE_CHECKING:
+    from .indices.catalogue import Shard
+
+BLOCK_BYTES = 32 << 20
+"""How much a block has, about; Ray asks for 1 to 128 MB."""
+BLOCK_ROWS = 10_000
+AT_ONCE = 256
+"""Samples of a part of a shard that are read together."""
+
+
+class ShardPart(NamedTuple):
+    """What is read of one shard: all of it, or the samples from `start` to before `stop`."""
+
+    url: str
+    start: int = 0
+    stop: int | None = None
+    rows: int | None = None
+    size: int | None = None
+    shard: Shard | None = None
+
+
+def read_ray(
+    urls: Any,
+    *,
+    decode: Any = None,
+    fields: Mapping[str, str] | None = None,
+    override_num_blocks: int | None = None,
+    **options: Any,
+) -> Any:
+    """Return a Ray Dataset with a row for each sample: `__key__` and a column for each field, of bytes.
+
+    `urls` are the shards, as for a WebDataset. `decode` are arguments of `decode()`, such as "rgb", or a list of them;
+    `fields` renames: {"image": "jpg;png"} keeps only such columns. `override_num_blocks` is the number of read tasks;
+    it and other `options` go to `ray.data.read_datasource`.
+    """
+    ray_data = _ray_data("to read with Ray Data")
+    stages: list[Any] = []
+    if decode is not None:
+        stages.append(decoded(*(decode if isinstance(decode, (list, tuple)) else [decode])))
+    if fields is not None:
+        names: dict[str, Any] = {"__key__": "__key__", **fields}
+        stages.append(rename(**names, keep=False))
+    source = _classes()[0](expand_urls(urls), partial(_through, stages))
+    return ray_data.read_datasource(source, override_num_blocks=override_num_blocks, **options)
+
+
+def dataset_to_ray(dataset: DataPipeline, *, override_num_blocks: int | None = None, **options: Any) -> Any:
+    """Return a Ray Dataset with what a pipeline gives; each read task runs it over some of the shards."""
+    ray_data = _ray_data("for to_ray()")
+    first = dataset.pipeline[0] if dataset.pipeline else None
+    if not isinstance(first, SimpleShardList):
+        hint = "an exact or resampled dataset is read with webdataset.read_ray(urls)"
+        raise TypeError(f"to_ray() needs a dataset over a list of shards that ends; {hint}")
+    urls = [shard["url"] for shard in first]
+    source = _classes()[0](urls, partial(_over_shards, dataset), split=False)
+    return ray_data.read_datasource(source, override_num_blocks=override_num_blocks, **options)
+
+
+def write_ray(dataset: Any, output: str, *, min_rows_per_shard: int | None = None, **options: Any) -> None:
+    """Write `dataset`, a Ray Dataset, as shards; `{}` in the `output` is the number of the shard.
+
+    Each row is a sample; without a column `__key__` it is named after the shard and its number. Columns are named as
+    fields are, by extension, and encoded accordingly: bytes as they are, `cls` as text, `npy` as an array. A shard
+    appears when it is complete; an empty one is not written. `min_rows_per_shard` joins small blocks; other `options`
+    go to Ray's `write_datasink`.
+    """
+    if "{}" not in output:
+        raise ValueError(f"write {{}} where the number of each shard goes, got {output!r}")
+    _ray_data("to write with Ray Data")
+    dataset.write_datasink(_classes()[1](output, min_rows_per_shard), **options)
+
+
+def shard_parts(urls: list[str], wanted: int, *, split: bool = True) -> list[list[ShardPart]]:
+    """Deal shards to about as many tasks as wanted, parts of shards if there are fewer and they have indices.
+
+    >>> [len(parts) for parts in shard_parts(["a.tar", "b.tar", "c.tar"], 2)]
+    [2, 1]
+    """
+    if len(urls) >= wanted or not split:
+        size = -(-len(urls) // max(min(wanted, len(urls)), 1))
+        return [[ShardPart(url) for url in urls[i : i + size]] for i in range(0, len(urls), size)]
+    each = -(-wanted // len(urls))
+    return [[part] for url in urls for part in _split(url, each)]
+
+
+def _split(url: str, parts: int) -> list[ShardPart]:
+    from .indices.catalogue import Shard
+
+    index = find_index(url)
+    if index is None or index.samples < 2 or not index.self_contained:
+        return [ShardPart(url)]
+    count, bounds = index.samples, index.starts
+    row = Shard(url, count, int(index.size or bounds[-1]), index.version)
+    edges = sorted({count * i // parts for i in range(parts + 1)})
+    return [
+        ShardPart(url, start, stop, stop - start, int(bounds[stop] - bounds[start]), row)
+        for start, stop in pairwise(edges)
+    ]
+
+
+def _through(stages: list[Any], parts: Iterable[ShardPart]) -> Iterator[Any]:
+    """Yield the samples of these parts, after these stages."""
+    return iter(DataPipeline(partial(_samples, list(parts)), *stages))
+
+
+def _samples(parts: list[ShardPart]) -> Iterator[Any]:
+    for part in parts:
+        if part.stop is None:
+            yield from tarfile_samples([{"url": part.url}])
+            continue
+        assert part.shard is not None
+        with SampleReader(Catalogue([part.shard])) as samples:
+            for first in range(part.start, part.stop, AT_ONCE):
+                yield from samples[first : min(first + AT_ONCE, part.stop)]
+
+
+def _over_shards(dataset: DataPipeline, parts: Iterable[ShardPart]) -> Iterator[Any]:
+    """Run a whole pipeline over some of its shards."""
+    part = copy.copy(dataset)
+    part.pipeline = [SimpleShardList([part.url for part in parts]), *dataset.pipeline[1:]]
+    return iter(part)
+
+
+# -- Ray's classes, made when Ray is there -----------------------------------------------------------------
+
+
+def _ray_data(purpose: str) -> Any:
+    package("ray", extra="ray", purpose=purpose)
+    return package("ray.data", extra="ray", purpose=purpose)
+
+
+@cache
+def _classes() -> tuple[Any, Any]:
+    from ray.data import Datasource, ReadTask
+    from ray.data.block import BlockAccessor, BlockMetadata
+    from ray.data.datasource import Datasink
+
+    class ShardDatasource(Datasource):  # type: ignore[misc]
+        """Shards that Ray Data reads with our reader."""
+
+        def __init__(
+            self, urls: list[str], read: Callable[[list[ShardPart]], Iterator[Any]], *, split: bool = True
+        ) -> None:
+            super().__init__()
+            self.urls, self.read, self.split = urls, read, split
+
+        def get_name(self) -> str:
+            return "WebDataset"
+
+        def estimate_inmemory_data_size(self) -> int | None:
+            sizes = [_local_size(url) for url in self.urls]
+            return sum(sizes) or None
+
+        def get_read_tasks(
+            self,
+            parallelism: int,
+            per_task_row_limit: int | None = None,
+            data_context: Any = None,  # noqa: ARG002 - Ray's
+        ) -> list[Any]:
+            tasks = []
+            for parts in shard_parts(self.urls, parallelism, split=self.split):
+                rows = [part.rows for part in parts]
+                known = sum(filter(None, rows)) if None not in rows else None
+                size = sum(part.size or _local_size(part.url) for part in parts) or None
+                about = BlockMetadata(known, size, input_files=tuple({part.url: 0 for part in parts}), exec_stats=None)
+                blocks = partial(_blocks, self.read, parts, BlockAccessor.batch_to_arrow_block)
+                tasks.append(ReadTask(blocks, about, per_task_row_limit=per_task_row_limit))
+            return tasks
+
+    class ShardDatasink(Datasink):  # type: ignore[misc]
+        """Shards that Ray Data writes with our writer."""
+
+        def __init__(self, output: str, rows: int | None = None) -> None:
+            self.output, self.rows = output, rows
+
+        @property
+        def min_rows_per_write(self) -> int | None:
+            return self.rows
+
+        def write(self, blocks: Iterable[Any], ctx: Any) -> int:
+            rows = (row for block in blocks for row in BlockAccessor.for_block(block).iter_rows(False))
+            return _write_rows(rows, self.output, ctx.task_idx)
+
+    return ShardDatasource, ShardDatasink
+
+
+def _write_rows(rows: Iterator[Any], output: str, number: int) -> int:
+    """Write rows as one shard and return how many there were."""
+    first = list(islice(rows, 1))
+    if not first:
+        return 0
+    count = 0
+    name = f"{number:06d}"
+    with TarWriter(output.replace("{}", name)) as sink:
+        for part in (first, rows):
+            for row in part:
+                fields = {key: _plain(value) for key, value in dict(row).items() if value is not None}
+                sink.write({"__key__": f"{name}-{count:06d}", **fields})
+                count += 1
+    return count
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as fields have it."""
+    return value.item() if hasattr(value, "item") and getattr(value, "ndim", 1) == 0 else value
+
+
+def _local_size(url: str) -> int:
+    import os
+
+    path = local_path(url)
+    return os.path.getsize(path) if path is not None and os.path.isfile(path) else 0
+
+
+def _blocks(
+    read: Callable[[list[ShardPart]], Iterator[Any]], parts: list[ShardPart], make: Callable[[dict[str, Any]], Any]
+) -> Iterator[Any]:
+    """Yield tables of about the size that Ray wants."""
+    rows: list[dict[str, Any]] = []
+    size = 0
+    for item in read(parts):
+        row = _row(item)
+        rows.append(row)
+        size += sum(map(_size, row.values()))
+        if size >= BLOCK_BYTES or len(rows) >= BLOCK_ROWS:
+            yield _table(rows, make)
+            rows, size = [], 0
+    if rows:
+        yield _table(rows, make)
+
+
+def _row(item: Any) -> dict[str, Any]:
+    """Return what a pipeline gives as a row: a sample's fields, or the parts of a tuple by number."""
+    if isinstance(item, dict):
+        return {name: value for name, value in item.items() if name not in ("__url__", "__local_path__", "__offset__")}
+    if isinstance(item, (list, tuple)):
+        return {f"item_{number}": value for number, value in enumerate(item)}
+    return {"item": item}
+
+
+def _size(value: Any) -> int:
+    size = getattr(value, "nbytes", None)
+    return size if isinstance(size, int) else len(value) if isinstance(value, (bytes, str)) else 8
+
+
+def _table(rows: list[dict[str, Any]], make: Callable[[dict[str, Any]], Any]) -> Any:
+    """Return rows as a block; fields that only some samples have are null in the others."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    columns = {name: [row.get(name) for row in rows] for name in names}
+    simple = {name: values for name, values in columns.items() if all(isinstance(v, _SIMPLE) for v in values)}
+    if len(simple) == len(columns):
+        import pyarrow
+
+        return pyarrow.table({name: pyarrow.array(values) for name, values in columns.items()})
+    try:
+        return make({name: _stacked(values) for name, values in columns.items()})
+    except Exception as error:
+        hint = "let stages give bytes, numbers, strings, arrays or lists of them"
+        raise WebDatasetError(f"Ray Data cannot hold these samples: {error}", hint=hint) from error
+
+
+_SIMPLE = (bytes, str, int, float, bool, type(None))
+
+
+def _stacked(values: list[Any]) -> Any:
+    """Return equal arrays as one; tensors as arrays."""
+    import numpy as np
+
+    arrays = [value.numpy() if hasattr(value, "detach") else value for value in values]
+    if all(isinstance(value, np.ndarray) for value in arrays) and len({(v.shape, v.dtype.str) for v in arrays}) == 1:
+        return np.stack(arrays)
+    return arrays

@@ -1,0 +1,275 @@
+"""Look after processes that do items: give them work, end those that take too long, replace those that die."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+from webdataset.base.settings import settings
+from webdataset.errors import WorkerError
+
+from .outcomes import EXIT_CODES, Verdict
+from .plans import RunPlan
+from .records import DONE, KILLED, TIMEOUT, AttemptRecord, RecordWriter
+
+START_SECONDS = 120.0
+"""For a process to start, on a busy machine."""
+RESPITE = 5.0
+"""Seconds that a process has to end."""
+
+
+class Hand:
+    """A process that does items of one plan, `wl task PLAN --serve`."""
+
+    def __init__(self, plan: RunPlan) -> None:
+        self.plan = plan
+        self.said = tempfile.TemporaryFile()  # noqa: SIM115 - closed by kill and dismiss
+        path = os.pathsep.join(folder or os.getcwd() for folder in sys.path)
+        self.process = subprocess.Popen(  # noqa: S603 - this program itself
+            [sys.executable, "-m", "webdataset", "task", plan.url, "--serve"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.said,
+            env=settings.child_environment({"PYTHONPATH": path} | plan.options.environment),
+            start_new_session=True,  # Ctrl-C is for who looks after it; and its own children end with it
+        )
+        self.job: tuple[int, int] | None = None
+        """Number and attempt of what it does."""
+        self.began = 0.0
+        self.is_ready = False
+        """Whether it has started, which does not count as time of an item."""
+        self._answer = b""
+
+    def ask(self, number: int, attempt: int, submission: str = "") -> None:
+        """Let it do an item, unless that was done for this submission."""
+        self.job, self.began = (number, attempt), time.time()
+        assert self.process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has died, which its answer will tell
+            asked = {"number": number, "attempt": attempt, "submission": submission}
+            self.process.stdin.write(json.dumps(asked).encode() + b"\n")
+            self.process.stdin.flush()
+
+    def fileno(self) -> int:
+        assert self.process.stdout is not None
+        return self.process.stdout.fileno()
+
+    def answer(self) -> AttemptRecord | None:
+        """Return the record that it has sent, None if it has not sent all of it; EOFError if it is dead."""
+        data = os.read(self.fileno(), 1 << 16)
+        if not data:
+            raise EOFError
+        self._answer += data
+        if b"\n" not in self._answer:
+            return None
+        line, _, self._answer = self._answer.partition(b"\n")
+        if not self.is_ready:
+            self.is_ready, self.began = True, time.time()
+            return None
+        self.job = None
+        return AttemptRecord.parsed(line)
+
+    def seconds_left(self, limit: float) -> float:
+        """Return how much longer an item may take."""
+        return self.began + limit + (0 if self.is_ready else START_SECONDS) - time.time()
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process.poll() is None
+
+    def kill(self) -> int:
+        """End it and all that it has started, and return its exit code."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGKILL)
+        code = self.process.wait()
+        self._close()
+        return code
+
+    def dismiss(self) -> None:
+        """Let it end by itself, if it is idle."""
+        if self.job is not None:
+            self.kill()
+            return
+        assert self.process.stdin is not None
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
+        try:
+            self.process.wait(RESPITE)
+        except subprocess.TimeoutExpired:
+            self.kill()
+        self._close()
+
+    def last_words(self) -> str:
+        """Return the last line that it has written to stderr outside of items."""
+        with contextlib.suppress(OSError, ValueError):
+            self.said.seek(0)
+            lines = self.said.read().decode(errors="replace").strip().splitlines()
+            return lines[-1] if lines else ""
+        return ""
+
+    def _close(self) -> None:
+        for stream in (self.process.stdin, self.process.stdout, self.said):
+            with contextlib.suppress(OSError):
+                stream.close()  # type: ignore[union-attr]
+
+
+class Crew:
+    """Does items with several processes; `poll` until `finished`, then `close`."""
+
+    def __init__(
+        self, plan: RunPlan, numbers: Iterable[int], size: int = 1, hands: Iterable[Hand] = (), submission: str = ""
+    ) -> None:
+        self.plan = plan
+        self.submission = submission
+        """Of the task, if an engine may have begun it before; what is done of it is not done again."""
+        self.stopped: AttemptRecord | None = None
+        """The record that says that going on makes no sense."""
+        self.given_up = 0
+        self._fresh = iter(numbers)
+        self._again: deque[tuple[int, int]] = deque()
+        self._size = size
+        self._idle = [hand for hand in hands if hand.is_alive]
+        self._busy: list[Hand] = []
+        self._records = RecordWriter(plan.place)
+        self._selector = selectors.DefaultSelector()
+        self._exhausted = False
+        self._deaths = 0
+        """How many processes died in a row before they had done anything."""
+
+    @property
+    def running(self) -> int:
+        return len(self._busy)
+
+    @property
+    def finished(self) -> bool:
+        return not self._busy and (self._exhausted and not self._again)
+
+    def poll(self, seconds: float) -> list[AttemptRecord]:
+        """Give out work and wait for answers, at most this long; return the records of attempts that ended."""
+        self._give_out()
+        found = []
+        for key, _ in self._selector.select(self._patience(seconds)) if self._busy else ():
+            hand: Any = key.fileobj
+            try:
+                record = hand.answer()
+            except EOFError:
+                record = self._dead(hand)
+            if record is not None:
+                found.append(record)
+                self._settle(hand, record)
+        found += self._overdue()
+        self._give_out()
+        return found
+
+    def close(self, *, keep: bool = False) -> list[Hand]:
+        """End the processes; with `keep`, return those that are idle instead."""
+        for hand in self._busy:
+            hand.kill()
+        kept, self._idle = self._idle, []
+        self._selector.close()
+        if keep:
+            return kept
+        for hand in kept:
+            hand.dismiss()
+        return []
+
+    def _next(self) -> tuple[int, int] | None:
+        if self.stopped is not None:
+            self._exhausted = True
+            self._again.clear()
+            return None
+        if self._again:
+            return self._again.popleft()
+        number = next(self._fresh, None)
+        self._exhausted = number is None
+        return None if number is None else (number, 1)
+
+    def _give_out(self) -> None:
+        while len(self._busy) < self._size and (job := self._next()) is not None:
+            hand = self._idle.pop() if self._idle else Hand(self.plan)
+            hand.ask(*job, self.submission)
+            self._busy.append(hand)
+            self._selector.register(hand, selectors.EVENT_READ)
+
+    def _patience(self, seconds: float) -> float:
+        limit = self.plan.options.timeout
+        if limit is None or not self._busy:
+            return seconds
+        return max(0.0, min(seconds, *(hand.seconds_left(limit) for hand in self._busy)))
+
+    def _settle(self, hand: Hand, record: AttemptRecord) -> None:
+        self._selector.unregister(hand)
+        self._busy.remove(hand)
+        if hand.process.returncode is None:
+            self._idle.append(hand)
+            self._deaths = 0
+        if record.verdict == Verdict.STOP:
+            self.stopped = record
+        elif not record.final:
+            self._again.append((record.number, record.attempt + 1))
+        elif record.status != DONE:
+            self.given_up += 1
+
+    def _overdue(self) -> list[AttemptRecord]:
+        limit = self.plan.options.timeout
+        if limit is None:
+            return []
+        found = []
+        for hand in [hand for hand in self._busy if hand.seconds_left(limit) <= 0]:
+            hand.kill()
+            record = self._ended(hand, TIMEOUT, f"it took more than {limit:g} seconds")
+            found.append(record)
+            self._settle(hand, record)
+        return found
+
+    def _dead(self, hand: Hand) -> AttemptRecord:
+        code = hand.process.wait()
+        words = hand.last_words()
+        hand.kill()
+        self._deaths += 1
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        text = f"the process {how}" + (f": {words}" if words else "")
+        record = self._ended(hand, KILLED, text, code)
+        if code in (1, 2) and words and self._deaths > self.plan.options.retries + self._size:
+            raise WorkerError(f"processes that do shards end at once: {words}")
+        return record
+
+    def _ended(self, hand: Hand, status: str, error: str, code: int | None = None) -> AttemptRecord:
+        """Record the end of an attempt whose process cannot."""
+        assert hand.job is not None
+        number, attempt = hand.job
+        item, plan = self.plan.item(number), self.plan
+        record = AttemptRecord(item.name, status, attempt, plan.id, self.submission, number, plan.digest, item.version)
+        record.time, record.seconds, record.error, record.code = hand.began, time.time() - hand.began, error, code
+        record.verdict, record.final = Verdict.RETRY, attempt > plan.options.retries
+        record.submission = self.submission
+        self._records.write(record)
+        return record
+
+
+def do_items(
+    plan: RunPlan, numbers: Iterable[int], hands: Iterable[Hand] = (), *, keep: bool = False, submission: str = ""
+) -> Any:
+    """Do these items, one after the other; return the exit code, and the idle processes if they are to be kept."""
+    crew = Crew(plan, numbers, hands=hands, submission=submission)
+    worst = Verdict.DONE
+    rank = list(EXIT_CODES).index
+    kept: list[Hand] = []
+    try:
+        while not crew.finished:
+            for record in crew.poll(60.0):
+                if record.final and record.status != DONE:
+                    verdict = Verdict.STOP if record.verdict == Verdict.STOP else Verdict.GIVE_UP
+                    worst = max(worst, verdict, key=rank)
+    finally:
+        kept = crew.close(keep=keep)
+    return EXIT_CODES[worst], kept

@@ -1,0 +1,170 @@
+"""What an engine is, and what the engines with futures have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from typing import Any, ClassVar
+
+from webdataset.errors import WebDatasetError
+from webdataset.runs.crew import Hand, do_items
+from webdataset.runs.options import TaskOptions
+from webdataset.runs.plans import read_plan
+from webdataset.runs.runs import Submission
+
+MOST_QUEUED = 10_000
+"""Tasks that wait in a cluster's queue; more are submitted when some are done."""
+
+
+class EngineError(WebDatasetError):
+    """An engine that does not answer, or refuses what it was given."""
+
+
+class Engine(ABC):
+    """Starts the tasks of a submission and knows whether they run."""
+
+    name: ClassVar[str]
+    poll_seconds: ClassVar[float] = 0.5
+    reason = ""
+    """Why tasks ended without a record, if the engine knows."""
+
+    def __init__(self, options: TaskOptions) -> None:
+        self.options = options
+        self.own: dict[str, Any] = options.own.get(self.name, {})
+
+    @abstractmethod
+    def submit(self, submission: Submission) -> None:
+        """Start the tasks, and put what is needed to find them again into the submission's handle."""
+
+    @abstractmethod
+    def poll(self, seconds: float) -> None:
+        """Wait until something happens, at most this long."""
+
+    @property
+    @abstractmethod
+    def finished(self) -> bool:
+        """Whether no task runs or waits any more."""
+
+    @property
+    @abstractmethod
+    def running(self) -> int:
+        """How many tasks run."""
+
+    @abstractmethod
+    def cancel(self) -> None:
+        """End all tasks."""
+
+    def close(self) -> None:  # noqa: B027 - most hold nothing
+        """Give back what the engine holds."""
+
+    def attach(self, submission: Submission) -> None:  # noqa: ARG002 - for engines that can
+        """Find tasks again that another process has submitted."""
+        raise EngineError(f"tasks on {self.name} end with the process that submitted them", hint="use `wl jobs resume`")
+
+    def logs(self, submission: Submission) -> Iterator[tuple[str, str]]:  # noqa: ARG002 - for engines that have some
+        """Yield the engine's own logs, by name."""
+        return iter(())
+
+    def shards_per_task(self, count: int) -> int:  # noqa: ARG002 - for engines whose tasks are expensive to start
+        """How many shards a task has, if the user does not say."""
+        return 1
+
+    def check_own(self, *known: str) -> None:
+        """Refuse options of the engine's section that it does not know."""
+        if unknown := sorted(set(self.own) - set(known)):
+            raise ValueError(f"[{self.name}] has no option {unknown[0]!r}; its options are {', '.join(known)}")
+
+
+class FuturesEngine(Engine):
+    """An engine that has futures: a bounded number of them, replaced as they end."""
+
+    def __init__(self, options: TaskOptions) -> None:
+        super().__init__(options)
+        self._waiting: Iterator[list[int]] = iter(())
+        self._futures: list[Any] = []
+        self._exhausted = True
+        self._submission: Submission | None = None
+
+    @abstractmethod
+    def connect(self) -> None:
+        """Start or find the cluster, once."""
+
+    @abstractmethod
+    def start(self, submission: Submission, numbers: list[int]) -> Any:
+        """Start a task, and return its future."""
+
+    @abstractmethod
+    def ended(self, futures: list[Any], seconds: float) -> tuple[Iterable[Any], list[Any]]:
+        """Wait for some of these futures; return those that ended and the others."""
+
+    @abstractmethod
+    def error_of(self, future: Any) -> str:
+        """Return why a future that ended has failed; nothing if it did not."""
+
+    def submit(self, submission: Submission) -> None:
+        self.connect()
+        self._submission, self._waiting, self._exhausted = submission, submission.tasks(), False
+        self._fill()
+
+    def poll(self, seconds: float) -> None:
+        if not self._futures:
+            return
+        done, self._futures = self.ended(self._futures, seconds)
+        for future in done:
+            self.reason = self.error_of(future) or self.reason
+        self._fill()
+
+    @property
+    def finished(self) -> bool:
+        return self._exhausted and not self._futures
+
+    def _fill(self) -> None:
+        while not self._exhausted and len(self._futures) < MOST_QUEUED:
+            numbers = next(self._waiting, None)
+            if numbers is None or self._submission is None:
+                self._exhausted = True
+            else:
+                self._futures.append(self.start(self._submission, numbers))
+
+
+class HandShelf:
+    """Processes that were kept for the next task, by plan and thread."""
+
+    def __init__(self) -> None:
+        self._hands: dict[tuple[str, int], list[Hand]] = {}
+
+    def take(self, plan: str, thread: int) -> list[Hand]:
+        """Take those of a thread; those of its earlier plans are let go."""
+        for key in [key for key in list(self._hands) if key[1] == thread and key[0] != plan]:
+            self.dismiss(self._hands.pop(key))
+        return self._hands.pop((plan, thread), [])
+
+    def put(self, plan: str, thread: int, hands: list[Hand]) -> None:
+        """Keep these."""
+        self._hands[plan, thread] = hands
+
+    def clear(self) -> None:
+        """Let all go."""
+        while self._hands:
+            self.dismiss(self._hands.popitem()[1])
+
+    @staticmethod
+    def dismiss(hands: Iterable[Hand]) -> None:
+        for hand in hands:
+            hand.dismiss()
+
+
+SHELF = HandShelf()
+"""Of this process: tasks of Dask and Ray have nothing else that lasts from one to the next."""
+
+
+def do_task(plan: str, submission: str, numbers: list[int], thread: int = 0) -> int:
+    """Do some items of a plan, in a worker of a cluster, and return the exit code.
+
+    The items are done by a process that is kept for the next task of this worker, since starting one takes as long as
+    a small shard.
+    """
+    kept = SHELF.take(plan, thread)
+    code, hands = do_items(read_plan(plan), numbers, kept, keep=True, submission=submission)
+    SHELF.put(plan, thread, hands)
+    return int(code)

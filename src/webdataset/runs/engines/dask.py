@@ -1,0 +1,104 @@
+"""Dask: a cluster that is running, one that dask-jobqueue starts, or one in this process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Any
+
+from webdataset.codecs.packages import package
+from webdataset.runs.runs import Submission
+
+from .base import SHELF, EngineError, FuturesEngine, do_task
+from .local import cores
+
+PATIENCE = "20s"
+
+
+class DaskEngine(FuturesEngine):
+    """Submits each task as a future.
+
+    The cluster of this process has threads, not processes: shards are done by processes in any case, which the threads
+    look after.
+    """
+
+    name = "dask"
+    _client: Any = None
+    _cluster: Any = None
+
+    def connect(self) -> None:
+        if self._client is not None:
+            return
+        self.check_own("cluster", "cluster_options")
+        distributed = package("distributed", extra="dask", purpose="to run on Dask")
+        try:
+            self._client = distributed.Client(self._address(distributed), timeout=PATIENCE, set_as_default=False)
+        except (OSError, TimeoutError) as error:
+            hint = "is the scheduler running? `dask scheduler` prints its address"
+            raise EngineError(f"no Dask scheduler answers at {self.options.address}", hint=hint) from error
+
+    def _address(self, distributed: Any) -> Any:
+        """Return what a client connects to."""
+        if self.options.address:
+            return self.options.address
+        workers = self.options.workers or max(cores() // self.options.cpus, 1)
+        kind = self.own.get("cluster")
+        if kind is not None:
+            package("dask_jobqueue", extra="dask", purpose=f"to start a {kind}")
+            self._cluster = getattr(import_module("dask_jobqueue"), kind)(**self.own.get("cluster_options", {}))
+            self._cluster.scale(workers)
+        else:
+            own = {"n_workers": 1, "threads_per_worker": workers, "processes": False, "dashboard_address": None}
+            resources = {"GPU": self.options.gpus * workers} if self.options.gpus else None
+            self._cluster = distributed.LocalCluster(**own, resources=resources, protocol="tcp://", host="127.0.0.1")
+        return self._cluster
+
+    def start(self, submission: Submission, numbers: list[int]) -> Any:
+        resources = {"GPU": self.options.gpus} if self.options.gpus else None
+        again = self.options.retries
+        given = (submission.plan.url, submission.id, numbers)
+        return self._client.submit(_task, *given, pure=False, retries=again, resources=resources)
+
+    def ended(self, futures: list[Any], seconds: float) -> tuple[Iterable[Any], list[Any]]:
+        from distributed import wait
+
+        try:
+            with self._client.as_current():
+                found = wait(futures, timeout=seconds, return_when="FIRST_COMPLETED")
+        except TimeoutError:
+            return [], futures
+        return found.done, [future for future in futures if future not in found.done]
+
+    def error_of(self, future: Any) -> str:
+        if future.status == "finished":
+            return ""
+        error = future.exception() if future.status == "error" else "it was cancelled"
+        return " ".join(f"{type(error).__name__}: {error}".split())[:500]
+
+    @property
+    def running(self) -> int:
+        if self._client is None or not self._futures:
+            return 0
+        return sum(map(len, self._client.processing().values()))
+
+    def cancel(self) -> None:
+        if self._client is not None:
+            self._exhausted = True
+            self._client.cancel(self._futures, force=True)
+            self._futures = []
+        self.close()
+
+    def close(self) -> None:
+        for each in (self._client, self._cluster):
+            if each is not None:
+                each.close()
+        self._client = self._cluster = None
+        SHELF.clear()  # of a cluster in this process
+
+
+def _task(plan: str, submission: str, numbers: list[int]) -> int:
+    return do_task(plan, submission, numbers, threading.get_ident())
+
+
+ENGINE = DaskEngine

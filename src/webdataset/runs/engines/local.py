@@ -1,0 +1,61 @@
+"""This machine: a process for each core."""
+
+from __future__ import annotations
+
+import os
+
+from webdataset.runs.crew import Crew
+from webdataset.runs.runs import Submission
+
+from .base import Engine, EngineError
+
+
+class LocalEngine(Engine):
+    """Does items with processes of this machine."""
+
+    name = "local"
+    poll_seconds = 0.2
+    _crew: Crew | None = None
+
+    def submit(self, submission: Submission) -> None:
+        self.check_own()
+        if self.options.gpus:
+            raise EngineError("there are no GPUs to hand out on local", hint="use --on ray, slurm or k8s for --gpus")
+        numbers = (number for numbers in submission.tasks() for number in numbers)
+        size = min(self.options.workers or max(cores() // self.options.cpus, 1), len(submission.numbers))
+        self._crew = Crew(submission.plan, numbers, max(size, 1))
+
+    def poll(self, seconds: float) -> None:
+        assert self._crew is not None
+        self._crew.poll(seconds)
+
+    @property
+    def finished(self) -> bool:
+        return self._crew is None or self._crew.finished
+
+    @property
+    def running(self) -> int:
+        return 0 if self._crew is None else self._crew.running
+
+    def cancel(self) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._crew is not None:
+            self._crew.close()
+            self._crew = None
+
+
+def cores() -> int:
+    """Return how many cores this process may use.
+
+    >>> cores() >= 1
+    True
+    """
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not Linux
+        return os.cpu_count() or 1
+
+
+ENGINE = LocalEngine

@@ -1,0 +1,147 @@
+"""The plan of a run: its program, its options and its items, as files that any worker can read.
+
+`plan.json` describes the plan; the items are in files of ten thousand lines, so that a task reads only those it needs.
+A plan is named after its contents and never changes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from webdataset.errors import StateError
+
+from .items import Item
+from .options import TaskOptions
+from .places import Place
+
+PART_ITEMS = 10_000
+FOLDER = "plans/"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class RunProgram:
+    """What is done with each item."""
+
+    facts: dict[str, Any]
+    """The kind, and what belongs to it: the words of a command, or a command's options."""
+    digest: str
+    """Of the code and its options."""
+    files: Mapping[str, bytes] = field(default_factory=dict)
+
+
+@dataclass
+class RunPlan:
+    """A plan; its items are read when they are asked for.
+
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     items = [Item("0", ("a.tar",), ("b.tar",))]
+    ...     plan = write_plan(Place(folder), RunProgram({"kind": "command"}, "d1"), TaskOptions(), items)
+    ...     read_plan(plan.url).item(0).outputs
+    ('b.tar',)
+    """
+
+    place: Place
+    """Of the run."""
+    id: str
+    program: dict[str, Any]
+    digest: str
+    """Of the code and its options."""
+    options: TaskOptions
+    count: int
+
+    @property
+    def url(self) -> str:
+        """The name of the plan for `wl task`."""
+        return self.place.join(f"{FOLDER}{self.id}")
+
+    def item(self, number: int) -> Item:
+        """Return one item."""
+        if not 0 <= number < self.count:
+            raise StateError(f"the plan has items 0 to {self.count - 1}, not {number}", url=self.url)
+        return _part(self.url, number // PART_ITEMS)[number % PART_ITEMS]
+
+    def items(self) -> Iterator[Item]:
+        """Yield all items, in order."""
+        for part in range(-(-self.count // PART_ITEMS)):
+            yield from _read_part(self.url, part)
+
+    def file(self, name: str) -> bytes:
+        """Return a file that belongs to the program."""
+        return self.place.read(f"{FOLDER}{self.id}/{name}")
+
+
+def write_plan(place: Place, program: RunProgram, options: TaskOptions, items: Iterable[Item]) -> RunPlan:
+    """Write a plan, unless there is the same one already."""
+    facts = {"format": FORMAT, "program": program.facts, "digest": program.digest, "options": options.as_dict()}
+    content = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
+    with tempfile.TemporaryDirectory(prefix="webdataset-plan-") as folder:
+        count = 0
+        for number, lines in enumerate(_parts(items)):
+            data = b"".join(lines)
+            content.update(data)
+            count += len(lines)
+            with open(os.path.join(folder, _part_name(number)), "wb") as file:
+                file.write(data)
+        if not count:
+            raise StateError("there is nothing to do: no shards", url=place.url)
+        plan = RunPlan(place, content.hexdigest()[:16], program.facts, program.digest, options, count)
+        name = f"{FOLDER}{plan.id}"
+        if place.read_if_there(f"{name}/plan.json") is None:
+            for part in sorted(os.listdir(folder)):
+                with open(os.path.join(folder, part), "rb") as file:
+                    place.write(f"{name}/{part}", file.read())
+            for own, data in program.files.items():
+                place.write(f"{name}/{own}", data)
+            place.write(f"{name}/plan.json", json.dumps(facts | {"count": count}, indent=1).encode())
+    return plan
+
+
+def read_plan(url: str) -> RunPlan:
+    """Read a plan by its url."""
+    run, _, name = url.rstrip("/").rpartition(f"/{FOLDER}")
+    if not run:
+        raise StateError("this is no plan", url=url, hint="its name has the form RUN/plans/ID")
+    place = Place(run)
+    data = place.read_if_there(f"{FOLDER}{name}/plan.json")
+    if data is None:
+        raise StateError("there is no plan here", url=url)
+    facts = json.loads(data)
+    if facts.get("format") != FORMAT:
+        raise StateError("the plan was made by another version of this package", url=url, hint="use one version only")
+    options = TaskOptions.of(facts["options"])
+    return RunPlan(place, name, facts["program"], facts["digest"], options, facts["count"])
+
+
+def _parts(items: Iterable[Item]) -> Iterator[list[bytes]]:
+    lines: list[bytes] = []
+    encode = json.JSONEncoder(separators=(",", ":")).encode
+    for item in items:
+        lines.append(encode(item).encode() + b"\n")
+        if len(lines) == PART_ITEMS:
+            yield lines
+            lines = []
+    if lines:
+        yield lines
+
+
+def _part_name(number: int) -> str:
+    return f"items-{number:06d}.jsonl"
+
+
+@lru_cache(maxsize=4)
+def _part(url: str, number: int) -> Sequence[Item]:
+    return list(_read_part(url, number))
+
+
+def _read_part(url: str, number: int) -> Iterator[Item]:
+    for line in Place(url).read(_part_name(number)).splitlines():
+        name, inputs, outputs, size, version = json.loads(line)
+        yield Item(name, tuple(inputs), tuple(outputs), size, version)

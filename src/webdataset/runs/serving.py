@@ -1,0 +1,217 @@
+"""The process that does items: `wl task PLAN --serve`, asked and answering by lines of JSON.
+
+It is told the number of an item and of the attempt, and answers with the record of how it ended. What the item prints
+goes to its log. The records of the attempt are written here, not by who asked, so that a finished item counts even if
+the latter has died meanwhile. A process that has been idle for long ends by itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import select
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from typing import BinaryIO
+from urllib.parse import quote
+
+from webdataset.errors import WebDatasetError
+from webdataset.storage.urls import local_path
+
+from .items import Item, output_sizes, size_and_version
+from .outcomes import Verdict
+from .performing import Performed, RunCommand, failed, perform
+from .plans import RunPlan, read_plan
+from .records import DONE, FAILED, START, AttemptRecord, RecordReader, RecordWriter
+
+IDLE_SECONDS = 60.0
+CHUNK = 1 << 20
+LONGEST_LOG = 1 << 20
+LOGS, ERRORS = "logs/", "errors/"
+READY = b"ready\n"
+"""What it says first."""
+
+
+def serve(plan_url: str, run_command: RunCommand, *, idle: float = IDLE_SECONDS) -> int:
+    """Do the items that stdin names, until it ends."""
+    plan = read_plan(plan_url)
+    worker = ItemWorker(plan, run_command)
+    with _own_streams() as (requests, answers):
+        answers.write(READY)
+        answers.flush()
+        for line in _lines(requests, idle):
+            asked = json.loads(line)
+            record = worker.attempt(asked["number"], asked["attempt"], asked.get("submission", ""))
+            answers.write(record.line())
+            answers.flush()
+    return 0
+
+
+class ItemWorker:
+    """Attempts items of a plan, and writes the records."""
+
+    def __init__(self, plan: RunPlan, run_command: RunCommand) -> None:
+        self.plan, self.run_command = plan, run_command
+        self.records = RecordWriter(plan.place)
+        self._known = RecordReader(plan.place)
+        self._done: dict[tuple[str, str], AttemptRecord] = {}
+
+    def attempt(self, number: int, attempt: int, submission: str = "") -> AttemptRecord:
+        """Do an item and return the record of how it ended; the earlier one, if it was done for this submission."""
+        plan, item, began = self.plan, self.plan.item(number), time.time()
+        if (earlier := self._earlier(item, submission)) is not None:
+            return earlier
+        record = AttemptRecord(item.name, START, attempt, plan.id, submission, number, plan.digest, item.version)
+        record.time = began
+        try:
+            self.records.write(record)
+            with _captured(plan, log_name(item, attempt)), _sample_errors(plan, item) as errors:
+                done = self._performed(number, item, errors)
+                if done.verdict is Verdict.DONE:
+                    record.bytes_out, record.checksum = _described(item)
+        except Exception as error:  # no place for the log, or the output is gone
+            done = failed(error)
+        record.seconds = round(time.time() - began, 3)
+        record.bytes_in = item.size
+        record.status = DONE if done.verdict is Verdict.DONE else FAILED
+        record.verdict, record.code, record.error, record.result = done.verdict, done.code, done.error, done.result
+        record.samples_in, record.samples_out, record.dropped = done.samples_in, done.samples_out, done.dropped
+        record.final = done.verdict is not Verdict.RETRY or attempt > plan.options.retries
+        with contextlib.suppress(WebDatasetError, OSError):  # a full disk: who asked hears of it
+            self.records.write(record)
+        return record
+
+    def _earlier(self, item: Item, submission: str) -> AttemptRecord | None:
+        """Return the record of an item that was done for the same submission.
+
+        Engines start a task again when its worker dies, Dask even one that had ended there. Records are read only if
+        the outputs are there, since that is rare and in a store takes many requests.
+        """
+        if not submission or (not item.outputs and self.plan.place.folder is None):
+            return None
+        if len(output_sizes(item.outputs)) < len(item.outputs):
+            return None
+        for record in self._known.new():
+            if record.status == DONE and record.submission:
+                self._done[record.submission, record.item] = record
+        return self._done.get((submission, item.name))
+
+    def _performed(self, number: int, item: Item, errors: str) -> Performed:
+        if item.version is not None and changed_input(item):
+            text = "an input has changed since the plan was made; run the same line again"
+            return Performed(Verdict.GIVE_UP, error=text)
+        return perform(self.plan, number, self.run_command, errors)
+
+
+def changed_input(item: Item) -> bool:
+    """Whether an input is another than the plan has."""
+    return " ".join(size_and_version(url)[1] for url in item.inputs) != item.version
+
+
+def log_name(item: Item, attempt: int) -> str:
+    """Return the name of the log of an attempt."""
+    return f"{LOGS}{quote(item.name, safe='')[:200]}.{attempt}.txt"
+
+
+def errors_name(item: Item) -> str:
+    """Return the name of the file with the errors of samples."""
+    return f"{ERRORS}{quote(item.name, safe='')[:200]}.jsonl"
+
+
+def _described(item: Item) -> tuple[int | None, str | None]:
+    """Return size and checksum of the outputs: that of the content for files, the version for objects."""
+    if not item.outputs:
+        return None, None
+    size, checksums = 0, []
+    for url in item.outputs:
+        path = local_path(url)
+        if path is None:
+            each, version = size_and_version(url)
+            checksums.append(f"version:{version}")
+        else:
+            with open(path, "rb") as file:
+                checksums.append("sha256:" + hashlib.file_digest(file, "sha256").hexdigest())
+                each = file.tell()
+        size += each
+    return size, " ".join(checksums)
+
+
+@contextlib.contextmanager
+def _sample_errors(plan: RunPlan, item: Item) -> Iterator[str]:
+    """Give a file for the errors of samples, and keep it with the run if anything was written."""
+    with tempfile.TemporaryDirectory(prefix="webdataset-errors-") as folder:
+        path = os.path.join(folder, "errors.jsonl")
+        try:
+            yield path
+        finally:
+            if os.path.exists(path):
+                with open(path, "rb") as file:
+                    plan.place.write(errors_name(item), file.read())
+
+
+# -- streams -----------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _own_streams() -> Iterator[tuple[int, BinaryIO]]:
+    """Keep stdin and stdout for requests and answers, so that nothing else reads from or writes to them."""
+    requests, answers = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    os.dup2(2, 1)
+    os.close(nothing)
+    with os.fdopen(answers, "wb") as stream:
+        yield requests, stream
+    os.close(requests)
+
+
+def _lines(requests: int, idle: float) -> Iterator[bytes]:
+    pending = b""
+    while True:
+        while b"\n" in pending:
+            line, _, pending = pending.partition(b"\n")
+            yield line
+        ready, _, _ = select.select([requests], [], [], idle)
+        data = os.read(requests, CHUNK) if ready else b""
+        if not data:
+            return
+        pending += data
+
+
+@contextlib.contextmanager
+def _captured(plan: RunPlan, name: str) -> Iterator[None]:
+    """Send what is printed to a file of the run; an empty one is removed."""
+    place = plan.place
+    with tempfile.TemporaryDirectory(prefix="webdataset-log-") as folder:
+        path = place.join(name) if place.folder is not None else os.path.join(folder, "log.txt")
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        log = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o666)
+        before = os.dup(1), os.dup(2)
+        try:
+            sys.stdout.flush()
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            yield
+        finally:
+            with contextlib.suppress(OSError, ValueError):
+                sys.stdout.flush()
+                sys.stderr.flush()
+            for number, saved in zip((1, 2), before, strict=True):
+                os.dup2(saved, number)
+                os.close(saved)
+            _keep_log(plan, log, path, name)
+
+
+def _keep_log(plan: RunPlan, log: int, path: str, name: str) -> None:
+    size = os.fstat(log).st_size
+    data = os.pread(log, LONGEST_LOG, max(size - LONGEST_LOG, 0)) if plan.place.folder is None else b""
+    os.close(log)
+    if not size:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+    elif plan.place.folder is None:
+        plan.place.write(name, data)

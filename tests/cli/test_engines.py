@@ -1,0 +1,171 @@
+"""--on: the same line on an engine, done once, again, or only said; and lines that make no sense."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runs_support import PYTHON, make_inputs
+from waiting import soon
+from webdataset.runs.runs import Run
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with three shards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WDS_CACHE", str(tmp_path / "cache"))
+    make_inputs(tmp_path, 3)
+    return tmp_path
+
+
+LINE = ("map", "-c", "cls *= 2", "in-{000..002}.tar", "-o", "out-{}.tar", "--on", "local")
+
+
+def test_the_same_line_does_only_what_is_missing(wl: Any, here: Path) -> None:
+    first = wl(*LINE)
+    assert first.code == 0
+    assert "3 shards done, 0 were done before, 0 failed, 9 samples" in first.err
+    expected = {path.name: path.read_bytes() for path in here.glob("out-*")}
+    wl("map", "-c", "cls *= 2", "in-000.tar", "-o", "plain.tar")
+    assert expected["out-000.tar"] == (here / "plain.tar").read_bytes()
+    (here / "out-001.tar").unlink()
+    again = wl(*LINE)
+    assert "3 shards: 2 done, 1 missing; 1 to do" in again.err
+    assert "1 shards done, 2 were done before" in again.err
+    assert {path.name: path.read_bytes() for path in here.glob("out-*")} == expected
+
+
+def test_other_code_is_done_anew_and_said(wl: Any, here: Path) -> None:
+    (here / "code.py").write_text("def transform(sample):\n    return sample\n")
+    line = ("map", "-l", "code.py", "in-{000..002}.tar", "-o", "out-{}.tar", "--on", "local")
+    wl(*line)
+    (here / "code.py").write_text("def transform(sample):\n    return dict(sample, new=b'1')\n")
+    (run,) = (here / ".runs").iterdir()
+    refused = wl("jobs", "resume", run)
+    assert refused.code == 1
+    assert "the code has changed since the run was planned" in refused.err
+    assert "3 shards: 3 stale; 3 to do" in wl(*line).err
+
+
+def test_dry_run_says_what_would_be_done(wl: Any, here: Path) -> None:
+    said = wl(*LINE, "--dry-run")
+    assert said.out.decode().splitlines()[1] == "missing\t001\tin-001.tar\tout-001.tar"
+    assert "3 of 3 shards would be done, in 3 tasks on local" in said.err
+    assert sorted(path.name for path in here.iterdir()) == ["in-000.tar", "in-001.tar", "in-002.tar"]
+    job = wl(*LINE[:-1], "k8s", "--image", "my/image", "--state", "s3://none/run", "--dry-run")
+    assert job.code == 1  # whether anything is done already cannot be known
+
+
+def test_redo(wl: Any) -> None:
+    wl(*LINE)
+    assert "2 shards done, 1 were done before" in wl(*LINE, "--redo", "*[12]").err
+    assert "3 shards done" in wl(*LINE, "--redo", "all").err
+    assert "0 shards done" in wl(*LINE, "--redo", "failed").err
+
+
+def test_errors_of_samples_go_into_a_file_of_the_shard(wl: Any, here: Path) -> None:
+    line = ("map", "-c", "cls = 1 // (cls - 1)", "in-{000..002}.tar", "-o", "out-{}.tar", "--on", "local")
+    ended = wl(*line, "--on-error", "skip", "--state", "run")
+    assert ended.code == 0
+    (error,) = [json.loads(text) for text in (here / "run/errors/001.jsonl").read_text().splitlines()]
+    assert error["key"] == "001001"
+    assert "ZeroDivisionError" in error["error"]
+    facts = json.loads(wl("jobs", "status", "run", "--json").out)
+    assert (facts["done"], facts["samples"], facts["dropped"]) == (3, 6, 3)
+    assert "001001" in wl("jobs", "logs", "run", "--item", "001").out.decode()
+
+
+def test_a_shard_that_fails_is_listed_and_the_others_are_done(wl: Any, here: Path) -> None:
+    (here / "in-001.tar").write_bytes((here / "in-001.tar").read_bytes()[:700])
+    ended = wl(*LINE, "--state", "run", "--html", "page.html")
+    assert ended.code == 1
+    assert "001: given up: the archive ends early" in ended.err
+    assert "2 shards done, 0 were done before, 1 failed" in ended.err
+    assert not (here / "out-001.tar").exists()
+    page = (here / "page.html").read_text()
+    assert "the archive ends early" in page
+    assert wl("jobs", "status", "run").code == 1
+    assert Run(str(here / "run")).attempts(Run(str(here / "run")).plan())["001"] == 1, "bad data stays bad"
+
+
+def test_a_wrong_expression_stops_the_run(wl: Any) -> None:
+    ended = wl("map", "-c", "cls *=", "in-{000..002}.tar", "-o", "out-{}.tar", "--on", "local", "--workers", "1")
+    assert ended.code == 1
+    assert "the run was stopped: 000:" in ended.err
+
+
+def test_progress_as_json(wl: Any) -> None:
+    lines = [json.loads(line) for line in wl(*LINE, "--json").err.splitlines()]
+    assert lines[-1]["end"] is True
+    assert (lines[-1]["done"], lines[-1]["failures"], lines[-1]["samples"]) == (3, [], 9)
+
+
+def test_options_of_a_file(wl: Any, here: Path) -> None:
+    (here / "jobs.toml").write_text("retries = 0\nworkers = 1\n[slurm]\npartition = 'cpu'\n")
+    assert wl(*LINE, "--config", "jobs.toml").code == 0
+    (here / "jobs.toml").write_text("retrys = 0\n")
+    refused = wl(*LINE, "--config", "jobs.toml")
+    assert refused.code == 2
+    assert "there is no option 'retrys'" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("map -c pass in-{000..002}.tar -o out.tar --on local", "each shard needs an output of its own"),
+        ("map -c pass in-{000..002}.tar --on local", "-o 'out-{}.tar'"),
+        ("map -c pass in-000.tar in-000.tar -o out-{}.tar --on local", "two items have the name 'in-000'"),
+        ("map -c pass in-{000..003}.tar -o out-{}.tar --on local", "an input is not there"),
+        ("map -c pass in-{000..002}.tar -o in-{}.tar --on local", "cannot be replaced by its own result"),
+        ("map -c pass in-000.tar -o out.tar --retries 3", "--retries is for runs on an engine: add --on"),
+        ("map -c pass in-{000..002}.tar -o out-{}.tar --on local --detach", "--detach is for slurm and k8s"),
+        ("map -c pass in-{000..002}.tar -o out-{}.tar --on k8s", "pods need a container image"),
+        ("map -c pass in-{000..002}.tar -o out-{}.tar --on local --gpus 1", "there are no GPUs to hand out"),
+        ("map -l none.py in-{000..002}.tar -o out-{}.tar --on local", "none.py"),
+        ("jobs", "there is no command"),
+        ("jobs -s {0..9} -- echo", "the command is the same for every item"),
+        ("jobs -- echo {}", "there are no items"),
+        ("jobs -s {0..9} -- cp in-{}.tar -o out.tar", "all items have one output"),
+        ("jobs dance", "'dance' is not known here"),
+        ("jobs status", "which run?"),
+        ("jobs status nothing-here", "there is no run here"),
+        ("jobs --items-from none.txt -- echo {}", "cannot read items"),
+        ("jobs -s {0..9} --env X -- echo {}", "expected a variable and its value"),
+    ],
+)
+def test_lines_that_make_no_sense(wl: Any, words: str, message: str) -> None:
+    ended = wl(*words.split())
+    assert ended.code in (1, 2)
+    assert message in ended.err
+    assert "Traceback" not in ended.err
+
+
+@pytest.mark.parametrize("ending", ["cancel", "leave"])
+def test_an_interrupt_says_how_to_go_on(here: Path, ending: str) -> None:
+    words = [*PYTHON, "jobs", "-s", "{0..1}", "--state", "run", "--on-interrupt", ending]
+    line = [*words, "--", "sh", "-c", "touch begun-{}; sleep 1000"]
+    child = subprocess.Popen(line, stderr=subprocess.PIPE, text=True)
+    assert soon(lambda: (here / "begun-0").exists())
+    child.send_signal(signal.SIGINT)
+    _, told = child.communicate(timeout=60)
+    assert child.returncode == 130
+    assert {"cancel": "`wl jobs resume", "leave": "tasks go on"}[ending] in told
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal() and ending == "leave":
+            words = _words(entry)
+            if b"--serve" in words and str(here).encode() in b" ".join(words):
+                os.killpg(int(entry.name), signal.SIGKILL)
+
+
+def _words(entry: Path) -> list[bytes]:
+    try:
+        return (entry / "cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return []

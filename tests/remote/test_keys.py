@@ -1,0 +1,103 @@
+"""Keys: who is let in, and what is said to those who are not."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+
+import pytest
+
+import webdataset as wds
+from remote_support import Fleet, dataset, flat, keys
+from webdataset.remote.keys import PRODUCER, TRAINER, keys_of, make_keys, read_keys
+
+pytestmark = pytest.mark.xdist_group("remote")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("keys")
+    make_keys(str(folder / "serve.key"), [str(folder / "train.key")])
+    make_keys(str(folder / "other-serve.key"), [str(folder / "stranger.key")])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def guarded(files, shards):
+    with Fleet(1, dataset, shards, keys=str(files / "serve.key")) as fleet:
+        yield fleet.urls
+
+
+def test_a_trainer_with_a_key_of_the_list_is_served(guarded, files) -> None:
+    with wds.RemoteLoader(guarded, keys=files / "train.key", patience=60) as loader:
+        assert len({*flat(keys(loader))}) == 129
+
+
+@pytest.mark.parametrize("name", ["stranger.key", None])
+def test_a_wrong_key_or_none_is_refused_at_once_with_the_address(guarded, files, name) -> None:
+    own = None if name is None else files / name
+    with wds.RemoteLoader(guarded, keys=own, patience=2) as loader, pytest.raises(wds.WebDatasetError) as raised:
+        len(loader)
+    assert guarded[0] in str(raised.value)
+    if name is not None:
+        assert "see the keys of both" in str(raised.value)
+
+
+def test_a_stranger_does_not_keep_others_from_being_served(guarded, files) -> None:
+    import socket
+
+    host, port = guarded[0].removeprefix("tcp://").split(":")
+    with socket.create_connection((host, int(port))) as raw:
+        raw.sendall(b"\xff" * 100)
+        wrong = wds.RemoteLoader(guarded, keys=files / "stranger.key", patience=1)
+        with wrong, wds.RemoteLoader(guarded, keys=files / "train.key", patience=60) as right:
+            batches = iter(right)
+            next(batches)
+            with pytest.raises(wds.WebDatasetError):
+                len(wrong)
+            assert len(list(batches)) == 32
+
+
+def test_keys_are_for_their_owner_only(files) -> None:
+    for name in ("serve.key", "train.key"):
+        assert stat.S_IMODE(os.stat(files / name).st_mode) == 0o600
+    server, client = read_keys(str(files / "serve.key")), read_keys(str(files / "train.key"))
+    assert client.server == server.public
+    assert server.trainers == (("train", client.public),)
+    assert server.secret not in (server.public, client.secret)
+
+
+def test_more_trainers_are_added_to_a_producers_keys(tmp_path) -> None:
+    producer, first, second = (str(tmp_path / name) for name in ("serve.key", "a.key", "sub/../b.key"))
+    (tmp_path / "sub").mkdir()
+    make_keys(producer, [first])
+    before = read_keys(producer)
+    make_keys(producer, [second])
+    after = read_keys(producer)
+    assert after.secret == before.secret
+    assert [name for name, _ in after.trainers] == ["a", "b"]
+    with pytest.raises(wds.StorageError, match="there is such a file already"):
+        make_keys(producer, [first])
+
+
+def test_the_wrong_file_is_told(files, tmp_path) -> None:
+    with pytest.raises(wds.SecurityError, match="these are the keys of a trainer, and those of a producer are needed"):
+        keys_of(files / "train.key", PRODUCER)
+    with pytest.raises(wds.StorageError, match="No such file"):
+        keys_of(tmp_path / "none.key", TRAINER)
+    for text in ("", "{}", "[1]", json.dumps({"kind": "trainer", "public": "short", "secret": "x", "server": "y"})):
+        (tmp_path / "bad.key").write_text(text)
+        with pytest.raises(wds.SecurityError, match="holds no keys"):
+            keys_of(tmp_path / "bad.key", TRAINER)
+
+
+def test_other_machines_need_keys_or_a_word(shards, files) -> None:
+    with pytest.raises(wds.SecurityError, match=r"wl keygen serve.key train.key.*--insecure"):
+        wds.serve(dataset(shards), "tcp://0.0.0.0:0")
+    with Fleet(1, dataset, shards, address="tcp://0.0.0.0:0", keys=str(files / "serve.key")) as fleet:
+        here = fleet.urls[0].replace("0.0.0.0", "127.0.0.1")
+        with wds.RemoteLoader(here, keys=files / "train.key", patience=60) as loader:
+            assert len(loader) == 33
+    with Fleet(1, dataset, shards, address="tcp://0.0.0.0:0", insecure=True) as fleet:
+        assert fleet.urls

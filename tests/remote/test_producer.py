@@ -1,0 +1,141 @@
+"""A producer and what strangers, old programs and mistakes send to it."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+import zmq
+
+import webdataset as wds
+from remote_support import dataset, keys
+from waiting import soon
+from webdataset.remote.producer import Producer
+from webdataset.remote.wire import MAX_REQUEST_BYTES, packed, unpacked
+
+pytestmark = pytest.mark.xdist_group("remote")
+
+
+@pytest.fixture
+def producer(shards):
+    """A producer in a thread of this process."""
+    made = Producer(dataset(shards), "tcp://127.0.0.1:0", threads=1)
+    thread = threading.Thread(target=made.run, daemon=True)
+    thread.start()
+    yield made
+    made.stop()
+    thread.join(20)
+
+
+@pytest.fixture
+def client(producer):
+    context = zmq.Context()
+    socket = context.socket(zmq.DEALER)
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.connect(producer.address)
+    yield socket
+    socket.close()
+    context.term()
+
+
+def asked(client, *frames):
+    client.send_multipart(list(frames))
+    assert client.poll(20_000)
+    return unpacked(client.recv_multipart()[0])
+
+
+HELLO = {"kind": "hello", "version": 1, "session": "s", "job": "", "rank": 0, "world": 1}
+
+
+@pytest.mark.parametrize(
+    ("frames", "match"),
+    [
+        ([b"GET / HTTP/1.1"], "message"),
+        ([b"~TenBin~" + bytes(8), bytes(100)], "one frame"),
+        ([packed({"kind": "hello", "version": 1})], "session"),
+        ([packed({**HELLO, "rank": "x"})], "invalid literal"),
+        ([packed({**HELLO, "version": 0})], "the trainer speaks version 0 of the protocol, and this producer 1"),
+    ],
+)
+def test_what_is_not_understood_is_answered_and_counted_and_others_are_served(producer, client, frames, match) -> None:
+    answer = asked(client, *frames)
+    assert answer["kind"] == "error"
+    assert match in answer["text"]
+    with wds.RemoteLoader(producer.address, patience=60) as loader:
+        assert len(keys(loader)) == 33
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"at": [0] * 3},
+        {"at": [0, 0, 4, 0, 1, 0, 8, -1]},
+        {"at": [0, 9, 4, 0, 1, 0, 8, 0]},
+        {"feeds": 1 << 40},
+        {"id": "x"},
+    ],
+)
+def test_a_request_for_what_cannot_be_is_refused(client, wrong) -> None:
+    assert asked(client, packed(HELLO))["kind"] == "plan"
+    get = {"kind": "get", "id": 1, "epoch": 0, "feeds": 4, "at": [0, 0, 4, 0, 1, 0, 8, 0]}
+    assert asked(client, packed({**get, **wrong}))["kind"] == "error"
+    assert asked(client, packed({"kind": "dance"}))["text"].startswith("there is no request 'dance'")
+
+
+def test_who_has_not_said_hello_is_asked_who_it_is(client) -> None:
+    assert asked(client, packed({"kind": "ping"}))["kind"] == "who"
+
+
+def test_a_message_that_is_too_large_ends_the_connection_only(producer, client) -> None:
+    client.send(bytes(MAX_REQUEST_BYTES + 1))
+    with wds.RemoteLoader(producer.address, patience=60) as loader:
+        assert len(keys(loader)) == 33
+
+
+def test_the_status_says_what_it_does(producer, client) -> None:
+    with wds.RemoteLoader(producer.address, patience=60, job="mine") as loader:
+        keys(loader)
+        answer = asked(client, packed({"kind": "status"}))["status"]
+        assert answer["batches"] == 33
+        assert answer["readers"] == ["mine rank 0 of 1"]
+        assert answer["bytes"] > 0
+    assert soon(lambda: producer.status().readers == [])
+    assert soon(lambda: producer.status().feeds == 0)
+    assert "33 batches in all" in str(producer.status())
+
+
+def test_an_address_in_use_is_told(producer, shards) -> None:
+    with pytest.raises(wds.StorageError, match=r"Address already in use.*another program"):
+        Producer(dataset(shards), producer.address)
+
+
+def test_a_socket_of_this_machine(shards, tmp_path) -> None:
+    made = Producer(dataset(shards), f"ipc://{tmp_path}/s", threads=1)
+    thread = threading.Thread(target=made.run, daemon=True)
+    thread.start()
+    with wds.RemoteLoader(f"ipc://{tmp_path}/s", patience=60) as loader:
+        assert len(keys(loader)) == 33
+    made.stop()
+    thread.join(20)
+
+
+@pytest.mark.parametrize(
+    ("make", "match"),
+    [
+        (lambda shards: wds.WebDataset(shards, shardshuffle=False), "only an exact pipeline"),
+        (lambda shards: dataset(shards).with_epoch(5), "with_epoch"),
+    ],
+)
+def test_what_cannot_be_served_is_told_before_anything_is_bound(shards, make, match) -> None:
+    with pytest.raises((TypeError, ValueError), match=match):
+        Producer(make(shards), "tcp://127.0.0.1:0")
+
+
+def test_closing_twice_is_fine_and_leaves_no_descriptor(shards) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        made = Producer(dataset(shards), "tcp://127.0.0.1:0", threads=1)
+        made.close()
+        made.close()
+    assert soon(lambda: len(os.listdir("/proc/self/fd")) <= before + 4)

@@ -1,0 +1,69 @@
+"""Options: of a file, of the engines, and those that make no sense."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from webdataset.runs.options import TaskOptions, options_file
+from webdataset.runs.outcomes import Verdict, verdict_of_code
+
+TEXTS = {
+    "a.toml": 'memory = "2Gi"\nretries = 5\n[slurm]\npartition = "cpu"\n',
+    "a.yaml": "memory: 2Gi\nretries: 5\nslurm:\n  partition: cpu\n",
+}
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_options_of_a_file(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text(TEXTS[name])
+    options = TaskOptions.of(options_file(str(tmp_path / name)))
+    assert (options.memory, options.retries, options.own) == (2**31, 5, {"slurm": {"partition": "cpu"}})
+    assert TaskOptions.of(options.as_dict()) == options
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"retrys": 3}, "there is no option 'retrys'; options are address, cpus"),
+        ({"cpus": 0}, "cpus must be a number of at least 1, got 0"),
+        ({"retries": -1}, "retries must be a number of at least 0"),
+        ({"timeout": 0}, "timeout must be above 0"),
+        ({"memory": "much"}, "a size such as 1e9"),
+        ({"stop_codes": "three"}, "exit codes are written 3 or 3,7-9"),
+    ],
+)
+def test_options_that_make_no_sense(given: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        TaskOptions.of(given)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.toml", "x = [", "cannot read"),
+        ("a.txt", "", "ends in .toml"),
+        ("a.yaml", "- 1", "has no options"),
+        ("a.yaml", "a: [", "cannot read"),
+    ],
+)
+def test_files_that_make_no_sense(tmp_path: Path, name: str, text: str, message: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=message):
+        options_file(str(tmp_path / name))
+    with pytest.raises(ValueError, match="No such file"):
+        options_file(str(tmp_path / "none.toml"))
+
+
+def test_exit_codes_mean_what_the_user_says() -> None:
+    more = TaskOptions.of({"stop_codes": "3", "give_up_codes": "4-5", "retry_codes": "127"}).verdicts()
+    assert [verdict_of_code(code, more) for code in (0, 1, 3, 5, 127, -9)] == [
+        Verdict.DONE,
+        Verdict.RETRY,
+        Verdict.STOP,
+        Verdict.GIVE_UP,
+        Verdict.RETRY,
+        Verdict.RETRY,
+    ]

@@ -1,0 +1,87 @@
+"""A Dask cluster and a Ray of one node, each started when a test asks for it, for the whole session."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from servers.programs import PLACES, leave_out
+
+DASK = """
+import json, sys
+from distributed import LocalCluster
+if __name__ == "__main__":
+    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
+        print(json.dumps(cluster.scheduler_address), flush=True)
+        sys.stdin.read()
+"""
+RAY = """
+import json, sys
+import ray
+if __name__ == "__main__":
+    given = {"address": "local", "num_cpus": 2, "include_dashboard": False, "object_store_memory": 100 << 20}
+    ray.init(**given, log_to_driver=False, _temp_dir=sys.argv[1])
+    print(json.dumps(ray.get_runtime_context().gcs_address), flush=True)
+    sys.stdin.read()
+    ray.shutdown()
+"""
+
+
+def needs_package(module: str, package: str) -> None:
+    """A test that needs a package which is not there is left out."""
+    if not PLACES["pip"] or importlib.util.find_spec(module) is None:
+        leave_out(f"pip {package}")
+
+
+@pytest.fixture(scope="session")
+def dask_address() -> Iterator[str]:
+    needs_package("distributed", "distributed")
+    with _answering([sys.executable, "-c", DASK]) as address:
+        yield address
+
+
+@pytest.fixture(scope="session")
+def ray_address() -> Iterator[str]:
+    needs_package("ray", "ray[data]")
+    # the path of a socket has at most 108 characters
+    with tempfile.TemporaryDirectory(prefix="ray-") as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_AUTH_MODE", "disabled")
+        patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        with _answering([sys.executable, "-c", RAY, folder]) as address:
+            yield address
+
+
+@contextlib.contextmanager
+def _answering(words: list[str]) -> Iterator[str]:
+    """A program that prints an address and runs until its stdin ends."""
+    here = str(Path(__file__).resolve().parent.parent)
+    # spawned processes import the main module, which needs a file
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder, "cluster.py")
+        program.write_text(words[2])
+        process = subprocess.Popen(
+            [words[0], str(program), *words[3:]], stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd=here, text=True
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            line = process.stdout.readline()
+            assert line, "the cluster did not start"
+            yield json.loads(line)
+        finally:
+            process.stdin.close()
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            process.stdout.close()
