@@ -7,7 +7,6 @@ import pty
 import select
 import subprocess
 import sys
-import time
 
 IMMEDIATELY = """
 import webdataset.cli.progress as progress
@@ -47,7 +46,7 @@ def session(*words: object, columns: int = 120, at_once: bool = True, cwd: objec
     process = subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, cwd=cwd)  # type: ignore[call-overload]
     os.close(theirs)
     try:
-        written = _read_all(ours, time.monotonic() + HANG)
+        written = _read_all(ours)
         return Session(process.wait(HANG), written)
     finally:
         process.kill()
@@ -55,17 +54,16 @@ def session(*words: object, columns: int = 120, at_once: bool = True, cwd: objec
         os.close(ours)
 
 
-def _read_all(terminal: int, until: float) -> str:
+def _read_all(terminal: int) -> str:
     data = b""
-    while time.monotonic() < until:
-        if select.select([terminal], [], [], 1.0)[0]:
-            try:
-                chunk = os.read(terminal, 1 << 16)
-            except OSError:  # the other end is closed
-                break
-            if not chunk:
-                break
-            data += chunk
+    while select.select([terminal], [], [], HANG)[0]:
+        try:
+            chunk = os.read(terminal, 1 << 16)
+        except OSError:  # the other end is closed
+            break
+        if not chunk:
+            break
+        data += chunk
     return data.decode()
 
 

@@ -32,6 +32,8 @@ from .base.stages import pipelinefilter as pipelinefilter
 from .base.states import merge_states as merge_states
 from .cache import LRUCleanup as LRUCleanup
 from .cache import pipe_cleaner as pipe_cleaner
+from .codecs.clips import audio as audio
+from .codecs.clips import video as video
 from .codecs.pickles import register_safe_global as register_safe_global
 from .dataset import Dataset as Dataset
 from .dataset import WebDataset as WebDataset

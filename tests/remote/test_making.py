@@ -13,6 +13,7 @@ from remote_support import dataset
 from waiting import soon
 from webdataset.base.reports import Report
 from webdataset.base.stages import start
+from webdataset.epochs.mixed import Mixing
 from webdataset.epochs.order import OrderSettings
 from webdataset.exact.plans import _same_shard
 from webdataset.exact.program import ExactShards, ExactSource, Program
@@ -51,9 +52,12 @@ def test_a_place_late_in_100_million_samples_is_found_in_half_a_second_and_100_m
     assert first < 3  # tracemalloc makes it several times slower; benchmarks/remote.py says how long it takes
 
 
-@pytest.mark.parametrize("feeds", [1, 4, 16])
-def test_two_samples_of_a_shard_meet_in_a_step_hardly_more_often_than_by_chance(feeds: int) -> None:
-    plan = synthetic(100, 10_000, 1_500_000_000)
+@pytest.mark.parametrize(
+    ("feeds", "shard"), [(1, 1_500_000_000), (4, 1_500_000_000), (16, 1_500_000_000), (16, 15_000_000)]
+)
+def test_two_samples_of_a_shard_meet_in_a_step_hardly_more_often_than_by_chance(feeds: int, shard: int) -> None:
+    """Large shards, and small ones, which fit into the shuffle."""
+    plan = synthetic(100, 10_000, shard)
     outline = plan.outline(epoch=0, start=0, feeds=feeds, rank=0, world=1)
     draw = np.random.default_rng(0).choice(outline.in_rounds, 400, replace=False)
     places = [outline.at(int(number)) for number in draw]
@@ -174,3 +178,15 @@ def test_buckets_and_shards_in_order_are_dealt_to_the_ranks_themselves(shards) -
         outline = plan.outline(epoch=0, start=0, feeds=8, rank=0, world=1)
         assert outline.steps == len(pipeline)
         assert outline.rounds == 0
+
+
+def test_a_mixture_of_a_small_and_a_large_dataset_has_as_many_lanes_of_both() -> None:
+    sources = [
+        ExactSource(
+            ExactShards(Catalogue([("a.tar", 1000, size, None)]), settings=OrderSettings(seed=3), rank=0, world_size=1),
+            [],
+        )
+        for size in (1_000_000, 1 << 40)
+    ]
+    program = Program(sources, [batched(4)], Mixing(longest=True))
+    assert ServedPlan(program, start).epoch(16, 0).lanes == 64 * 16

@@ -20,6 +20,7 @@ from servers.chromium import Browser, browser
 from shapes import shape_shards
 from tests_support import tar_bytes
 from waiting import soon
+from webdataset.cli.commands.view import open_browser
 from webdataset.display.monitors import LoaderMonitor
 from webdataset.view.answers import View
 
@@ -188,7 +189,8 @@ def test_the_page_asks_nobody_else_and_breaks_no_rule(shown: Browser, shapes_vie
         ("live", "document.querySelector('h1')"),
     ):
         go(shown, place, until)
-    assert [url for url in shown.requested() if not url.startswith((shapes_view.server.url, "about:"))] == []
+    ours = (shapes_view.server.url, "about:", "data:")  # the last are what the browser draws its players with
+    assert [url for url in shown.requested() if not url.startswith(ours)] == []
     assert [told for told in shown.complaints() if "422" not in told] == []  # the broken picture
 
 
@@ -236,6 +238,18 @@ def test_nothing_of_the_data_runs(page: Browser, tmp_path: Path, own_cache: None
         ):
             page.open(view.server.url + path)
             assert page.run("window.attacked") is None
+
+
+def test_the_file_that_a_browser_is_started_with_leads_to_the_page(
+    page: Browser, shapes_view: View, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    open_browser(shapes_view.server.url, str(tmp_path))
+    assert soon(lambda: opened)
+    page.open("about:blank")
+    page.open(opened[0])
+    page.wait("document.querySelectorAll('.tile').length === 60")
 
 
 def test_another_site_cannot_read_the_view(page: Browser, shapes_view: View) -> None:

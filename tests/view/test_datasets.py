@@ -105,6 +105,15 @@ def test_a_broken_shard_is_told_and_the_others_are_indexed(
     assert [row["first"] for row in (rows[0], rows[2])] == [0, 4]
 
 
+def test_a_shard_that_is_named_twice_is_there_twice(
+    make_shard: Callable[..., str], look: Callable[..., ViewedDataset]
+) -> None:
+    shard = make_shard(samples=4)
+    dataset = look([shard, shard])
+    assert dataset.wait(60)
+    assert [(row["samples"], row["first"]) for row in dataset.shards()] == [(4, 0), (4, 4)]
+
+
 def test_shards_that_are_not_there_are_told(look: Callable[..., ViewedDataset]) -> None:
     dataset = look(["/nowhere/a.tar"])
     assert dataset.wait(60)

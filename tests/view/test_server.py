@@ -12,13 +12,15 @@ from view_support import request
 from webdataset.view.answers import View
 from webdataset.view.server import Body, RequestError, ViewServer, as_json
 
+STATIC = Path(__file__).parents[2] / "src/webdataset/view/static"
+
 
 def test_the_page_and_its_files_are_served(shapes_view: View) -> None:
     page = request(shapes_view, "")
     assert page.status == 200
-    assert b'<script src="app.js" defer>' in page.data
-    for name in ("app.js", "app.css", "icon.svg"):
-        assert request(shapes_view, name).status == 200
+    assert b'<script src="app.js" type="module">' in page.data
+    for name in [path.name for path in STATIC.iterdir() if path.name != "index.html"]:
+        assert request(shapes_view, name).data == (STATIC / name).read_bytes()
 
 
 def test_the_policy_allows_the_pages_own_script_and_nothing_else(shapes_view: View) -> None:
@@ -55,7 +57,11 @@ def test_loopback_is_answered_by_any_port_as_a_forwarded_one_has(shapes_view: Vi
 
 
 def test_requests_of_other_sites_are_refused(shapes_view: View) -> None:
-    assert request(shapes_view, "api/state", headers={"Sec-Fetch-Site": "cross-site"}).status == 403
+    other = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "document"}
+    for path in ("api/state", "picture?n=0&field=jpg", "app.js", "download?n=0&field=jpg"):
+        assert request(shapes_view, path, headers=other).status == 403
+    assert request(shapes_view, "", headers={"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "iframe"}).status == 403
+    assert request(shapes_view, "", headers=other).status == 200  # a link to the page
     assert request(shapes_view, "api/state", headers={"Sec-Fetch-Site": "same-origin"}).status == 200
 
 
@@ -86,7 +92,7 @@ def test_every_start_has_a_token_of_its_own() -> None:
 
 
 def test_the_script_never_makes_markup_of_data() -> None:
-    script = (Path(__file__).parents[2] / "src/webdataset/view/static/app.js").read_text()
+    script = "".join(path.read_text() for path in STATIC.glob("*.js"))
     for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "Function(", "http://"):
         assert word not in script.replace('"http://www.w3.org/2000/svg"', "")
 

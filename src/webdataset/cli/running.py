@@ -16,7 +16,7 @@ from typing import Any
 
 from . import streams
 from .grammar import Parser, UsageError, add_storage, command_parser, defaults
-from .table import COMMANDS, INTERNAL, SHARDWISE
+from .table import ALL, COMMANDS, SHARDWISE
 
 FOR_PROGRAMMERS = (DeprecationWarning, ImportWarning, PendingDeprecationWarning, ResourceWarning)
 DATA_ERROR, USAGE_ERROR, INTERRUPTED, TERMINATED = 1, 2, 130, 143
@@ -29,13 +29,13 @@ AGAIN = 0.05
 
 def run_command(name: str, argv: Sequence[str]) -> int:
     """Run one command of the table."""
-    if name not in COMMANDS and name not in INTERNAL:
+    if name not in ALL:
         return say_error(
             "wl", UsageError(f"there is no command {name!r}{_suggestion(name)}; `wl --help` lists the commands")
         )
     module = command_module(name)
     argv, given = module.split_words(argv) if hasattr(module, "split_words") else (argv, None)
-    given = {"summarized": COMMANDS[name].group != "inspect", **(given or {})}
+    given = {"summarized": ALL[name].group != "inspect", **(given or {})}
     return run_parser(parser_of(name, module), argv, runner_of(name, module), given)
 
 
@@ -60,7 +60,7 @@ def runner_of(name: str, module: Any) -> Callable[[Namespace], int | None]:
 
 def command_module(name: str) -> Any:
     """Import the module of a command."""
-    return importlib.import_module(f"{__package__}.{COMMANDS[name].folder}.{name}")
+    return importlib.import_module(f"{__package__}.{ALL[name].folder}.{name}")
 
 
 def parser_of(name: str, module: Any = None) -> Parser:

@@ -23,7 +23,7 @@ COMMANDS = {
     "xargs": Command("transform", "run a shell command on every sample"),
     "shuffle": Command("transform", "shuffle all samples, even if larger than memory"),
     "sort": Command("transform", "sort samples by key or field, even if larger than memory"),
-    "jobs": Command("transform", "run commands on many shards, here or on a cluster"),
+    "jobs": Command("transform", "run commands on many shards, here or on a cluster", "commands.runs"),
     "ls": Command("inspect", "list the members or samples of shards"),
     "info": Command("inspect", "summarize a dataset: fields, types, shapes, sizes"),
     "show": Command("inspect", "show samples in the terminal or as an HTML page"),
@@ -43,8 +43,10 @@ COMMANDS = {
     "completion": Command("test", "print a completion script for bash, zsh or fish"),
 }
 
-INTERNAL = {"task": Command("", "do items of a plan; engines call it")}
+INTERNAL = {"task": Command("", "do items of a plan; engines call it", "commands.runs")}
 """Commands that programs call, not people."""
+
+ALL = COMMANDS | INTERNAL
 
 SHARDWISE = ("map", "xargs")
 """Commands that make one shard of one shard, so that --on can run them on an engine."""

@@ -26,7 +26,7 @@ def decode_video(data: bytes) -> tuple[Any, Any, dict[str, Any]]:
     """The frames (T x H x W x 3, uint8), the sound (channels x samples, float32) and the rates of a video."""
     torch = torch_package()
     av = package("av", extra="video", purpose="for video fields")
-    with _open_container(av, data) as container:
+    with open_container(av, data) as container:
         info = _rates(container)
         video = _torchcodec_frames(data)
         frames, sounds = _decode(torch, av, container, with_video=video is None)
@@ -50,7 +50,7 @@ def decode_audio(data: bytes) -> tuple[Any, int]:
     return torch.from_numpy(samples), rate
 
 
-def _open_container(av: Any, data: bytes) -> Any:
+def open_container(av: Any, data: bytes) -> Any:
     """A container to read from; a title or comment that is not UTF-8 is no reason to fail."""
     # PyAV 19 reads such text without being asked, and has no argument for it any more
     is_old = int(av.__version__.partition(".")[0]) < 19
@@ -61,7 +61,7 @@ def _soundfile_samples(soundfile: Any, data: bytes) -> tuple[Any, int]:
     """Read block by block: the length in the header is only a claim."""
     import numpy as np
 
-    blocks, budget = [], _Budget()
+    blocks, budget = [], Budget()
     with soundfile.SoundFile(io.BytesIO(data)) as sound:
         while len(block := sound.read(AUDIO_BLOCK, dtype="float32", always_2d=True)):
             budget.spend(block.nbytes)
@@ -91,7 +91,7 @@ def _torchcodec_frames(data: bytes) -> Any:
         decoder = decoder_class(data, dimension_order="NHWC")
         if decoder.metadata.rotation:  # torchcodec turns the frames, PyAV and torchvision do not
             return None
-        _Budget().spend(3 * decoder.metadata.width * decoder.metadata.height * len(decoder))
+        Budget().spend(3 * decoder.metadata.width * decoder.metadata.height * len(decoder))
         return decoder.get_frames_in_range(0, len(decoder)).data
     except (RuntimeError, ValueError, IndexError):
         return None
@@ -114,7 +114,7 @@ def _decode(torch: Any, av: Any, container: Any, *, with_video: bool) -> tuple[l
     streams = [*(container.streams.video[:1] if with_video else []), *container.streams.audio[:1]]
     if not streams:
         return frames, sounds
-    budget = _Budget()
+    budget = Budget()
     resampler = av.AudioResampler(format="fltp") if container.streams.audio else None
     for frame in container.decode(*streams):
         if isinstance(frame, av.VideoFrame):
@@ -128,7 +128,7 @@ def _decode(torch: Any, av: Any, container: Any, *, with_video: bool) -> tuple[l
     return frames, sounds
 
 
-class _Budget:
+class Budget:
     """The bytes that one field may expand to."""
 
     def __init__(self) -> None:
@@ -183,7 +183,7 @@ def sound_info(data: bytes) -> SoundInfo | None:
 def _sound_in_container(data: bytes) -> SoundInfo | None:
     try:
         av = package("av", extra="video", purpose="for video fields")
-        with _open_container(av, data) as container:
+        with open_container(av, data) as container:
             stream = container.streams.audio[0]
             seconds = float(container.duration or 0) / av.time_base
             return SoundInfo(int(stream.rate), int(stream.channels), seconds)
@@ -195,7 +195,7 @@ def video_info(data: bytes) -> VideoInfo | None:
     """Size, frame rate, number of frames and duration of a video, without decoding it; None if that is not known."""
     try:
         av = package("av", extra="video", purpose="for video fields")
-        with _open_container(av, data) as container:
+        with open_container(av, data) as container:
             stream = container.streams.video[0]
             fps = float(stream.average_rate or 0)
             seconds = float(container.duration or 0) / av.time_base
@@ -206,4 +206,4 @@ def video_info(data: bytes) -> VideoInfo | None:
 
 def opened_media(data: bytes) -> Any:
     """A container with video or sound, opened by PyAV, nothing decoded yet."""
-    return _open_container(package("av", extra="video", purpose="for video fields"), data)
+    return open_container(package("av", extra="video", purpose="for video fields"), data)

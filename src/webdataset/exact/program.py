@@ -109,13 +109,16 @@ class ExactShards(PipelineStage):
         found: int | None = self._reading["storage_options"].get("connections")
         return found
 
-    def scaled(self, factor: int) -> ExactShards:
-        """The same, with so many times the lanes, and shuffled in so many times the bytes."""
-        result = copy.copy(self)
-        if self.settings.shuffle_bytes:
-            lanes, shuffle_bytes = self.settings.lanes * factor, self.settings.shuffle_bytes * factor
-            result.settings = self.settings._replace(lanes=lanes, shuffle_bytes=shuffle_bytes)
+    def scaled(self, factor: int, lanes: int) -> ExactShards:
+        """The same with so many lanes, and shuffled in so many times the bytes."""
+        result, settings = copy.copy(self), self.settings
+        if settings.shuffle_bytes:
+            result.settings = settings._replace(lanes=lanes, shuffle_bytes=settings.shuffle_bytes * factor)
         return result
+
+    def fits(self, factor: int) -> bool:
+        """Whether all samples can be in memory at the same time, with so many times the bytes to shuffle in."""
+        return int(self.catalogue.planned_sizes.sum()) <= self.settings.shuffle_bytes * factor
 
     def described(self) -> dict[str, Any]:
         """What must be the same for a saved position to mean the same sample."""
@@ -301,9 +304,14 @@ class Program:
         return min(where.start + turns * share.world, epoch.total)
 
     def scaled(self, factor: int) -> Program:
-        """The same, with so many times the lanes, and shuffled in so many times the bytes."""
-        result = copy.copy(self)
-        result.sources = [source._replace(shards=source.shards.scaled(factor)) for source in self.sources]
+        """The same for so many feeds: with as many times the lanes, and shuffled in as many times the bytes.
+
+        Where all is in memory, more lanes would only mean smaller blocks, and more to read between them.
+        """
+        result, shards = copy.copy(self), [source.shards for source in self.sources]
+        lanes = shards[0].settings.lanes
+        lanes = -(-lanes // factor) * factor if all(one.fits(factor) for one in shards) else lanes * factor
+        result.sources = [source._replace(shards=source.shards.scaled(factor, lanes)) for source in self.sources]
         result._share = None
         return result
 

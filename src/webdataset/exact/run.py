@@ -15,6 +15,7 @@ from webdataset.base.workers import make_seed
 from webdataset.epochs.mixed import Mixed
 from webdataset.epochs.share import Share
 from webdataset.errors import EmptyDatasetError
+from webdataset.indices.reading import NEAR_GAP
 
 from .feed import MISSING, Drawn, Feed
 
@@ -59,6 +60,10 @@ class EpochRun:
         self._base_seed = base_seed
         epoch, self._share = part or program.part(place)
         self._samples = [source.shards.samples(report) for source in program.sources]
+        if part is not None and epoch.fits:
+            # others read what lies between: many small requests rather than every byte several times
+            for samples in self._samples:
+                samples.far_gap = NEAR_GAP
         self._feed = Feed(
             epoch,
             self._share,

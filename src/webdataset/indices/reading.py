@@ -74,6 +74,8 @@ class Samples:
         local_copy: Callable[[str], str] | None = None,
         whole: WholeShards | None = None,
     ) -> None:
+        self.far_gap = FAR_GAP
+        """Samples with at most this many bytes between them are read together from a server."""
         self._catalogue = catalogue
         self._report = report
         self._keys = keys
@@ -104,7 +106,7 @@ class Samples:
             with self._open.lease(shard) as opened:
                 if samples := self._apart(opened, index, numbers, grouping):
                     return samples
-                for first, last in _runs(index.samples.starts, numbers, NEAR_GAP if opened.is_near else FAR_GAP):
+                for first, last in _runs(index.samples.starts, numbers, NEAR_GAP if opened.is_near else self.far_gap):
                     samples = self._run(opened, index, first, last, grouping)
                     if (first, last) == (numbers[0], numbers[-1]) and len(samples) == len(numbers):
                         return samples  # one run, without gaps: the commonest case

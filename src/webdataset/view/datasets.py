@@ -74,17 +74,16 @@ class ViewedDataset:
     def shards(self) -> list[dict[str, Any]]:
         """What is known of each shard: name, samples, bytes, age, and what is wrong with it."""
         catalogue = self.catalogue
-        rows = {} if catalogue is None else {url: number for number, url in enumerate(catalogue.urls)}
-        found = []
+        number, found = 0, []  # the catalogue has the same shards in the same order, without those that are broken
         for url in self.urls:
             row: dict[str, Any] = {"url": redacted(url), "name": redacted(url).partition("?")[0].rpartition("/")[2]}
             row |= _file_facts(url)
-            if catalogue is not None and url in rows:
-                number = rows[url]
+            if catalogue is not None and number < len(catalogue) and catalogue.urls[number] == url:
                 count = int(catalogue.counts[number])
                 row |= {"samples": count, "first": int(catalogue.ends[number]) - count}
                 if catalogue.sizes[number] >= 0:
                     row["bytes"] = int(catalogue.sizes[number])
+                number += 1
             if url in self.broken:
                 row["error"] = self.broken[url]
             found.append(row)

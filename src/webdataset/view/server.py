@@ -28,9 +28,10 @@ from webdataset.errors import WebDatasetError
 
 from .fields import told
 
+SCRIPTS = ("app", "parts", "wall", "sample", "statistics", "shards", "problems", "plan", "live")
 PAGE = {
     "": ("index.html", "text/html; charset=utf-8"),
-    "app.js": ("app.js", "text/javascript; charset=utf-8"),
+    **{f"{name}.js": (f"{name}.js", "text/javascript; charset=utf-8") for name in SCRIPTS},
     "app.css": ("app.css", "text/css; charset=utf-8"),
     "icon.svg": ("icon.svg", "image/svg+xml"),
 }
@@ -191,7 +192,7 @@ class _Handler(BaseHTTPRequestHandler):
         token, _, path = target.path.lstrip("/").partition("/")
         if not hmac.compare_digest(token.encode(), self.server.token.encode()):
             raise RequestError("open the address that `wl view` printed: its token is missing or of another start", 403)
-        if self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin"):
+        if self._is_of_another_site() and not (path == "" and self.headers.get("Sec-Fetch-Dest") == "document"):
             raise RequestError("requests from other sites are refused", 403)
         if path in PAGE:
             name, kind = PAGE[path]
@@ -201,6 +202,10 @@ class _Handler(BaseHTTPRequestHandler):
             raise RequestError("there is nothing here", 404)
         asked = {name: values[-1] for name, values in parse_qs(target.query, keep_blank_values=True).items()}
         return answer(asked)
+
+    def _is_of_another_site(self) -> bool:
+        """Whether a page of another site asks; one may lead to our page, as the file that a browser is started with."""
+        return self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin")
 
     def _check_host(self) -> None:
         """A name that somebody else makes mean this machine, to get at it through a browser, is refused."""

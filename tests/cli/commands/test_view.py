@@ -111,6 +111,13 @@ def test_shards_that_are_not_there_are_an_error(wl: Any) -> None:
     assert (ended.code, ended.err) == (1, "wl view: no such file [url /nowhere/0.tar]\n")
 
 
+def test_ranges_and_channels_are_refused(wl: Any, make_shard: Callable[..., str]) -> None:
+    for url in (f"{make_shard()}#1,2", "zpull://127.0.0.1:0"):
+        ended = wl("view", "--nobrowser", url)
+        assert ended.code == 2
+        assert "is no shard: ranges of samples and channels cannot be looked at" in ended.err
+
+
 def test_a_port_is_a_port(wl: Any) -> None:
     assert wl("view", "--port", "70000").code == 2
 

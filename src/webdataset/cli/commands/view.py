@@ -61,10 +61,13 @@ def run(options: Namespace) -> int:
 
 def opened_view(urls: list[str], options: Namespace) -> View:
     """The view of these shards, with a port to listen on."""
+    from webdataset.cli.inputs import is_special
     from webdataset.errors import MissingShardError
     from webdataset.storage.urls import local_path
     from webdataset.view.answers import View
 
+    if special := next(filter(is_special, urls), None):
+        raise grammar.UsageError(f"{special!r} is no shard: ranges of samples and channels cannot be looked at")
     paths = [local_path(url) for url in urls]
     if urls and not any(path is None or os.path.exists(path) for path in paths):
         raise MissingShardError("no such file", url=urls[0])

@@ -9,7 +9,8 @@ from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable
 
 from webdataset.cli import grammar
-from webdataset.cli.commands import concat, jobs, map, shuffle, sort, xargs
+from webdataset.cli.commands import concat, map, shuffle, sort, xargs
+from webdataset.cli.commands.runs import jobs
 from webdataset.cli.grammar import Parser
 
 from . import program as old
