@@ -75,7 +75,7 @@ def test_the_site_asks_nobody_for_anything(site: Path) -> None:
 
 def test_the_diagrams_are_shown(site: Path) -> None:
     text = "".join(page.read_text(encoding="utf-8") for page in site.glob("*.html"))
-    for name in ("shard", "way", "window", "epoch"):
+    for name in ("shard", "way", "window", "epoch", "speed"):
         assert f"pictures/{name}.svg" in text
         assert (site / "pictures" / f"{name}.svg").exists()
 
