@@ -70,7 +70,7 @@ def assemble(pages: Path, site: Path) -> Path:
     """Put all pages of the site into a folder, and give the configuration that builds it."""
     shutil.rmtree(pages, ignore_errors=True)
     docs = pages / "docs"
-    shutil.copytree(ROOT / "docs", docs, ignore=shutil.ignore_patterns("*.ipynb", ".ipynb_checkpoints"))
+    shutil.copytree(ROOT / "docs", docs, ignore=shutil.ignore_patterns("notebooks"))
     origins = {page: ROOT / "docs" / page.relative_to(docs) for page in docs.rglob("*.md")}
     for name, page in TOP.items():
         shutil.copy(ROOT / name, docs / page)
