@@ -173,6 +173,31 @@ def test_somebody_elses_word_on_services_stays_and_what_a_killed_run_left_goes(
     assert (tmp_path / "policy").exists() is left
 
 
+@pytest.mark.parametrize(
+    ("display", "arguments", "last"),
+    [
+        ("", [], "--no-browser"),
+        (":0", [], "docs/notebooks"),
+        (":0", ["--port", "0"], "0"),
+        ("", ["--execute", "decoding"], "decoding"),
+    ],
+)
+def test_notebooks_are_opened_in_a_browser_where_there_is_a_display(
+    run: ModuleType,
+    log: Callable[[], list[str]],
+    monkeypatch: pytest.MonkeyPatch,
+    display: str,
+    *,
+    arguments: Any,
+    last: str,
+) -> None:
+    monkeypatch.setenv("DISPLAY", display)
+    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
+    assert run.run_notebook(arguments) == 0
+    assert log() == [f"python {last}"]
+    assert os.environ["PATH"].startswith(os.path.join(run.VENV, "bin"))
+
+
 def test_the_list_of_packages_is_read_as_it_is(run: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "ROOT", str(ROOT))
     kinds = {line.split()[0] for line in (ROOT / "tests/servers/packages.txt").read_text().splitlines()}

@@ -23,6 +23,7 @@ import yaml
 import commands
 import links
 import notebooks
+import plots
 import reference
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -69,7 +70,7 @@ def assemble(pages: Path, site: Path) -> Path:
     """Put all pages of the site into a folder, and give the configuration that builds it."""
     shutil.rmtree(pages, ignore_errors=True)
     docs = pages / "docs"
-    shutil.copytree(ROOT / "docs", docs, ignore=shutil.ignore_patterns("*.ipynb", ".ipynb_checkpoints"))
+    shutil.copytree(ROOT / "docs", docs, ignore=shutil.ignore_patterns("notebooks"))
     origins = {page: ROOT / "docs" / page.relative_to(docs) for page in docs.rglob("*.md")}
     for name, page in TOP.items():
         shutil.copy(ROOT / name, docs / page)
@@ -80,8 +81,18 @@ def assemble(pages: Path, site: Path) -> Path:
     reference.write_pages(docs / "reference")
     (docs / "stylesheets").mkdir()
     shutil.copy(ROOT / "website" / "site.css", docs / "stylesheets")
+    add_plot(docs)
     links.mend(origins, docs)
     return write_config(pages, docs, site)
+
+
+def add_plot(docs: Path) -> None:
+    """Show the figures of the page on speed as bars, below its title."""
+    page, picture = docs / "benchmarks.md", plots.speed((ROOT / "README.md").read_text())
+    if picture is not None:
+        (docs / "pictures" / "speed.svg").write_text(str(picture))
+        title, _, rest = page.read_text().partition("\n")
+        page.write_text(f"{title}\n\n![Samples per second, by what is measured](pictures/speed.svg)\n{rest}")
 
 
 def write_config(pages: Path, docs: Path, site: Path) -> Path:

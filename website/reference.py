@@ -14,13 +14,18 @@ from webdataset import filters
 
 # page -> title, and the modules whose names it has; names of other modules stand on a page of their module
 PAGES = {
-    "dataset": ("Datasets and pipelines", ["dataset", "pipeline", "fluid", "base.stages", "base.states"]),
+    "dataset": (
+        "Datasets and pipelines",
+        ["dataset", "pipeline", "fluid", "base.stages", "base.states", "display.reprs"],
+    ),
     "loader": ("The loader", ["loader"]),
     "filters": ("Filters", ["filters"]),
     "shardlists": ("Lists of shards", ["shardlists"]),
     "exact": ("Exact epochs and indices", ["exact.plans", "indices.access", "indices.catalogue", "indices.making"]),
     "mix": ("Mixtures", ["mix"]),
-    "decoding": ("Decoding", ["autodecode", "codecs.pickles"]),
+    "decoding": ("Decoding", ["autodecode", "codecs.clips", "codecs.pickles"]),
+    "remote": ("Remote batches", ["remote.loader", "remote.serving", "remote.streams"]),
+    "engines": ("Engines", ["runs.api", "raydata"]),
     "writing": ("Writing", ["writer"]),
     "storage": ("Storage and caching", ["gopen", "cache"]),
     "reading": ("Reading tar archives", ["tariterators"]),

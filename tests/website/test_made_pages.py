@@ -53,6 +53,14 @@ def test_a_diagram_is_current_and_can_be_drawn(website: Website, name: str) -> N
     assert ElementTree.fromstring(text).tag.endswith("svg")
 
 
+def test_speeds_are_drawn_as_long_as_they_are(website: Website) -> None:
+    table = "| what | old | new |\n|---|--:|--:|\n| read A | 1,000/s | 4,000/s |\n| import | 2 s | 1 s |\n"
+    picture = website("plots").speed(f"<!-- speed -->\n{table}<!-- /speed -->\n")
+    bars = [box.get("width") for box in ElementTree.fromstring(str(picture)).iter() if box.get("height") == "16"]
+    assert bars == ["110", "440"]
+    assert website("plots").speed("no table") is None
+
+
 def test_links_lead_to_where_the_site_has_the_file(website: Website, tmp_path: Path) -> None:
     page = tmp_path / "guides" / "page.md"
     page.parent.mkdir()

@@ -37,6 +37,7 @@ def video(
     them. The clip begins at `start`, in seconds or "random", and lasts `seconds`, by default to the end, or as long as
     `frames` at `fps` take. `size=(height, width)` scales them. The value is (frames, info): a uint8 tensor
     T x H x W x 3, and a dict with `times` in seconds, `fps`, `seconds` (of the whole video) and `frames` (in it).
+    A random start depends on the `seed`, the epoch and the sample.
 
     >>> video(frames=8, fps=4)
     video(frames=8, fps=4, start=0.0, seconds=None)
@@ -56,6 +57,7 @@ def audio(
 
     `rate=16000` resamples, `mono=True` mixes the channels, and the clip begins at `start`, in seconds or "random", and
     lasts `seconds`, by default to the end. The value is (samples, rate): a float32 tensor channels x samples.
+    A random start depends on the `seed`, the epoch and the sample.
 
     >>> audio(rate=16000, mono=True)
     audio(rate=16000, mono=True, start=0.0, seconds=None)
