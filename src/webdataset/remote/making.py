@@ -12,6 +12,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
+from itertools import count
 from typing import Any, NamedTuple
 
 from webdataset.base.logs import Log
@@ -141,6 +142,8 @@ class Asked(NamedTuple):
 
     client: bytes
     id: int
+    turn: int = 0
+    """When it came: of several trainers, none is served first because its numbers are smaller."""
 
 
 class FeedMaker:
@@ -224,6 +227,7 @@ class Workshop:
         self._send = send
         self._ahead = ahead
         self._makers: dict[tuple[Any, ...], FeedMaker] = {}
+        self._turns = count()
         self._tasks: deque[Callable[[], None]] = deque()
         self._changed = threading.Condition()
         self._is_closed = False
@@ -249,7 +253,7 @@ class Workshop:
             for step in [step for step in maker.ready if step < at.step]:
                 del maker.ready[step]
             if made is None:
-                maker.asked[at.step] = asked
+                maker.asked[at.step] = asked._replace(turn=next(self._turns))
             self._changed.notify()
         if made is not None:
             self._answer(asked, made)
@@ -286,6 +290,10 @@ class Workshop:
             self._changed.notify_all()
         for thread in self._threads:
             thread.join(5)
+        while self._tasks:
+            task = self._tasks.popleft()
+            if getattr(task, "__name__", "") == "release":
+                task()
 
     # -- the threads -----------------------------------------------------------------------------
 
@@ -310,12 +318,10 @@ class Workshop:
         with self._changed:
             maker.at = maker.at.after
             maker.is_busy = False
-            if not maker.has_more:
-                maker.release()
             asked = maker.asked.pop(step, None)
-            if maker.is_closed:
-                maker.release()
-            elif asked is None:
+            if not maker.has_more or maker.is_closed:
+                self._tasks.append(maker.release)
+            if not maker.is_closed and asked is None:
                 maker.ready[step] = made
             self._changed.notify()
         if asked is not None and not maker.is_closed:
@@ -332,7 +338,7 @@ class Workshop:
         free = [maker for maker in self._makers.values() if not maker.is_busy and maker.has_more]
         wanted = [maker for maker in free if maker.is_wanted]
         if wanted:
-            return min(wanted, key=lambda maker: min(asked.id for asked in maker.asked.values()))
+            return min(wanted, key=lambda maker: min(asked.turn for asked in maker.asked.values()))
         poorest = min(free, key=lambda maker: len(maker.ready), default=None)
         if poorest is None or not poorest.ready:
             return poorest
@@ -354,8 +360,10 @@ class Workshop:
         maker = self._makers.pop(key)
         maker.is_closed = True
         maker.ready.clear()
-        if not maker.is_busy:  # else the thread that works at it does
-            maker.release()
+        if not maker.is_busy:  # else it is released when its step is done
+            # by a thread of ours, since it may wait for a server, and requests are to be heard meanwhile
+            self._tasks.append(maker.release)
+            self._changed.notify()
 
 
 def described_error(error: BaseException, id: int) -> dict[str, Any]:

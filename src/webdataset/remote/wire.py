@@ -22,6 +22,7 @@ from webdataset.codecs.dtypes import dtype_from, fits
 from webdataset.errors import DecodingError, EncodingError, MissingPackageError, SampleError
 
 VERSION = 1
+"""Raised when messages change, or the order of epochs does: both sides must have the same."""
 MAX_HEADER_BYTES = 64 << 20
 MAX_REQUEST_BYTES = 1 << 16
 MAX_DEPTH = 32
