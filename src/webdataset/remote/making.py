@@ -21,6 +21,7 @@ from webdataset.base.states import plain
 from webdataset.base.workers import make_seed
 from webdataset.epochs.mixed import Mixed
 from webdataset.epochs.share import Share
+from webdataset.errors import WebDatasetError
 from webdataset.exact.program import Program, StepPosition
 from webdataset.exact.run import EpochRun
 from webdataset.handlers import close
@@ -367,8 +368,8 @@ class Workshop:
 
 
 def described_error(error: BaseException, id: int) -> dict[str, Any]:
-    """An error as a message."""
-    last = traceback.extract_tb(error.__traceback__)[-1:]
+    """An error as a message; one of ours says itself where it is."""
+    last = [] if isinstance(error, WebDatasetError) else traceback.extract_tb(error.__traceback__)[-1:]
     where = f" ({last[0].filename}, line {last[0].lineno})" if last else ""
     log.info("a batch could not be made: %s: %s%s", type(error).__name__, error, where)
     return {"kind": "error", "id": id, "type": type(error).__name__, "text": f"{str(error)[:4000]}{where}"}
