@@ -7,7 +7,6 @@ move, and which any other producer can have as well.
 from __future__ import annotations
 
 import threading
-import traceback
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -15,21 +14,17 @@ from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
 
-from webdataset.base.logs import Log
 from webdataset.base.reports import Report
 from webdataset.base.states import plain
 from webdataset.base.workers import make_seed
 from webdataset.epochs.mixed import Mixed
 from webdataset.epochs.share import Share
-from webdataset.errors import WebDatasetError
 from webdataset.exact.program import Program, StepPosition
 from webdataset.exact.run import EpochRun
 from webdataset.handlers import close
 
 from .feeds import FeedStep, Outline, outline
-from .wire import VERSION, packed_batch, size_of
-
-log = Log(__name__)
+from .wire import VERSION, described_error, packed_batch, size_of
 
 READERS = 2
 """Threads that read for a feed from servers: there are several feeds."""
@@ -365,11 +360,3 @@ class Workshop:
             # by a thread of ours, since it may wait for a server, and requests are to be heard meanwhile
             self._tasks.append(maker.release)
             self._changed.notify()
-
-
-def described_error(error: BaseException, id: int) -> dict[str, Any]:
-    """An error as a message; one of ours says itself where it is."""
-    last = [] if isinstance(error, WebDatasetError) else traceback.extract_tb(error.__traceback__)[-1:]
-    where = f" ({last[0].filename}, line {last[0].lineno})" if last else ""
-    log.info("a batch could not be made: %s: %s%s", type(error).__name__, error, where)
-    return {"kind": "error", "id": id, "type": type(error).__name__, "text": f"{str(error)[:4000]}{where}"}
