@@ -350,6 +350,8 @@ def install(peer: str, module: Any) -> str:
     if not trouble:
         _make(folder, shares_torch=module.NEEDS == "torch")
         trouble = _pip(peer, folder, module.PACKAGES)
+        hint = getattr(module, "HINT", "")
+        trouble = f"{trouble}; {hint}" if trouble and hint else trouble
     with open(failed if trouble else stamp, "w") as file:
         file.write(wanted)
     return trouble
