@@ -35,15 +35,14 @@ WORTH_SHARING = 32 << 10
 
 
 class Packing:
-    """A loader's collation, whose results leave a worker process as parcels; elsewhere it changes nothing."""
+    """A loader's collation, whose results leave its worker processes as parcels; elsewhere it changes nothing."""
 
-    def __init__(self, collate: Callable[[Any], Any], progress: Any = None) -> None:
+    def __init__(self, collate: Callable[[Any], Any], dataset: Any) -> None:
         self.collate = collate
-        self.progress = progress
-        """That of the dataset, whose report is told how long packing takes."""
+        self.dataset = dataset
 
     def __call__(self, samples: Any) -> Any:
-        if not is_loader_worker():
+        if not is_loader_worker(self.dataset):  # nor in a worker of another loader, whose dataset has one of its own
             return self.collate(samples)
         memory = of_this_thread()
         if memory.new_block is not SharedBlock:
@@ -52,8 +51,9 @@ class Packing:
         item = self.collate(samples)
         began = time.perf_counter()
         parcel = packed(item, memory)
-        if self.progress is not None and self.progress.context is not None:
-            self.progress.context.report.spend("transfer", time.perf_counter() - began)
+        progress = getattr(getattr(self.dataset, "dataset", self.dataset), "_progress", None)
+        if progress is not None and progress.context is not None:
+            progress.context.report.spend("transfer", time.perf_counter() - began)
         return parcel
 
 
