@@ -147,6 +147,15 @@ def test_what_only_torch_can_send_is_left_to_it():
     assert memory.blocks == []
 
 
+def test_without_files_for_further_blocks_torch_sends_the_items():
+    def refused(size):
+        raise OSError("too many open files")
+
+    memory = Memory(refused)
+    item = [memory.array((1 << 20,), np.uint8)]
+    assert packed(item, memory) is item
+
+
 def test_small_items_go_through_the_pipe():
     assert packed((torch.ones(10), "a"), Memory(SharedBlock)) == (pytest.approx(torch.ones(10)), "a")
 
