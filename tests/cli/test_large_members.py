@@ -115,7 +115,7 @@ def test_ten_gigabytes_in_little_memory(tmp_path: Path, monkeypatch: pytest.Monk
         "concat -f cls big.tar | tar -tf -": "a.cls\nb.cls\n",
         "concat -s 1 big.tar | tar -tf -": "b.bin\nb.cls\n",
         "index -q big.tar && echo done": "done\n",
-        "info --nohist big.tar | head -1": "2 samples, 10.7 GB\n",
+        "info --nohist big.tar | head -1": "2 samples in 1 shard, 10.7 GB\n",
         "dump -s 1 big.tar": "out-000000.bin\nout-000000.cls\n",
         "lint --ignore too-large big.tar && echo done": "done\n",
     }

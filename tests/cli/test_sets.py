@@ -88,10 +88,11 @@ def test_what_is_read_is_not_replaced(wl: Any, words: list[str]) -> None:
 
 def test_an_empty_result_removes_nothing(wl: Any) -> None:
     wl("split", "in.tar", "--maxcount", 5, "-o", "o-%d.tar")
-    ended = wl("split", "in.tar", "-S", "False", "--force", "-o", "o-%d.tar")
-    assert ended.code == 0
-    assert "nothing was written, so the earlier set stays as it was: o-0.tar to o-1.tar" in ended.err
-    assert made() == ["o-0.tar", "o-1.tar"]
+    for allowed, code in (([], 1), (["--allow-empty"], 0)):
+        ended = wl("split", "in.tar", "-S", "False", *allowed, "--force", "-o", "o-%d.tar")
+        assert ended.code == code
+        assert "nothing was written, so the earlier set stays as it was: o-0.tar to o-1.tar" in ended.err
+        assert made() == ["o-0.tar", "o-1.tar"]
 
 
 @pytest.mark.parametrize("line", ["tarsplit -n {} -o o in.tar", "tarp split -c {} -o o-%06d.tar in.tar"])

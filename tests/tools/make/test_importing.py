@@ -123,3 +123,9 @@ def test_samples_are_shuffled_the_same_way_for_a_seed(wl: Any) -> None:
     assert keys[()] != keys["--seed", "1"] != sorted(keys[()])
     assert [sample["__key__"] for sample in made(wl, "in", "--shuffle", "--seed", "1")] == keys["--seed", "1"]
     assert wl("create", "--sort", "--shuffle", "in", "-o", "out.tar").code == 2
+
+
+@pytest.mark.parametrize("ending", ["zip", "parquet"])
+def test_a_file_that_is_not_there_is_named(wl: Any, ending: str) -> None:
+    assert f"no such file [url none.{ending}]" in wl("create", f"none.{ending}", "-o", "out.tar").err
+    assert "from this machine only" in wl("create", f"http://localhost/a.{ending}", "-o", "out.tar").err

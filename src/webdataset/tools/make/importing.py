@@ -16,7 +16,16 @@ from typing import Any
 
 from webdataset.base.settings import settings
 from webdataset.codecs import encode
-from webdataset.errors import EncodingError, LimitError, MissingPackageError, SampleError, ShardError
+from webdataset.errors import (
+    EncodingError,
+    LimitError,
+    MissingPackageError,
+    MissingShardError,
+    SampleError,
+    ShardError,
+    StorageError,
+)
+from webdataset.storage.urls import local_path
 from webdataset.tariterators import base_plus_ext, tarfile_samples
 
 from .creating import MemberSource, file_source, key_of_member, numbered_key
@@ -62,8 +71,10 @@ def from_rows(rows: Iterable[Row], *, key: str, folder: str, origin: str) -> Ite
 def from_zip(path: str, opened: ExitStack) -> Iterator[MemberSource]:
     """Read the files of a zip archive, sorted so that those that share a basename are neighbours."""
     try:
-        archive = opened.enter_context(zipfile.ZipFile(path))
+        archive = opened.enter_context(zipfile.ZipFile(_local_file(path)))
     except (zipfile.BadZipFile, OSError) as error:
+        if isinstance(error, StorageError):
+            raise
         raise ShardError(f"this is no zip archive: {error}", url=path) from error
     names = sorted((info.filename for info in archive.infolist() if not info.is_dir()), key=key_of_member)
     for name in names:
@@ -118,11 +129,7 @@ def parquet_rows(path: str, opened: ExitStack | None = None) -> Iterator[Row]:
         parquet = import_module("pyarrow.parquet")
     except ImportError as error:
         raise MissingPackageError("Parquet files need pyarrow", hint="pip install 'webdataset[parquet]'") from error
-    from webdataset.storage.urls import local_path
-
-    file = local_path(path)
-    if file is None:
-        raise SampleError("Parquet files are read from this machine", url=path, hint="wl cp fetches it")
+    file = _local_file(path)
     try:
         table = parquet.ParquetFile(file)
     except Exception as error:
@@ -131,6 +138,16 @@ def parquet_rows(path: str, opened: ExitStack | None = None) -> Iterator[Row]:
         opened.callback(table.close)
     for batch in table.iter_batches(ROWS):
         yield from batch.to_pylist()
+
+
+def _local_file(url: str) -> str:
+    """The path of a file that is read here and there, not from its beginning to its end."""
+    path = local_path(url)
+    if path is None:
+        raise StorageError("such files are read from this machine only", url=url, hint="fetch it first: wl cp")
+    if not os.path.isfile(path):
+        raise MissingShardError("no such file", url=url)
+    return path
 
 
 def _metadata_rows(path: str) -> Iterator[Row]:
