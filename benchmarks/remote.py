@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 import multiprocessing
+import os
+import signal
 import statistics
 import tempfile
 import time
@@ -176,6 +178,29 @@ def scaling(folder: str, *, repeat: int) -> None:
     print(f"50 ms of CPU per batch: one producer {one:.1f} batches/s, two {two:.1f}, {two / one:.2f} times as many")
 
 
+def deaths(folder: str, *, repeat: int) -> None:
+    """How long a trainer that wants batches at once waits for the next one after one of three producers is gone."""
+    for name, number in (("killed", signal.SIGKILL), ("stopped, timeout 1.5 s", signal.SIGSTOP)):
+        waits = []
+        for _ in range(repeat):
+            running = [started(serve, folder, 100_000, "tcp://127.0.0.1:0", 0.001) for _ in range(3)]
+            loader = wds.RemoteLoader([url for _, url in running], timeout=1.5, budget=300_000)
+            batches = iter(loader)
+            for _ in range(3 * FIRST):
+                next(batches)
+            os.kill(running[1][0].pid, number)
+            longest = 0.0
+            for _ in range(2 * FIRST):  # the batches of the feeds that it had are among them
+                begun = time.perf_counter()
+                next(batches)
+                longest = max(longest, time.perf_counter() - begun)
+            waits.append(longest)
+            loader.close()
+            for process, _ in running:
+                process.kill()
+        print(f"a producer is {name}: the longest wait for a batch is {statistics.median(waits):.2f} s")
+
+
 def seeking() -> None:
     """A place in the middle of 100 million samples."""
     catalogue = Catalogue([(f"train-{n:06d}.tar", 10_000, 1_500_000_000, None) for n in range(10_000)])
@@ -199,6 +224,7 @@ def main() -> None:
             for number in range(2000):
                 writer.write({"__key__": f"{number:05d}", "cls": number})
         seeking()
+        deaths(folder, repeat=repeat)
         scaling(folder, repeat=repeat)
         rates(folder, repeat=repeat, count=count)
 

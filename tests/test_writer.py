@@ -448,3 +448,10 @@ def test_samples_that_are_packed_already_are_split_like_others(tmp_path: Path, m
         sink.write(samples[6])
     ones, others = sorted(tmp_path.glob("a-*")), sorted(tmp_path.glob("b-*"))
     assert [path.read_bytes() for path in ones] == [path.read_bytes() for path in others]
+
+
+def test_progress_is_a_bar_of_tqdm(tmp_path, capfd):
+    with ShardWriter(f"{tmp_path}/a-%d.tar", maxcount=2, verbose=0, progress=True) as sink:
+        for number in range(5):
+            sink.write({"__key__": str(number), "txt": "x"})
+    assert "write: 5 samples" in capfd.readouterr().err

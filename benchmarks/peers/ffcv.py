@@ -10,6 +10,7 @@ from .case import MEAN, STD, Case, picture
 PACKAGES = ["ffcv", "numba", "opencv-python-headless", "pillow"]
 NEEDS = "torch"
 DISTRIBUTION = "ffcv"
+HINT = "to build it: apt install libopencv-dev libturbojpeg0-dev pkg-config"
 
 
 class _Pictures:

@@ -22,6 +22,7 @@ from training import (
     Ranks,
     Stopwatch,
     augmentation,
+    class_list,
     evaluation,
     learning_rate,
     load,
@@ -96,8 +97,7 @@ def make_val_loader_orig(args, ranks):
 def number_of_classes(args):
     """As many as the training images have."""
     if args.loader == "wds":
-        with wds.gopen(f"{args.shards}/classes.txt") as stream:
-            return len(stream.read().splitlines())
+        return len(class_list(args.shards))
     return len(FolderImages(os.path.join(args.data, "train"), None).classes)
 
 

@@ -68,7 +68,11 @@ def parse(arguments):
 def make_all(args):
     """All splits; they share the numbers of the classes."""
     splits = [split for split in args.splits.split(",") if split]
-    found = {split: find_images(args.data, split) for split in splits}
+    found = {}
+    for split in splits:
+        if not args.quiet:
+            print(f"{split}: looking for images in {args.data}", file=sys.stderr, flush=True)
+        found[split] = find_images(args.data, split)
     os.makedirs(args.shards, exist_ok=True)
     labels = write_classes(args, {image.label for images in found.values() for image in images})
     for split, images in found.items():

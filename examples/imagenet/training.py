@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 from resnets import NETWORKS
 
+import webdataset as wds
 from webdataset import images
 
 DEMO = {"arch": "resnet10", "size": 32, "epochs": 5, "batch_size": 32, "lr": 0.4, "workers": 1, "print_every": 30}
@@ -196,6 +197,17 @@ def learning_rate(args, ranks, done):
     """A rate that grows in the first twentieth of the training and then falls to zero; `done` is from 0 to 1."""
     highest = args.lr * args.batch_size * ranks.world / 256
     return highest * min(done / 0.05, 0.5 * (1 + math.cos(math.pi * done)))
+
+
+def class_list(shards):
+    """The names of the classes, as makeshards.py wrote them beside the shards."""
+    try:
+        with wds.gopen(f"{shards}/classes.txt") as stream:
+            return stream.read().decode().splitlines()
+    except wds.MissingShardError:
+        raise SystemExit(
+            f"{shards} has no classes.txt: ./run makeshards makes shards, --shards says where they are"
+        ) from None
 
 
 def right_answers(outputs, labels):

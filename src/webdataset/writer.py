@@ -23,7 +23,7 @@ from itertools import count as count_from
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from .base.logs import Log
+from .base.logs import Log, progress_bar
 from .base.printing import did_you_mean
 from .base.redact import redacted
 from .base.stages import argument_names
@@ -205,6 +205,8 @@ class ShardWriter(Transaction):
     moment it is complete, so there are neither gaps nor clashes, even if a process is killed. `fname` is then known
     afterwards (`post` gets it), and finished shards must stay where they are until all processes are done.
 
+    `progress=True` shows a bar of tqdm with the samples that were written.
+
     Shards of the same names are replaced, one by one. `overwrite` says what to do about shards of an earlier, longer
     set, which would be left over: "warn" warns in the end, True removes them then, False raises an ExistingShardsError
     at once if any shard of the pattern, from `start_shard` on, is there. Left over is what was there when this writer
@@ -225,6 +227,7 @@ class ShardWriter(Transaction):
         workers: int = 0,
         shared: bool = False,
         overwrite: bool | str = "warn",
+        progress: bool = False,
         **kw: Unpack[WriterOptions],
     ) -> None:
         if maxcount < 1 or maxsize <= 0:
@@ -247,6 +250,7 @@ class ShardWriter(Transaction):
         self._check()
         self.overwriting = Overwriting(self.pattern, self.shard, overwrite, looks=not shared and opener is None)
         self._name_next()
+        self._bar = progress_bar("write", "samples") if progress else None
         self._pool = _thread_pool(workers) if workers else None
         self._queue: deque[Future[Members]] = deque()
         self._most = workers * QUEUED_PER_WORKER
@@ -347,6 +351,8 @@ class ShardWriter(Transaction):
         self.size += size
         self.count += 1
         self.total += 1
+        if self._bar is not None:
+            self._bar.update()
 
     def _with_room(self) -> TarWriter:
         """The shard being written, a new one if that is full."""
@@ -397,6 +403,8 @@ class ShardWriter(Transaction):
             )
 
     def _stop_workers(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
         if self._pool is not None:
             self._pool.shutdown(wait=True, cancel_futures=True)
 

@@ -149,23 +149,17 @@ def test_lines_that_make_no_sense(wl: Any, words: str, message: str) -> None:
 
 @pytest.mark.parametrize("ending", ["cancel", "leave"])
 def test_an_interrupt_says_how_to_go_on(here: Path, ending: str) -> None:
-    words = [*PYTHON, "jobs", "-s", "{0..1}", "--state", "run", "--on-interrupt", ending]
-    line = [*words, "--", "sh", "-c", "touch begun-{}; sleep 1000"]
+    words = [*PYTHON, "jobs", "-s", "{0..1}", "--workers", "2", "--state", "run", "--on-interrupt", ending]
+    line = [*words, "--", "sh", "-c", "echo $$ > begun-{}; sleep 1000"]
     child = subprocess.Popen(line, stderr=subprocess.PIPE, text=True)
-    assert soon(lambda: (here / "begun-0").exists())
+    assert soon(lambda: all((here / f"begun-{n}").exists() and (here / f"begun-{n}").read_text() for n in range(2)))
     child.send_signal(signal.SIGINT)
     _, told = child.communicate(timeout=60)
     assert child.returncode == 130
     assert {"cancel": "`wl jobs resume", "leave": "tasks go on"}[ending] in told
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal() and ending == "leave":
-            words = _words(entry)
-            if b"--serve" in words and str(here).encode() in b" ".join(words):
-                os.killpg(int(entry.name), signal.SIGKILL)
-
-
-def _words(entry: Path) -> list[bytes]:
-    try:
-        return (entry / "cmdline").read_bytes().split(b"\0")
-    except OSError:
-        return []
+    for n in range(2):
+        pid = int((here / f"begun-{n}").read_text())
+        if ending == "leave":
+            os.killpg(os.getpgid(pid), signal.SIGKILL)
+        else:
+            assert soon(lambda: not Path(f"/proc/{pid}").exists())  # noqa: B023 - called now

@@ -105,3 +105,14 @@ def test_the_order_of_a_hundred_thousand_shards_is_made_at_once_and_small():
     tracemalloc.stop()
     assert order.total == 10**9
     assert peak < 200e6
+
+
+@pytest.mark.parametrize("shuffle_bytes", [0, 3000, 1 << 30])
+def test_windows_from_a_sample_on_are_the_last_ones(shuffle_bytes) -> None:
+    settings = OrderSettings(seed=1, shuffle_bytes=shuffle_bytes, block_bytes=500, lanes=4)
+    order = Order(np.array([70, 30, 55]), np.array([7000, 3000, 5500]), epoch=0, settings=settings)
+    for lane in range(order.lanes):
+        whole = list(order.windows(lane))
+        for begin in range(order.lane_lengths[lane]):
+            later = [window.first for window in whole if window.first + window.size > begin]
+            assert [window.first for window in order.windows(lane, begin)] == later

@@ -319,6 +319,7 @@ def test_folders_and_shards_are_learnt_equally_well() -> None:
     [
         ("main-orig.py --data nowhere", "there is no folder nowhere"),
         ("main-wds.py --epochs 0", "--epochs must be at least 1"),
+        ("main-wds.py --shards nowhere", "nowhere has no classes.txt: ./run makeshards makes shards"),
         ("main-orig.py --data {data} --resume --checkpoint none.pt", "there is no checkpoint none.pt"),
     ],
 )

@@ -40,6 +40,11 @@ def a_run(name: str, *arguments: str, world: int = 2, folder: str | None = None)
     return {"world": world, "arguments": words}
 
 
+def a_demo() -> dict[str, Any]:
+    """A run of an example by itself, on shards that it makes."""
+    return {"world": 1, "arguments": ["--demo", "--workers", "0"]}
+
+
 def accounts(folder: Path, name: str, world: int = 2) -> list[Account]:
     """What the ranks wrote, rank by rank."""
     return [read_account(folder / f"{name}-{rank}") for rank in range(world)]

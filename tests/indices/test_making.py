@@ -215,3 +215,10 @@ def test_many_remote_shards_are_indexed_side_by_side(nginx):
     with fault_proxy(nginx.port, default=Together(4)) as proxy:
         catalogue = wds.index([proxy.url(f"/side/{n}.tar") for n in range(10)])
         assert catalogue.total == 50
+
+
+def test_progress_is_a_bar_of_tqdm(make_shards, capfd):
+    assert wds.index(make_shards(3, samples=2), progress=True).total == 6
+    assert "3/3" in capfd.readouterr().err
+    wds.index(make_shards(1), progress=False)
+    assert capfd.readouterr().err == ""

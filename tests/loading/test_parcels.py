@@ -147,13 +147,39 @@ def test_what_only_torch_can_send_is_left_to_it():
     assert memory.blocks == []
 
 
+def test_without_files_for_further_blocks_torch_sends_the_items():
+    def refused(size):
+        raise OSError("too many open files")
+
+    memory = Memory(refused)
+    item = [memory.array((1 << 20,), np.uint8)]
+    assert packed(item, memory) is item
+
+
 def test_small_items_go_through_the_pipe():
     assert packed((torch.ones(10), "a"), Memory(SharedBlock)) == (pytest.approx(torch.ones(10)), "a")
 
 
 def test_nothing_is_packed_outside_of_workers():
-    assert isinstance(Packing(lambda samples: np.ones(100_000))([]), np.ndarray)
+    assert isinstance(Packing(lambda samples: np.ones(100_000), None)([]), np.ndarray)
     assert isinstance(packed(np.ones(100_000), Memory(SharedBlock)), Parcel)
+
+
+def test_a_loader_within_a_worker_of_another_gives_its_items_as_they_are():
+    inner = wds.WebLoader(numbers(8, 1).compose(), batch_size=None, num_workers=0)
+    outer = wds.WebLoader(wds.DataPipeline(lambda: iter(inner)), batch_size=None, num_workers=1)
+    assert [values(batch) for batch in outer] == [[n, n + 1] for n in range(0, 8, 2)]
+
+
+def test_spawned_workers_share_their_memory_too():
+    loader = wds.WebLoader(Arrays(), batch_size=None, num_workers=1, multiprocessing_context="spawn")
+    assert [int(array[0]) for array in loader] == [0, 1, 2]
+    assert {place[0] for place in parcels._maps} <= {os.getpid()}  # those of a worker that has ended are forgotten
+
+
+class Arrays(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        return (np.full(1 << 20, n) for n in range(3))
 
 
 def test_no_file_is_left_and_no_memory_kept_when_workers_are_killed():

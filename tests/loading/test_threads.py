@@ -109,7 +109,7 @@ def test_options_that_make_no_sense_are_refused(options, message):
 
 
 def test_the_kind_of_workers_is_checked():
-    with pytest.raises(ValueError, match='"process" or "thread", got'):
+    with pytest.raises(ValueError, match='"process", "thread" or "auto", got'):
         wds.WebLoader([1], workers="greenlet")
 
 

@@ -74,6 +74,8 @@ def test_a_killed_producers_batches_are_made_by_the_others(shards, reference) ->
                 fleet.kill(1)
         assert found == reference
         assert one.producers() == [fleet.urls[2]]
+        assert one.stats()["producers_lost"] == 2
+        assert one.stats()["batches_received"] == len(reference)
 
 
 def test_a_hung_producer_is_given_up_after_the_timeout_and_takes_part_again(shards, reference) -> None:

@@ -66,6 +66,7 @@ def test_keys_are_for_their_owner_only(files) -> None:
     assert client.server == server.public
     assert server.trainers == (("train", client.public),)
     assert server.secret not in (server.public, client.secret)
+    assert server.secret.decode() not in repr(server)
 
 
 def test_more_trainers_are_added_to_a_producers_keys(tmp_path) -> None:

@@ -41,15 +41,17 @@ def outputs(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.glob("out-*.tar")}
 
 
-def processes_of(folder: Path) -> dict[int, int]:
-    """The processes that do items of a run, and the parent of each."""
+def processes_of(folder: Path, controller: int) -> dict[int, int]:
+    """The processes that do items of a run, each with its parent; on this machine they are copies of the controller."""
     found = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             try:
                 words = (entry / "cmdline").read_bytes().split(b"\0")
-                if b"--serve" in words and any(word.startswith(f"{folder}/".encode()) for word in words):
-                    found[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                parent = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+                serves = b"--serve" in words and any(word.startswith(f"{folder}/".encode()) for word in words)
+                if serves or parent == controller:
+                    found[int(entry.name)] = parent
             except OSError:
                 continue
     return found
@@ -77,7 +79,7 @@ def disturb(folder: Path, words: list[str], kill_parents: bool) -> None:
     controller = subprocess.Popen(words)
     for done in (15, 30):
         assert soon(lambda: done_so_far(folder) >= done or controller.poll() is not None)  # noqa: B023 - called now
-        for pid in luck.sample(sorted(found := processes_of(folder)), min(1, len(found))):
+        for pid in luck.sample(sorted(found := processes_of(folder, controller.pid)), min(1, len(found))):
             kill(pid)
             if kill_parents and found[pid] not in (1, controller.pid):
                 kill(found[pid])

@@ -34,8 +34,10 @@ def test_keys_are_found(make_shards: Callable[..., list[str]], kind: str) -> Non
     shards = make_shards(2, samples=5)
     samples: SampleList = CataloguedSamples(catalogue_of(shards)) if kind == "indexed" else StreamedSamples(shards)
     assert (samples.find("000007"), samples.key(7)) == (7, "000007")
-    with pytest.raises(KeyError):
-        samples.find("nobody")
+    assert (samples.find("000003", shards[0]), samples.find("000007", shards[1])) == (3, 7)
+    for key, url in (("nobody", None), ("000003", shards[1]), ("000003", "elsewhere")):
+        with pytest.raises(KeyError):
+            samples.find(key, url)
     with pytest.raises(IndexError):
         samples.sample(10)
     assert (samples.known(), samples.is_complete()) == (10, True)

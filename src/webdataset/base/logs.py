@@ -1,4 +1,4 @@
-"""Log records, without importing logging before there is something to say: that would be a tenth of our import time."""
+"""Log records and progress bars, without importing logging or tqdm before there is something to say."""
 
 from __future__ import annotations
 
@@ -19,3 +19,14 @@ class Log:
         import logging
 
         return getattr(logging.getLogger(self.name), attribute)
+
+
+def progress_bar(what: str, unit: str, total: int | None = None) -> Any:
+    """A bar of the package tqdm, as it looks best in a terminal or a notebook."""
+    try:
+        from tqdm.auto import tqdm
+    except ImportError as error:
+        from webdataset.errors import MissingPackageError
+
+        raise MissingPackageError("progress=True needs the package tqdm", hint="pip install tqdm") from error
+    return tqdm(desc=what, unit=f" {unit}", total=total)

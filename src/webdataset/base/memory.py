@@ -75,7 +75,10 @@ class Memory:
             else:
                 block.passed_over += 1
         if found is None:
-            found = self.new_block(size)
+            try:
+                found = self.new_block(size)
+            except OSError:  # too many open files: somebody holds a thousand batches
+                return Block(size)
             self.blocks.append(found)
         found.passed_over = 0
         self.blocks = [block for block in self.blocks if block.passed_over <= PATIENCE]

@@ -252,6 +252,10 @@ class Environment:
         """The environment of a process that is started, with these variables besides."""
         return {**os.environ, **more}
 
+    def update_environment(self, variables: dict[str, str]) -> None:
+        """Set variables, in a process that does somebody's work."""
+        os.environ.update(variables)
+
     def set_default(self, name: str, value: str) -> None:
         """Set a variable of another package before that is imported, unless the user has set it."""
         os.environ.setdefault(name, value)

@@ -28,14 +28,15 @@ def pytorch_worker_seed(group: Any = None) -> int:
     return rank * 1000 + worker
 
 
-def is_loader_worker() -> bool:
-    """Whether this process is a worker of a torch loader.
+def is_loader_worker(dataset: Any = None) -> bool:
+    """Whether this process is a worker of a torch loader, or of the one that reads this dataset.
 
     >>> is_loader_worker()
     False
     """
     data = sys.modules.get("torch.utils.data")
-    return data is not None and data.get_worker_info() is not None
+    info = None if data is None else data.get_worker_info()
+    return info is not None and (dataset is None or info.dataset is dataset)
 
 
 def make_seed(*args: Any, bits: int = 31) -> int:

@@ -162,6 +162,9 @@ def follow(options: Namespace, run: Run, plan: RunPlan, engine: Engine, numbers:
     """Do these items, with progress, and return the exit code."""
     from webdataset.runs.control import RunController
 
+    from .tasks import run_own_command
+
+    engine.run_command = staticmethod(run_own_command)
     controller = RunController(run, plan, engine, numbers)
     if engine.name == "argo":
         return _print_workflow(options, run, plan, engine, numbers)

@@ -13,7 +13,8 @@ from __future__ import annotations
 import argparse
 import math
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn
 
 from webdataset.base.units import number_of_bytes
@@ -23,12 +24,33 @@ class UsageError(Exception):
     """The command line is wrong; the message ends with what to do. Exit code 2."""
 
 
+SECTIONS = ("input", "which samples", "output", "speed and memory", "errors and progress")
+"""The sections of a command's help, after its own options."""
+
+
 class Parser(argparse.ArgumentParser):
     """A parser whose help begins with examples and whose errors are raised, not printed."""
 
     examples: Iterable[tuple[str, str]] = ()
     with_files: frozenset[str] = frozenset()
     """Flags that may be followed by a file."""
+    _section: Any = None
+
+    @contextmanager
+    def section(self, title: str) -> Iterator[None]:
+        """Show the arguments that are added inside this block together, under a title."""
+        found = next((group for group in self._action_groups if group.title == title), None)
+        outer, self._section = self._section, found or self.add_argument_group(title)
+        try:
+            yield
+        finally:
+            self._section = outer
+
+    def add_argument(self, *flags: Any, **more: Any) -> Any:
+        """Add an argument, to the section that is open, if one is."""
+        if self._section is not None:
+            return self._section.add_argument(*flags, **more)
+        return super().add_argument(*flags, **more)
 
     def switch(self, *flags: str, help: str, **more: Any) -> None:
         """Add a flag without a value."""
@@ -42,6 +64,7 @@ class Parser(argparse.ArgumentParser):
         return super().parse_intermixed_args(attach_files(args or (), self.with_files), namespace)
 
     def format_help(self) -> str:
+        self._action_groups.sort(key=lambda group: SECTIONS.index(group.title) if group.title in SECTIONS else -1)
         shown = [f"  # {text}\n  {line}\n" for line, text in self.examples]
         return ("examples:\n" + "\n".join(shown) + "\n" if shown else "") + super().format_help()
 
@@ -66,20 +89,23 @@ def command_parser(name: str, description: str, examples: Iterable[tuple[str, st
 
 def add_inputs(parser: Parser) -> None:
     """Add the URLs to read, and --concatenated."""
-    parser.add_argument(
-        "inputs", nargs="*", metavar="URL", help="shards to read: files, URLs, braces, globs; - or none for stdin"
-    )
-    add_concatenated(parser)
+    with parser.section("input"):
+        parser.add_argument(
+            "inputs", nargs="*", metavar="URL", help="shards to read: files, URLs, braces, globs; - or none for stdin"
+        )
+        add_concatenated(parser)
 
 
 def add_concatenated(parser: Parser) -> None:
     """Add --concatenated."""
-    parser.switch("--concatenated", help="shards may be several archives joined with `cat`: read past end markers")
+    with parser.section("input"):
+        parser.switch("--concatenated", help="shards may be several archives joined with `cat`: read past end markers")
 
 
 def add_output(parser: Parser, *, help: str = "where to write; %%06d or {shard:06d} in it makes shards") -> None:
     """Add -o."""
-    parser.add_argument("-o", "--output", metavar="URL", default="-", help=help)
+    with parser.section("output"):
+        parser.add_argument("-o", "--output", metavar="URL", default="-", help=help)
 
 
 def add_shards(parser: Parser) -> None:
@@ -90,30 +116,39 @@ def add_shards(parser: Parser) -> None:
 
 def add_shard_size(parser: Parser) -> None:
     """Add --maxcount, --maxsize and --force."""
-    parser.number("--maxcount", default=100_000, help="maximum number of samples per shard (100000)")
-    parser.add_argument(
-        "--maxsize", metavar="BYTES", type=size, default=3_000_000_000, help="approximate maximum size of a shard (3G)"
-    )
-    parser.switch(
-        "--force", dest="overwrite", help="replace existing shards of this pattern; delete leftover ones at the end"
-    )
+    with parser.section("output"):
+        parser.number("--maxcount", default=100_000, help="maximum number of samples per shard (100000)")
+        parser.add_argument(
+            "--maxsize",
+            metavar="BYTES",
+            type=size,
+            default=3_000_000_000,
+            help="approximate maximum size of a shard (3G)",
+        )
+        parser.switch(
+            "--force", dest="overwrite", help="replace existing shards of this pattern; delete leftover ones at the end"
+        )
 
 
 def add_rekey(parser: Parser) -> None:
     """Add --rekey."""
-    parser.add_argument(
-        "--rekey",
-        metavar="PATTERN",
-        help="new keys: {index:09d} or %%09d is a counter, {key} the old key; # is short for %%09d",
-    )
+    with parser.section("output"):
+        parser.add_argument(
+            "--rekey",
+            metavar="PATTERN",
+            help="new keys: {index:09d} or %%09d is a counter, {key} the old key; # is short for %%09d",
+        )
 
 
 def add_selection(parser: Parser, *, short_count: bool = True, count_help: str = "stop after N samples") -> None:
     """Add -S, -s and -c. Skipping and counting come after the condition."""
-    parser.add_argument("-S", "--select", metavar="EXPR", help="only samples for which this Python expression is true")
-    parser.number("-s", "--skip", default=0, help="skip the first N samples")
-    parser.number(*(["-c"] if short_count else []), "--count", help=count_help)
-    parser.switch("--allow-empty", help="it is no error if no sample is selected")
+    with parser.section("which samples"):
+        parser.add_argument(
+            "-S", "--select", metavar="EXPR", help="only samples for which this Python expression is true"
+        )
+        parser.number("-s", "--skip", default=0, help="skip the first N samples")
+        parser.number(*(["-c"] if short_count else []), "--count", help=count_help)
+        parser.switch("--allow-empty", help="it is no error if no sample is selected")
 
 
 def add_fields(parser: Parser, help: str = 'fields to keep: "jpg;png cls"; new:old1,old2 renames') -> None:
@@ -128,51 +163,56 @@ def add_seed(parser: Parser) -> None:
 
 def add_processes(parser: Parser, *, unordered: bool = True) -> None:
     """Add -P (and -p), and --unordered."""
-    parser.number("-P", "-p", "--processes", default=0, help="use N processes; order is preserved")
-    if unordered:
-        parser.switch("--unordered", help="with -P, write samples as they are finished, in any order")
+    with parser.section("speed and memory"):
+        parser.number("-P", "-p", "--processes", default=0, help="use N processes; order is preserved")
+        if unordered:
+            parser.switch("--unordered", help="with -P, write samples as they are finished, in any order")
 
 
 def add_memory(parser: Parser, default: str) -> None:
     """Add --memory and --tmpdir, for commands that use temporary files."""
-    parser.add_argument(
-        "--memory",
-        metavar="BYTES",
-        type=size,
-        default=size(default),
-        help=f"memory for samples; the rest goes to temporary files ({default})",
-    )
-    parser.add_argument("--tmpdir", metavar="DIR", help="folder for temporary files")
+    with parser.section("speed and memory"):
+        parser.add_argument(
+            "--memory",
+            metavar="BYTES",
+            type=size,
+            default=size(default),
+            help=f"memory for samples; the rest goes to temporary files ({default})",
+        )
+        parser.add_argument("--tmpdir", metavar="DIR", help="folder for temporary files")
 
 
 def add_errors(parser: Parser) -> None:
     """Add --on-error."""
-    parser.add_argument(
-        "--on-error",
-        choices=("skip", "stop", "raise"),
-        default="raise",
-        help="for a bad sample or shard: skip it, stop there, or fail (raise)",
-    )
+    with parser.section("errors and progress"):
+        parser.add_argument(
+            "--on-error",
+            choices=("skip", "stop", "raise"),
+            default="raise",
+            help="for a bad sample or shard: skip it, stop there, or fail (raise)",
+        )
 
 
 def add_progress(parser: Parser, *, json: bool = True) -> None:
     """Add --progress, -q and -v; and --json unless the command has its own."""
-    parser.switch("--progress", help="show progress even if stderr is not a terminal")
-    parser.switch("-q", "--quiet", help="no progress and no summary")
-    parser.switch("-v", "--verbose", help="more messages; tracebacks for errors")
-    if json:
-        parser.switch("--json", help="progress and summary as JSON Lines on stderr")
+    with parser.section("errors and progress"):
+        parser.switch("--progress", help="show progress even if stderr is not a terminal")
+        parser.switch("-q", "--quiet", help="no progress and no summary")
+        parser.switch("-v", "--verbose", help="more messages; tracebacks for errors")
+        if json:
+            parser.switch("--json", help="progress and summary as JSON Lines on stderr")
 
 
 def add_storage(parser: Parser) -> None:
     """Add --storage KEY=VALUE."""
-    parser.add_argument(
-        "--storage",
-        metavar="KEY=VALUE",
-        type=storage_option,
-        action="append",
-        help="storage option: endpoint, profile, anonymous, patience, ...; may be repeated",
-    )
+    with parser.section("input"):
+        parser.add_argument(
+            "--storage",
+            metavar="KEY=VALUE",
+            type=storage_option,
+            action="append",
+            help="storage option: endpoint, profile, anonymous, patience, ...; may be repeated",
+        )
 
 
 def add_common(parser: Parser, *, short_count: bool = True) -> None:

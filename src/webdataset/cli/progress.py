@@ -144,7 +144,7 @@ class ProgressDisplay:
         if written:
             text += f", {f'{self.count:,}' if self.count != read else 'all'} written to {written}"
         elif self.count != read:
-            text += f", {counted(self.count, self.noun)} came out"
+            text += f", {self.count:,} used"
         return f"{text}, in {seconds:.1f} s ({read / max(seconds, 1e-9):,.0f}/s)\n"
 
     def _write(self) -> None:

@@ -35,7 +35,7 @@ def run_command(name: str, argv: Sequence[str]) -> int:
         )
     module = command_module(name)
     argv, given = module.split_words(argv) if hasattr(module, "split_words") else (argv, None)
-    given = {"summarized": ALL[name].group != "inspect", **(given or {})}
+    given = {"summarized": ALL[name].group in ("make", "transform", "export"), **(given or {})}
     return run_parser(parser_of(name, module), argv, runner_of(name, module), given)
 
 

@@ -268,7 +268,8 @@ class _Expanded:
 
 def _peek(stream: Any) -> tuple[bytes, bool]:
     """The first bytes, and whether they were taken from the stream."""
-    if isinstance(stream, io.BufferedReader) and len(head := stream.peek(HEAD_BYTES)) >= HEAD_BYTES:
+    buffered = getattr(stream, "stream", stream)  # behind partial reads
+    if isinstance(buffered, io.BufferedReader) and len(head := buffered.peek(HEAD_BYTES)) >= HEAD_BYTES:
         return head[:HEAD_BYTES], False
     pieces: list[bytes] = []
     while (missing := HEAD_BYTES - sum(map(len, pieces))) > 0 and (data := stream.read(missing)):

@@ -59,30 +59,6 @@ def number_text(number: float) -> str:
     return f"{int(number):,}" if number == int(number) else f"{number:.4g}"
 
 
-def size_text(size: float) -> str:
-    """A number of bytes with its unit.
-
-    >>> size_text(1), size_text(999), size_text(1_500_000)
-    ('1 byte', '999 bytes', '1.5 MB')
-    """
-    if size < 1000:
-        return "1 byte" if size == 1 else f"{size:.0f} bytes"
-    for unit in ("kB", "MB", "GB", "TB"):
-        size /= 1000
-        if size < 1000 or unit == "TB":
-            return f"{size:.1f} {unit}"
-    raise AssertionError
-
-
-def count_text(number: int, word: str) -> str:
-    """A number of things.
-
-    >>> count_text(1, "shard"), count_text(2000, "sample")
-    ('1 shard', '2,000 samples')
-    """
-    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"
-
-
 def _visible(char: str) -> str:
     if char.isprintable() or char in "\n\t":
         return char

@@ -18,10 +18,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from webdataset.base.settings import settings
+from webdataset.base.units import counted, size_text
 from webdataset.base.workers import pytorch_worker_info
 from webdataset.handlers import close
 
-from .markup import count_text, size_text, table
+from .markup import table
 
 INTERVAL = 0.5
 HISTORY = 240
@@ -223,12 +224,12 @@ def _rows(seen: dict[str, Any]) -> list[tuple[str, str]]:
     stats = seen["stats"]
     rows = [
         ("loader", f"{seen['state']}, process {seen['pid']} on {seen['host']}, rank {seen['rank']} of {seen['world']}"),
-        ("given", f"{count_text(seen['items'], 'item')}, {count_text(seen['samples'], 'sample')}"),
+        ("given", f"{counted(seen['items'], 'item')}, {counted(seen['samples'], 'sample')}"),
         ("rate", f"{seen['items'] / seconds:,.1f} items/s"),
         ("waiting", f"{seen['waiting']:.0%} of the time, {seen['waited']:,.1f} s"),
     ]
     if stats.get("bytes_read"):
-        rows.append(("read", f"{size_text(stats['bytes_read'])}, {count_text(stats.get('shards_read', 0), 'shard')}"))
+        rows.append(("read", f"{size_text(stats['bytes_read'])}, {counted(stats.get('shards_read', 0), 'shard')}"))
     for reason, n in list(stats.get("reasons", {}).items())[:5]:
         rows.append(("left out", f"{n:,} x {reason}"))
     return rows

@@ -15,8 +15,9 @@ from webdataset.base.mixing import Mixture
 from webdataset.base.printing import printable
 from webdataset.base.redact import redacted
 from webdataset.base.stages import Stage
+from webdataset.base.units import counted, size_text
 
-from .markup import columns, count_text, size_text, table
+from .markup import columns, table
 
 MOST_CHARACTERS = 100
 WORDS = {"_Reader": "samples of the shards", "_checked": "check_empty", "ProcessLoader": "DataLoader"}
@@ -101,19 +102,19 @@ def _options(stage: Any) -> str:
     if hasattr(stage, "num_workers"):
         return _loading(stage)
     if isinstance(stage, (list, tuple)):
-        return count_text(len(stage), "item")
+        return counted(len(stage), "item")
     return ", ".join(f"{name}={_shown(value)}" for name, value in _attributes(stage))
 
 
 def _catalogue(catalogue: Any, stage: Any) -> str:
-    facts = [urls_text(catalogue.urls), count_text(catalogue.total, "sample")]
+    facts = [urls_text(catalogue.urls), counted(catalogue.total, "sample")]
     if (catalogue.sizes >= 0).all():
         facts.append(size_text(int(catalogue.sizes.sum())))
     return ", ".join([*facts, f"seed={stage.settings.seed!r}"] if hasattr(stage, "settings") else facts)
 
 
 def _loading(loader: Any) -> str:
-    facts = [count_text(loader.num_workers, "worker")] if loader.num_workers else ["in this process"]
+    facts = [counted(loader.num_workers, "worker")] if loader.num_workers else ["in this process"]
     if getattr(loader, "batch_size", None) is not None:
         facts.append(f"batch_size={loader.batch_size}")
     return ", ".join(facts)
@@ -148,7 +149,7 @@ def _shown(value: Any) -> str:
 def _way(pipeline: Any) -> str:
     if isinstance(pipeline, Mixture):
         weights = pipeline.weights
-        kinds = count_text(len(pipeline.datasets), "dataset")
+        kinds = counted(len(pipeline.datasets), "dataset")
         return f"{kinds} in turn" if weights is None else f"{kinds} with weights {', '.join(f'{w:g}' for w in weights)}"
     if not getattr(pipeline, "pipeline", ()):
         return "empty"
@@ -162,7 +163,7 @@ def _length(pipeline: Any) -> str:
     if getattr(pipeline, "length", -1) >= 0:
         return f"length {pipeline.length:,}"
     if getattr(pipeline, "nsamples", -1) > 0:
-        return f"{count_text(pipeline.nsamples, 'item')} per epoch"
+        return f"{counted(pipeline.nsamples, 'item')} per epoch"
     stages = getattr(pipeline, "pipeline", ())
     if not stages or any(behaviour_of(stage).kind == "buckets" for stage in stages) or not hasattr(pipeline, "__len__"):
         return ""

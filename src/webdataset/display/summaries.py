@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from .markup import columns, count_text, number_text, size_text, table
+from webdataset.base.units import counted, size_text
+
+from .markup import columns, number_text, table
 
 if TYPE_CHECKING:
     from .describing import Description, FieldDescription
@@ -26,7 +28,7 @@ def html_of(description: Description) -> str:
 
 
 def _title(description: Description) -> str:
-    return f"{count_text(description.samples, 'sample')}, {size_text(description.bytes)}"
+    return f"{counted(description.samples, 'sample')}, {size_text(description.bytes)}"
 
 
 def _rows(description: Description) -> list[list[str]]:

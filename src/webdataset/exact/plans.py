@@ -178,9 +178,15 @@ shuffled: the samples of a batch lie {distance:.0%} as far apart as in a perfect
     def _repr_html_(self) -> str:
         from webdataset.display.markup import table
 
-        lines = [line.partition(": ") for line in str(self).splitlines()[2:]]
-        title = ", ".join(str(self).splitlines()[:2])
-        return table([(name, text) for name, _, text in lines], title=title)
+        quality = self.shuffle_quality()
+        rows = [
+            ("steps on each rank", f"{self.steps:,}"),
+            ("seen twice, left out", f"{counted(self.repeated, 'sample')}, {counted(self.dropped, 'sample')}"),
+            ("read by a rank", f"{_range(self.bytes_per_rank, size_text)}, {_range(self.shards_per_rank, _shards)}"),
+            ("memory of a rank", size_text(self.memory_per_rank)),
+            ("of a perfect shuffle", f"{quality.distance:.0%} by distance, {quality.same_shard:.0%} by shards"),
+        ]
+        return table(rows, title=", ".join(str(self).splitlines()[:2]))
 
     def _parts_of(self, rank: int) -> Any:
         """For each lane of a rank and each dataset: which fraction of how many bytes, of which shards."""

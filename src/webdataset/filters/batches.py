@@ -266,11 +266,7 @@ def left_for_batch(stage: Any, stages: Sequence[Any]) -> Any:
 
 def _stacks(stage: Stage) -> bool:
     """Whether a stage makes batches by the default collation."""
-    if stage.filter is batched:
-        return stage.options()["collation_fn"] is default_collation_fn
-    if stage.filter is _collated:
-        return stage.options()["collation_fn"] is default_collation_fn
-    return False
+    return stage.filter is batched and stage.options()["collation_fn"] is default_collation_fn
 
 
 def _alike(column: Sequence[Any]) -> bool:

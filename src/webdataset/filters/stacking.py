@@ -93,9 +93,7 @@ def finished_in_batch(stage: Any, stages: Sequence[Any], is_default: Callable[[S
             return stage
         if is_default(later):
             return Stage(stage.filter, tuple(map(_left, stage.args)), _left_in(stage.kw))
-        if not (
-            later.behaviour.kind in _ARRANGING or later.behaviour.moves_fields or later.filter.__name__ == "listed"
-        ):
+        if not (later.behaviour.kind in _ARRANGING or later.behaviour.moves_fields):
             return stage
     return stage
 

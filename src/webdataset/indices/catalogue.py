@@ -103,7 +103,8 @@ class Catalogue:
 
     def _repr_html_(self) -> str:
         from webdataset.base.redact import redacted
-        from webdataset.display.markup import number_text, size_text, table
+        from webdataset.base.units import size_text
+        from webdataset.display.markup import number_text, table
 
         columns = zip(self.urls, self.counts.tolist(), self.sizes.tolist(), strict=True)
         rows = [

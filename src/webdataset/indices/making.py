@@ -12,6 +12,7 @@ from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any
 
+from webdataset.base.logs import progress_bar
 from webdataset.base.reports import current_report
 from webdataset.base.settings import settings
 from webdataset.base.stops import Stop
@@ -52,7 +53,7 @@ def index(
     jobs: int | None = None,
     force: bool = False,
     where: str | None = None,
-    progress: Progress | None = None,
+    progress: Progress | bool | None = None,
     keys: SplitName = base_plus_ext,
     handler: Handler = reraise_exception,
     storage_options: Mapping[str, Any] | None = None,
@@ -61,9 +62,10 @@ def index(
     """Make the indices of all shards that have none, or one that does not fit, and return the catalogue.
 
     `where` is "beside" (`a.tar.wdx`), "cache" or a folder; without it local indices stand beside their shards where
-    that is possible, and all others in the cache folder. `progress(done, shards, url)` is called after each shard,
-    `handler` is asked about one that cannot be indexed: to continue is to leave it out. `storage_options` say how
-    servers and stores are reached, and `concatenated` reads on behind an end marker, both as for a WebDataset.
+    that is possible, and all others in the cache folder. `progress(done, shards, url)` is called after each shard;
+    True shows a bar of tqdm. `handler` is asked about one that cannot be indexed: to continue is to leave it out.
+    `storage_options` say how servers and stores are reached, and `concatenated` reads on behind an end marker, both as
+    for a WebDataset.
 
     Args:
         urls: the shards, as for a WebDataset, or a catalogue
@@ -91,7 +93,13 @@ def index(
         shards = expand_urls(urls, storage_options=rules.options)
     else:
         shards, rules = list(given.urls), replace(rules, options=given.storage_options)
-    return _Work(shards, rules, where=where, force=force, check=True).catalogue(jobs, progress, handler)
+    work = _Work(shards, rules, where=where, force=force, check=True)
+    if not isinstance(progress, bool):
+        return work.catalogue(jobs, progress, handler)
+    if not progress:
+        return work.catalogue(jobs, None, handler)
+    with progress_bar("index", "shards", len(shards)) as bar:
+        return work.catalogue(jobs, lambda done, _, __: bar.update(done - bar.n), handler)
 
 
 def catalogue_of(

@@ -35,15 +35,14 @@ WORTH_SHARING = 32 << 10
 
 
 class Packing:
-    """A loader's collation, whose results leave a worker process as parcels; elsewhere it changes nothing."""
+    """A loader's collation, whose results leave its worker processes as parcels; elsewhere it changes nothing."""
 
-    def __init__(self, collate: Callable[[Any], Any], progress: Any = None) -> None:
+    def __init__(self, collate: Callable[[Any], Any], dataset: Any) -> None:
         self.collate = collate
-        self.progress = progress
-        """That of the dataset, whose report is told how long packing takes."""
+        self.dataset = dataset
 
     def __call__(self, samples: Any) -> Any:
-        if not is_loader_worker():
+        if not is_loader_worker(self.dataset):  # nor in a worker of another loader, whose dataset has one of its own
             return self.collate(samples)
         memory = of_this_thread()
         if memory.new_block is not SharedBlock:
@@ -52,8 +51,9 @@ class Packing:
         item = self.collate(samples)
         began = time.perf_counter()
         parcel = packed(item, memory)
-        if self.progress is not None and self.progress.context is not None:
-            self.progress.context.report.spend("transfer", time.perf_counter() - began)
+        progress = getattr(getattr(self.dataset, "dataset", self.dataset), "_progress", None)
+        if progress is not None and progress.context is not None:
+            progress.context.report.spend("transfer", time.perf_counter() - began)
         return parcel
 
 
@@ -111,14 +111,16 @@ def packed(item: Any, memory: Memory) -> Any:
     file = io.BytesIO()
     try:
         _Pickler(file, buffers.append).dump(item)
+        pieces = [file.getbuffer(), *(buffer.raw() for buffer in buffers)]
     except Exception:  # torch sends it, or says what is wrong with it
         return item
-    pieces = [file.getbuffer(), *(buffer.raw() for buffer in buffers)]
     if sum(len(piece) for piece in pieces) < WORTH_SHARING:
         return item
     found = [_place(piece, memory.blocks) for piece in pieces]
     missing = sum(_aligned(len(piece)) for piece, at in zip(pieces, found, strict=True) if at is None)
     fresh: Any = memory.block(max(missing, LARGE)) if missing else None
+    if missing and not isinstance(fresh, SharedBlock):
+        return item
     blocks: list[Any] = []
     parts, end = [], 0
     for piece, at in zip(pieces, found, strict=True):
@@ -171,8 +173,13 @@ def can_share() -> bool:
 
 def forget_dead_workers() -> None:
     """Give back the memory of workers that have ended; what somebody still holds stays."""
-    for place in [place for place in _maps if not os.path.exists(f"/proc/{place[0]}/fd/{place[1]}")]:
-        _maps.pop(place, None)
+    for process, file, inode in list(_maps):
+        try:
+            is_there = os.stat(f"/proc/{process}/fd/{file}").st_ino == inode
+        except OSError:
+            is_there = False
+        if not is_there:
+            _maps.pop((process, file, inode), None)
 
 
 _maps: dict[tuple[int, int, int], mmap.mmap] = {}
@@ -219,7 +226,7 @@ class _Pickler(pickle.Pickler):
         if not value.is_contiguous() and value.permute(order).is_contiguous():  # as channels_last
             back = [order.index(n) for n in range(value.ndim)]
             return _permuted, (value.permute(order), back)
-        if value.dtype in (torch.bfloat16,):
+        if value.dtype == torch.bfloat16:
             return _of_kind, (value.contiguous().view(torch.int16), value.dtype)
         return torch.from_numpy, (value.contiguous().numpy(),)
 

@@ -24,8 +24,7 @@ def process_loader(dataset: Any, *args: Any, mailbox: Mailbox | None, **kw: Any)
     kind = _loader_class()
     if can_share() and len(args) <= COLLATE_FN:
         collate = kw.get("collate_fn") or _collation(args, kw)
-        progress = getattr(getattr(dataset, "dataset", dataset), "_progress", None)
-        kw = {**kw, "collate_fn": Packing(collate, progress)}
+        kw = {**kw, "collate_fn": Packing(collate, dataset)}
     loader = kind(dataset, *args, **kw)
     loader._mailbox = mailbox
     return loader

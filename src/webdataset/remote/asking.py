@@ -120,6 +120,7 @@ class Producers:
         plan: dict[str, Any] | None = None,
     ) -> None:
         self.addresses = list(urls)
+        self.process = os.getpid()
         self._keys = keys
         self._options = options
         self._hello = {
@@ -146,7 +147,7 @@ class Producers:
         self._slowest = 0.0
         self._first_at: float | None = None
         self._alone_since = self._progress = time.monotonic()
-        self.counts = {"batches": 0, "bytes": 0, "asked_again": 0, "producers_lost": 0}
+        self.counts = dict.fromkeys(("batches_received", "bytes_received", "batches_asked_again", "producers_lost"), 0)
         self._wake, self._woken = sockets.socketpair()
         self._wake.setblocking(False)
         self._is_closed = False
@@ -398,8 +399,8 @@ class Producers:
             self._largest = max(self._largest, size)
             self._held += size
             self._progress = now
-            self.counts["batches"] += 1
-            self.counts["bytes"] += size
+            self.counts["batches_received"] += 1
+            self.counts["bytes_received"] += size
             self._changed.notify_all()
 
     def _hear_of_error(self, peer: _Peer, message: dict[str, Any]) -> None:
@@ -458,6 +459,9 @@ class Producers:
         if self._plan is not None or self._first_at is None:
             return
         known = [peer for peer in self._peers if peer.plan is not None and not peer.refused]
+        if not known:
+            self._first_at = None  # who had answered is gone again
+            return
         if len(known) < len(self._peers) and now - self._first_at < FIRST_SECONDS:
             return
         first = known[0]
@@ -550,7 +554,7 @@ class Producers:
         self._ids += 1
         self._numbers[self._ids] = wanted.number
         if wanted.asked or now - wanted.since > TICK:
-            self.counts["asked_again"] += 1
+            self.counts["batches_asked_again"] += 1
         wanted.asked[id(peer)] = now
         feeds = current.outline.feeds
         self._send(

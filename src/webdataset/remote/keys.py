@@ -29,6 +29,9 @@ class KeyFile(NamedTuple):
     trainers: tuple[tuple[str, bytes], ...] = ()
     """A producer's: the names and public keys of those that it lets in."""
 
+    def __repr__(self) -> str:
+        return f"<keys of a {self.kind}>"
+
     def serve(self, context: Any, socket: Any) -> Any:
         """Make a socket that is to be bound let in only who is in the list; stop() what is returned in the end."""
         zmq = zeromq()

@@ -100,13 +100,13 @@ class RemoteLoader(DataLoaderFacade, DataPipeline, FluidInterface):
         return LoadedRunner(self, self._progress, DataPipeline, self._workers)
 
     def stats(self) -> dict[str, Any]:
-        """What the producers read, skipped and dropped for the latest pass, and why."""
+        """What the producers read, skipped and dropped for the latest pass, and why; and what came from them in all."""
         total = Report()
         total.add(super().stats())
         if not isinstance(self._workers, RemoteProgress):
             return total.as_dict() | {"batches_lost": self._workers.loader.lost}
         total.add(self._workers.report.as_dict())
-        return total.as_dict()
+        return total.as_dict() | self._workers.counts()
 
     def producers(self) -> list[str]:
         """The addresses of the producers that answer now."""

@@ -7,14 +7,13 @@ move, and which any other producer can have as well.
 from __future__ import annotations
 
 import threading
-import traceback
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
+from itertools import count
 from typing import Any, NamedTuple
 
-from webdataset.base.logs import Log
 from webdataset.base.reports import Report
 from webdataset.base.states import plain
 from webdataset.base.workers import make_seed
@@ -26,9 +25,7 @@ from webdataset.exact.run import EpochRun
 from webdataset.handlers import close
 
 from .feeds import FeedStep, Outline, outline
-from .wire import VERSION, packed_batch, size_of
-
-log = Log(__name__)
+from .wire import VERSION, described_error, packed_batch, size_of
 
 READERS = 2
 """Threads that read for a feed from servers: there are several feeds."""
@@ -142,6 +139,8 @@ class Asked(NamedTuple):
 
     client: bytes
     id: int
+    turn: int = 0
+    """When it came: of several trainers, none is served first because its numbers are smaller."""
 
 
 class FeedMaker:
@@ -225,6 +224,7 @@ class Workshop:
         self._send = send
         self._ahead = ahead
         self._makers: dict[tuple[Any, ...], FeedMaker] = {}
+        self._turns = count()
         self._tasks: deque[Callable[[], None]] = deque()
         self._changed = threading.Condition()
         self._is_closed = False
@@ -250,7 +250,7 @@ class Workshop:
             for step in [step for step in maker.ready if step < at.step]:
                 del maker.ready[step]
             if made is None:
-                maker.asked[at.step] = asked
+                maker.asked[at.step] = asked._replace(turn=next(self._turns))
             self._changed.notify()
         if made is not None:
             self._answer(asked, made)
@@ -287,6 +287,10 @@ class Workshop:
             self._changed.notify_all()
         for thread in self._threads:
             thread.join(5)
+        while self._tasks:
+            task = self._tasks.popleft()
+            if getattr(task, "__name__", "") == "release":
+                task()
 
     # -- the threads -----------------------------------------------------------------------------
 
@@ -311,12 +315,10 @@ class Workshop:
         with self._changed:
             maker.at = maker.at.after
             maker.is_busy = False
-            if not maker.has_more:
-                maker.release()
             asked = maker.asked.pop(step, None)
-            if maker.is_closed:
-                maker.release()
-            elif asked is None:
+            if not maker.has_more or maker.is_closed:
+                self._tasks.append(maker.release)
+            if not maker.is_closed and asked is None:
                 maker.ready[step] = made
             self._changed.notify()
         if asked is not None and not maker.is_closed:
@@ -333,7 +335,7 @@ class Workshop:
         free = [maker for maker in self._makers.values() if not maker.is_busy and maker.has_more]
         wanted = [maker for maker in free if maker.is_wanted]
         if wanted:
-            return min(wanted, key=lambda maker: min(asked.id for asked in maker.asked.values()))
+            return min(wanted, key=lambda maker: min(asked.turn for asked in maker.asked.values()))
         poorest = min(free, key=lambda maker: len(maker.ready), default=None)
         if poorest is None or not poorest.ready:
             return poorest
@@ -355,13 +357,7 @@ class Workshop:
         maker = self._makers.pop(key)
         maker.is_closed = True
         maker.ready.clear()
-        if not maker.is_busy:  # else the thread that works at it does
-            maker.release()
-
-
-def described_error(error: BaseException, id: int) -> dict[str, Any]:
-    """An error as a message."""
-    last = traceback.extract_tb(error.__traceback__)[-1:]
-    where = f" ({last[0].filename}, line {last[0].lineno})" if last else ""
-    log.info("a batch could not be made: %s: %s%s", type(error).__name__, error, where)
-    return {"kind": "error", "id": id, "type": type(error).__name__, "text": f"{str(error)[:4000]}{where}"}
+        if not maker.is_busy:  # else it is released when its step is done
+            # by a thread of ours, since it may wait for a server, and requests are to be heard meanwhile
+            self._tasks.append(maker.release)
+            self._changed.notify()

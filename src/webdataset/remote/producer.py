@@ -22,8 +22,8 @@ from webdataset.errors import StorageError, WebDatasetError
 from .addresses import check_allowed, checked, zeromq
 from .feeds import FeedStep
 from .keys import PRODUCER, keys_of
-from .making import Asked, ServedPlan, Workshop, described_error
-from .wire import MAX_REQUEST_BYTES, VERSION, packed, size_of, unpacked
+from .making import Asked, ServedPlan, Workshop
+from .wire import MAX_REQUEST_BYTES, VERSION, described_error, packed, size_of, unpacked
 
 log = Log(__name__)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -98,7 +99,7 @@ class RemoteProgress:
     def producers(self) -> Producers:
         """The connections to the producers."""
         with self._lock:
-            if self._producers is None:
+            if self._producers is None or self._producers.process != os.getpid():  # threads stay behind in a fork
                 options = self.options
                 rank, world = self.rank_and_world()
                 self._producers = Producers(
@@ -112,6 +113,10 @@ class RemoteProgress:
                 )
                 weakref.finalize(self, Producers.close, self._producers)
             return self._producers
+
+    def counts(self) -> dict[str, int]:
+        """Batches and bytes that came, batches that were asked for again, and producers that were lost."""
+        return {} if self._producers is None else dict(self._producers.counts)
 
     def plan(self) -> dict[str, Any]:
         """What the producers serve; they are asked once."""

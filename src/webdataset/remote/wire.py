@@ -15,13 +15,18 @@ from __future__ import annotations
 
 import math
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import Any
 
+from webdataset.base.logs import Log
 from webdataset.codecs.dtypes import dtype_from, fits
-from webdataset.errors import DecodingError, EncodingError, MissingPackageError, SampleError
+from webdataset.errors import DecodingError, EncodingError, MissingPackageError, SampleError, WebDatasetError
+
+log = Log(__name__)
 
 VERSION = 1
+"""Raised when messages change, or the order of epochs does: both sides must have the same."""
 MAX_HEADER_BYTES = 64 << 20
 MAX_REQUEST_BYTES = 1 << 16
 MAX_DEPTH = 32
@@ -61,6 +66,14 @@ def unpacked(frame: Any, most: int = MAX_REQUEST_BYTES) -> Message:
     if not isinstance(message, dict) or not isinstance(message.get("kind"), str):
         raise SampleError("a message does not say what kind it is: is this a program of ours that sends it?")
     return message
+
+
+def described_error(error: BaseException, id: int) -> Message:
+    """An error as a message; one of ours says itself where it is."""
+    last = [] if isinstance(error, WebDatasetError) else traceback.extract_tb(error.__traceback__)[-1:]
+    where = f" ({last[0].filename}, line {last[0].lineno})" if last else ""
+    log.info("a batch could not be made: %s: %s%s", type(error).__name__, error, where)
+    return {"kind": "error", "id": id, "type": type(error).__name__, "text": f"{str(error)[:4000]}{where}"}
 
 
 # -- batches ---------------------------------------------------------------------------------------

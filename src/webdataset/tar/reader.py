@@ -36,8 +36,11 @@ SMALL = 16 << 10
 """Up to this mean size of members, headers and all, it pays to read many at once."""
 MAX_PAUSE = 1023
 FREED = 8 << 20
-BIG = 32 << 10
-"""From this size on a member is read straight into its own bytes, if a window does not already hold it."""
+BIG = 256 << 10
+"""From this size on a member is read straight into its own bytes, if a window does not already hold it.
+
+Two reads take longer than the second copy of smaller ones: 28 instead of 35 us of CPU for photographs of 90 KB.
+"""
 
 
 def read_members(
@@ -134,6 +137,7 @@ class _Reader:
         window: int = WINDOW,
         small: bool | None = None,
     ) -> None:
+        expect_big_blocks()
         self.cursor = Cursor(stream)
         self.archive = Archive(self.cursor, limits, report, url, concatenated=concatenated)
         self._limits = limits
@@ -227,8 +231,6 @@ class _Reader:
         out.append((name, offset, data))
         pad = -size % BLOCK
         if size >= BIG:
-            if not self._big_end:
-                expect_big_blocks()
             if not cursor.buffer:
                 # Shards repeat themselves: read next what stood between the last two big members, so that
                 # the data of the following one begin with a read of their own and need no second copy.
@@ -255,7 +257,7 @@ class _Reader:
 
 @cache
 def expect_big_blocks() -> None:
-    """Let malloc keep the memory of big members for the next ones; once in a process is enough.
+    """Let malloc keep the memory of windows and big members for the next ones; once in a process is enough.
 
     glibc returns freed blocks to the system beyond a threshold, and each member then faults its pages in again.
     The threshold follows the largest block freed, so one that is never touched raises it at no cost. For

@@ -42,7 +42,7 @@ class View:
     def __init__(self, urls: Sequence[str], *, concatenated: bool = False, port: int = 0) -> None:
         self.dataset = ViewedDataset(urls, concatenated=concatenated)
         self.problems = Problems(urls, concatenated=concatenated)
-        self._statistics = Job(lambda job: statistics(self.dataset.samples, job))
+        self._statistics = self._new_statistics()
         self._pictures = _PictureCache(PICTURES_KEPT)
         self._room = threading.BoundedSemaphore(PICTURES_AT_ONCE)
         self._of_settled = False
@@ -181,7 +181,7 @@ class View:
             self._of_settled = True
             if self._statistics.state != "waiting":
                 self._statistics.stop()
-                self._statistics = Job(self._statistics._function)
+                self._statistics = self._new_statistics()
         if asked.get("start"):
             self._statistics.start()
         return self._statistics.progress() | {"result": self._statistics.result}
@@ -207,6 +207,9 @@ class View:
     def live(self, _: dict[str, str]) -> dict[str, Any]:
         """The loaders that are watched now."""
         return {"loaders": monitored()}
+
+    def _new_statistics(self) -> Job:
+        return Job(lambda job: statistics(self.dataset.samples, job))
 
     # -- helpers ---------------------------------------------------------------------------------
 

@@ -82,6 +82,6 @@ def _number(samples: SampleList | None, finding: Finding) -> dict[str, Any]:
     if samples is None or finding.key is None or not samples.is_complete():
         return {}
     try:
-        return {"number": samples.find(finding.key)}
+        return {"number": samples.find(finding.key, finding.url)}
     except KeyError:
         return {}

@@ -89,8 +89,8 @@ class SampleList(Protocol):
     def keys(self, start: int) -> Iterator[str]:
         """The keys from a number on."""
 
-    def find(self, key: str) -> int:
-        """The number of the first sample with a key; KeyError without one."""
+    def find(self, key: str, url: str | None = None) -> int:
+        """The number of the first sample with a key, in any shard or in this one; KeyError without one."""
 
     def close(self) -> None:
         """Release files and connections."""
@@ -110,6 +110,7 @@ class CataloguedSamples:
         self.catalogue = catalogue
         self.urls = catalogue.urls
         self.threads = 1 if all(local_path(url) is not None for url in catalogue.urls[:100]) else THREADS
+        self._shards = {url: number for number, url in reversed([*enumerate(catalogue.urls)])}
         self._whole = WholeShards(catalogue.storage_options)
         self._open = OpenShards(self._open_shard)
         self._reader = SampleReader(catalogue)
@@ -141,8 +142,11 @@ class CataloguedSamples:
             yield from islice(self.catalogue.index(shard).keys(), place, None)
             place = 0
 
-    def find(self, key: str) -> int:
-        return self.catalogue.find(key)
+    def find(self, key: str, url: str | None = None) -> int:
+        if url is None:
+            return self.catalogue.find(key)
+        shard = self._shards[url]
+        return int(self.catalogue.ends[shard] - self.catalogue.counts[shard]) + self.catalogue.index(shard).find(key)
 
     def close(self) -> None:
         self._open.close()
@@ -223,9 +227,9 @@ class StreamedSamples:
             for number in count(start):
                 yield self.sample(number).key
 
-    def find(self, key: str) -> int:
+    def find(self, key: str, url: str | None = None) -> int:
         for number, found in enumerate(self.keys(0)):
-            if found == key:
+            if found == key and url in (None, self._kept[number].url):
                 return number
         raise KeyError(key)
 

@@ -48,6 +48,11 @@ def test_what_has_the_shape_of_an_image_is_shown_as_one(images, kind: str) -> No
         assert samples[0][kind].startswith(b"\x89PNG")
 
 
+def test_the_key_of_a_sample_is_shown_with_its_place() -> None:
+    [sample] = samples_of({"__key__": ["a"], "text": ["b"]}, 0)
+    assert sample == {"__key__": "batch 0, sample 0: a", "text": b"b"}
+
+
 def test_a_batch_of_one_field() -> None:
     assert list(fields_of(np.zeros(3))) == ["0"]
     assert list(samples_of({"a": 3}, 0)) == []

@@ -53,4 +53,4 @@ def run(options: Namespace) -> int:
         if not options.quiet:
             sys.stdout.write(shown(path) + "\n")
     report.add(dataset.stats())
-    return finished(options, progress, report.as_dict())
+    return finished(options, progress, report.as_dict(), options.output)

@@ -34,6 +34,7 @@ def configure(parser: grammar.Parser) -> None:
 
 
 def run(options: Namespace) -> int:
+    from webdataset.base.redact import redacted
     from webdataset.base.reports import Report
     from webdataset.cli.flow import finished, handler_of, reading, refuse_terminal
     from webdataset.cli.outputs import writing
@@ -57,7 +58,8 @@ def run(options: Namespace) -> int:
     with writing(options.output) as out, report.in_force():
         write_table(rows, out, **table, handler=handler_of(options))
     report.add(dataset.stats())
-    return finished(options, progress, report.as_dict())
+    written = "stdout" if options.output == "-" else redacted(options.output)
+    return finished(options, progress, report.as_dict(), written)
 
 
 def columns(options: Namespace) -> list[str]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = (
     (
-        "wl map -c '_[\"cls\"] -= 1' in.tar -o out.tar",
+        "wl map -e '_[\"cls\"] -= 1' in.tar -o out.tar",
         "subtract 1 from each class; images stay as they are, byte for byte",
     ),
     (
@@ -43,7 +43,8 @@ MOST_IDLE = 1 / 3
 def configure(parser: grammar.Parser) -> None:
     grammar.add_common(parser, short_count=False)
     add = parser.add_argument
-    add("-c", dest="count_or_code", metavar="N|CODE", help="a number means --count, anything else --code")
+    with parser.section("which samples"):
+        add("-c", dest="count_or_code", metavar="N", help="as --count; anything but a number is --code, as before")
     add("-e", "--code", metavar="CODE", help="an expression, or statements")
     add("-C", "--precode", metavar="CODE", action="append", help="code to run once at the start, such as imports")
     add("-l", "--load", metavar="FILE.py", help="the function transform(sample) of a file, or FILE.py:NAME")
@@ -66,7 +67,7 @@ def run(options: Namespace) -> int:
     if has_function(options):
         stages.insert(0, _mapping(options))
     if not stages:
-        raise grammar.UsageError("there is no code: pass it with -c, -e, -l, -m or --pipeline")
+        raise grammar.UsageError("there is no code: pass it with -e, -l, -m or --pipeline")
     return drain(options, reading(options).compose(*stages))
 
 

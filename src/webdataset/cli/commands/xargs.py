@@ -19,8 +19,8 @@ from webdataset.cli import grammar
 from .map import split_count_and_code
 
 EXAMPLES = (
-    ("wl xargs -P 4 -c 'mogrify -edge 5 sample.jpeg' in.tar -o out.tar", "edge detection, using four processes"),
-    ("wl xargs -c 'convert sample.png sample.jpeg && rm sample.png' in.tar -o out.tar", "PNG to JPEG"),
+    ("wl xargs -P 4 -e 'mogrify -edge 5 sample.jpeg' in.tar -o out.tar", "edge detection, using four processes"),
+    ("wl xargs -e 'convert sample.png sample.jpeg && rm sample.png' in.tar -o out.tar", "PNG to JPEG"),
 )
 SAME = ("base", "shell", "separator", "add", "subfolders", "ignore_status", "keep")
 """Options that `run_commands` has under the same names."""
@@ -29,8 +29,14 @@ SAME = ("base", "shell", "separator", "add", "subfolders", "ignore_status", "kee
 def configure(parser: grammar.Parser) -> None:
     grammar.add_common(parser, short_count=False)
     add = parser.add_argument
-    add("-c", dest="count_or_code", metavar="N|CMD", help="a number means --count, anything else --command")
-    add("--command", metavar="CMD", help="the shell command")
+    with parser.section("which samples"):
+        add(
+            "-c",
+            dest="count_or_code",
+            metavar="N",
+            help="as --count; anything but a number is --command, as it was once",
+        )
+    add("-e", "--command", metavar="CMD", help="the shell command")
     add("--script", metavar="FILE", help="a file with the commands")
     add("--base", default="sample", metavar="NAME", help="base name of the files (sample)")
     add("--shell", default="bash", metavar="PROGRAM", help="program that runs the command (bash)")

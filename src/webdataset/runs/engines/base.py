@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from webdataset.errors import WebDatasetError
 from webdataset.runs.crew import Hand, do_items
 from webdataset.runs.options import TaskOptions
+from webdataset.runs.performing import RunCommand
 from webdataset.runs.plans import read_plan
 from webdataset.runs.runs import Submission
 
@@ -25,6 +26,8 @@ class Engine(ABC):
 
     name: ClassVar[str]
     poll_seconds: ClassVar[float] = 0.5
+    run_command: RunCommand | None = None
+    """Runs our own commands, for tasks in copies of this process; a program that does not have them leaves it out."""
     reason = ""
     """Why tasks ended without a record, if the engine knows."""
 

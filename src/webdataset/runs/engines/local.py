@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+from functools import partial
+from typing import Any
 
-from webdataset.runs.crew import Crew
+from webdataset.runs.crew import Crew, Serve
+from webdataset.runs.plans import RunPlan
 from webdataset.runs.runs import Submission
+from webdataset.runs.serving import serve
 
 from .base import Engine, EngineError
 
@@ -23,7 +27,13 @@ class LocalEngine(Engine):
             raise EngineError("there are no GPUs to hand out on local", hint="use --on ray, slurm or k8s for --gpus")
         numbers = (number for numbers in submission.tasks() for number in numbers)
         size = min(self.options.workers or max(cores() // self.options.cpus, 1), len(submission.numbers))
-        self._crew = Crew(submission.plan, numbers, max(size, 1))
+        self._crew = Crew(submission.plan, numbers, max(size, 1), serve=self._serve(submission.plan))
+
+    def _serve(self, plan: RunPlan) -> Serve | None:
+        """Return what a copy of this process does; None if a new one has to run the command line for it."""
+        if plan.program["kind"] != "function" and self.run_command is None:
+            return None
+        return partial(serve, run_command=self.run_command or _no_commands)
 
     def poll(self, seconds: float) -> None:
         assert self._crew is not None
@@ -44,6 +54,10 @@ class LocalEngine(Engine):
         if self._crew is not None:
             self._crew.close()
             self._crew = None
+
+
+def _no_commands(program: dict[str, Any], errors: str) -> None:
+    """Leave all commands to the system."""
 
 
 def cores() -> int:

@@ -119,7 +119,9 @@ def samples_of(batch: Any, number: int) -> Iterator[dict[str, Any]]:
     for row in range(min(sizes, default=0)):
         sample: dict[str, Any] = {"__key__": f"batch {number}, sample {row}"}
         for name, values in fields.items():
-            if hasattr(values, "__len__") and not isinstance(values, (str, bytes)):
+            if name == "__key__":
+                sample[name] += f": {values[row]}"
+            elif hasattr(values, "__len__") and not isinstance(values, (str, bytes)):
                 shown, value = _shown(name, values[row])
                 sample[shown] = value
         yield sample
@@ -131,6 +133,8 @@ def _shown(name: str, value: Any) -> tuple[str, Any]:
     if is_tensor(value):
         value = (value.float() if value.is_floating_point() else value).cpu().numpy()
     pixels = _pixels(np, value) if is_array(value) else None
+    if isinstance(value, str):
+        return name, value.encode("utf-8", "replace")
     if pixels is None:
         return name, short_repr(value.tolist() if is_array(value) else value, 200).encode("utf-8", "replace")
     stream = io.BytesIO()
