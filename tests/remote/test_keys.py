@@ -37,7 +37,7 @@ def test_a_trainer_with_a_key_of_the_list_is_served(guarded, files) -> None:
 @pytest.mark.parametrize("name", ["stranger.key", None])
 def test_a_wrong_key_or_none_is_refused_at_once_with_the_address(guarded, files, name) -> None:
     own = None if name is None else files / name
-    with wds.RemoteLoader(guarded, keys=own, patience=2) as loader, pytest.raises(wds.WebDatasetError) as raised:
+    with wds.RemoteLoader(guarded, keys=own, patience=5) as loader, pytest.raises(wds.WebDatasetError) as raised:
         len(loader)
     assert guarded[0] in str(raised.value)
     if name is not None:
@@ -50,7 +50,7 @@ def test_a_stranger_does_not_keep_others_from_being_served(guarded, files) -> No
     host, port = guarded[0].removeprefix("tcp://").split(":")
     with socket.create_connection((host, int(port))) as raw:
         raw.sendall(b"\xff" * 100)
-        wrong = wds.RemoteLoader(guarded, keys=files / "stranger.key", patience=1)
+        wrong = wds.RemoteLoader(guarded, keys=files / "stranger.key", patience=5)
         with wrong, wds.RemoteLoader(guarded, keys=files / "train.key", patience=60) as right:
             batches = iter(right)
             next(batches)

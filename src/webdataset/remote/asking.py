@@ -91,6 +91,8 @@ class _Peer:
         self.refused = ""
         """Why it is not used."""
         self.is_live = False
+        self.failures = 0
+        """Greetings that failed, one after the other."""
         self.heard = self.pinged = 0.0
 
 
@@ -329,7 +331,10 @@ class Producers:
             if event == zmq.EVENT_DISCONNECTED:
                 self._lose(peer, "its connection has ended")
                 return
-            peer.refused = "it does not let this trainer in, or is not who it should be: see the keys of both"
+            peer.failures += 1
+            # one that ends while it is being greeted looks the same, but once only
+            if event == zmq.EVENT_HANDSHAKE_FAILED_AUTH or peer.failures >= MOST_FAILURES:
+                peer.refused = "it does not let this trainer in, or is not who it should be: see the keys of both"
 
     # -- receiving -------------------------------------------------------------------------------
 
@@ -436,7 +441,7 @@ class Producers:
         if plan.get("version") != VERSION:
             peer.refused = f"it speaks version {plan.get('version')!r} of the protocol, and this trainer {VERSION}"
             return
-        peer.refused = ""
+        peer.refused, peer.failures = "", 0
         if self._plan is not None:
             self._accept(peer)
         elif self._first_at is None:
