@@ -194,7 +194,11 @@ def served(scenario: Scenario, shards: list[str]) -> Iterator[str]:
         yield ""
         return
     words = [sys.executable, os.path.join(HERE, "server.py"), os.path.dirname(os.path.abspath(shards[0]))]
-    words += ["--rate", "50e6", "--endless", "3000000000"] if scenario.kind == "first" else ["--delay", "0.02"]
+    words += (
+        ["--rate", "50e6", "--endless", "3000000000", *map(os.path.abspath, shards)]
+        if scenario.kind == "first"
+        else ["--delay", "0.02"]
+    )
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         try:

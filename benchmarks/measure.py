@@ -9,6 +9,7 @@ result, the peak of memory. With `"check": true` what came out is described inst
 from __future__ import annotations
 
 import contextlib
+import gc
 import hashlib
 import importlib
 import importlib.metadata
@@ -54,7 +55,7 @@ def _case(options: dict[str, Any]) -> Any:
 
 def timed(make: Callable[[Any], Any], case: Any, kind: str, repeat: int, only: int) -> dict[str, float]:
     """Read everything, `repeat` times, or `only` so many items."""
-    _one_thread_each()
+    warm(make, case)
     samples, first = 0, 0.0
     wall, cpu = time.perf_counter(), cpu_seconds()
     for _ in range(repeat):
@@ -65,6 +66,17 @@ def timed(make: Callable[[Any], Any], case: Any, kind: str, repeat: int, only: i
         del items, item
     seconds = time.perf_counter() - wall
     return {"samples": samples, "wall": seconds, "cpu": cpu_seconds() - cpu, "first": first, "peak": peak_megabytes()}
+
+
+def warm(make: Callable[[Any], Any], case: Any) -> None:
+    """Take one item, untimed: what is imported, compiled or started at first use is so then."""
+    items = iter(make(case))
+    next(items)
+    if hasattr(items, "close"):
+        items.close()
+    del items
+    gc.collect()  # worker processes of the abandoned pass end here
+    _one_thread_each()
 
 
 def _one_thread_each() -> None:

@@ -33,7 +33,8 @@ OURS = ("webloader", "threads")
 PAGE = """\
 Written by `./run bench --peers` on {date}; do not edit. {machine}; Python {python}. All took turns in fresh processes,
 each configured as its documentation recommends, in an environment of its own and with its own format where it has one;
-the files lay in the page cache. Before anything was timed, every peer had to give the same samples: the same bytes;
+the files lay in the page cache, and one item was taken first, so that imports do not
+count. Before anything was timed, every peer had to give the same samples: the same bytes;
 decoded pictures whose means over sixteenths differ by less than 3 of 255; normalized crops whose mean and deviation
 differ by less than 0.12.
 

@@ -1,7 +1,7 @@
-"""A web server as slow as one wishes: `python server.py FOLDER [--delay 0.02] [--rate BYTES] [--endless N]`.
+"""A web server as slow as one wishes: `python server.py FOLDER [--delay 0.02] [--rate BYTES] [--endless N SHARD...]`.
 
 It prints its address and serves the files of a folder, with ranges, after a delay, at most at a rate. `/endless.tar` is
-the first shard of the folder again and again, up to N bytes, without lying anywhere.
+the shards again and again, without their end markers, up to N bytes, and lies nowhere.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import os
 import re
 import sys
 import time
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 PIECE = 1 << 18
@@ -21,11 +22,13 @@ def main() -> None:
     parser.add_argument("folder")
     parser.add_argument("--delay", type=float, default=0.0)
     parser.add_argument("--rate", type=float, default=0.0)
-    parser.add_argument("--endless", type=int, default=0)
+    parser.add_argument("--endless", nargs="+", default=[0])
     options = parser.parse_args()
+    size, *shards = options.endless
 
     class Handler(_Handler):
-        folder, delay, rate, endless = options.folder, options.delay, options.rate, options.endless
+        folder, delay, rate = options.folder, options.delay, options.rate
+        endless, members = int(size), b"".join(map(members_of, shards))
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
@@ -34,9 +37,17 @@ def main() -> None:
     server.serve_forever()
 
 
+def members_of(shard: str) -> bytes:
+    """A shard without its end marker."""
+    with open(shard, "rb") as file:
+        data = file.read()
+    used = len(data.rstrip(b"\0"))
+    return data[: -(-used // 512) * 512]
+
+
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    folder, delay, rate, endless = "", 0.0, 0.0, 0
+    folder, delay, rate, endless, members = "", 0.0, 0.0, 0, b""
 
     def do_HEAD(self) -> None:
         self._answer(body=False)
@@ -49,9 +60,7 @@ class _Handler(BaseHTTPRequestHandler):
         name = os.path.basename(self.path)
         path = os.path.join(self.folder, name)
         is_endless = name == "endless.tar" and self.endless
-        if is_endless:
-            path = min(os.path.join(self.folder, each) for each in os.listdir(self.folder) if each.endswith(".tar"))
-        if not os.path.isfile(path):
+        if not is_endless and not os.path.isfile(path):
             self.send_error(404)
             return
         size = self.endless if is_endless else os.path.getsize(path)
@@ -63,8 +72,15 @@ class _Handler(BaseHTTPRequestHandler):
         if (start, stop) != (0, size):
             self.send_header("Content-Range", f"bytes {start}-{stop - 1}/{size}")
         self.end_headers()
-        if body:
-            self._send(path, start, stop)
+        if body and is_endless:
+            self._send(self._again, start, stop)
+        elif body:
+            with open(path, "rb") as file:
+                self._send(lambda at, most: (file.seek(at), file.read(most))[1], start, stop)
+
+    def _again(self, at: int, most: int) -> bytes:
+        begin = at % len(self.members)
+        return self.members[begin : begin + most]
 
     def _range(self, size: int) -> tuple[int, int]:
         asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
@@ -72,21 +88,17 @@ class _Handler(BaseHTTPRequestHandler):
             return 0, size
         return int(asked[1]), min(int(asked[2]) + 1, size) if asked[2] else size
 
-    def _send(self, path: str, start: int, stop: int) -> None:
+    def _send(self, read: Callable[[int, int], bytes], start: int, stop: int) -> None:
         began, sent = time.monotonic(), 0
-        with open(path, "rb") as file:
-            whole = os.path.getsize(path) - 1024  # without the end marker, for what is sent again and again
-            while start + sent < stop:
-                file.seek((start + sent) % whole if self.endless else start + sent)
-                most = min(PIECE, stop - start - sent)
-                data = file.read(min(most, whole - (start + sent) % whole) if self.endless else most)
-                try:
-                    self.wfile.write(data)
-                except OSError:
-                    return  # the reader has left
-                sent += len(data)
-                if self.rate:
-                    time.sleep(max(0.0, began + sent / self.rate - time.monotonic()))
+        while start + sent < stop:
+            data = read(start + sent, min(PIECE, stop - start - sent))
+            try:
+                self.wfile.write(data)
+            except OSError:
+                return  # the reader has left
+            sent += len(data)
+            if self.rate:
+                time.sleep(max(0.0, began + sent / self.rate - time.monotonic()))
 
     def log_message(self, *_: object) -> None:
         pass
