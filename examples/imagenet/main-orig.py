@@ -21,6 +21,7 @@ from training import (
     Ranks,
     Stopwatch,
     augmentation,
+    check_enough,
     evaluation,
     learning_rate,
     load,
@@ -72,6 +73,7 @@ def run(args, ranks):
     optimizer = torch.optim.SGD(model.parameters(), args.lr, args.momentum, weight_decay=args.weight_decay)
     job = Job(args, ranks, model, optimizer, Log(args, ranks))
     train_loader, val_loader = make_train_loader(args, ranks), make_val_loader(args, ranks)
+    check_enough(args, train_loader)
     first_epoch, step, accuracy = 0, 0, 0.0
     if args.resume or args.evaluate:
         saved = load(args)

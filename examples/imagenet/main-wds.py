@@ -22,6 +22,7 @@ from training import (
     Ranks,
     Stopwatch,
     augmentation,
+    check_enough,
     class_list,
     evaluation,
     learning_rate,
@@ -63,12 +64,12 @@ def prepare_demo(args, ranks, folder):
 
 def make_train_loader_wds(args, ranks):
     """Batches (images, labels) in a random order, some for each rank."""
-    shards = wds.index(args.trainshards or f"{args.shards}/imagenet-train.json")
-    shuffle_bytes = args.shuffle * int(shards.sizes.sum()) // shards.total
+    shards = wds.WebDataset(args.trainshards or f"{args.shards}/imagenet-train.json", exact=True).catalogue
+    shuffle_bytes = args.shuffle * int(shards.planned_sizes.sum()) // shards.total
     dataset = wds.WebDataset(shards, exact=True, seed=args.seed, shuffle_bytes=shuffle_bytes, remainder="drop")
     dataset = dataset.decode(augmentation(args)).to_tuple("jpg;png", "cls").batched(args.batch_size, partial=False)
     if args.trainsize:
-        dataset = dataset.with_epoch(args.trainsize // (args.batch_size * ranks.world))
+        dataset = dataset.with_epoch(max(1, args.trainsize // (args.batch_size * ranks.world)))
     return wds.WebLoader(dataset, batch_size=None, num_workers=args.workers, workers="thread")
 
 
@@ -111,13 +112,14 @@ def run(args, ranks):
         train_loader, val_loader = make_train_loader_wds(args, ranks), make_val_loader_wds(args, ranks)
     else:
         train_loader, val_loader = make_train_loader_orig(args, ranks), make_val_loader_orig(args, ranks)
+    check_enough(args, train_loader)
     first_epoch, step, accuracy = 0, 0, 0.0
     if args.resume or args.evaluate:
         saved = load(args)
         job.network.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
         first_epoch, step = saved["epoch"], saved["step"] * saved["world"] // ranks.world
-        if args.loader == "wds":
+        if args.loader == "wds" and args.resume:
             train_loader.load_state_dict(saved["loader"])
     if args.evaluate:
         return validate(job, val_loader, first_epoch, 0)

@@ -164,6 +164,12 @@ class Log:
             self.board.close()
 
 
+def check_enough(args, loader):
+    """A training without a single step is a mistake."""
+    if len(loader) == 0:
+        raise SystemExit(f"there are too few images for a batch of {args.batch_size} on every rank: see --batch-size")
+
+
 class Stopwatch:
     """Times a loop: how long a step waits for its data, and how many images are done in a second."""
 
@@ -228,4 +234,7 @@ def load(args):
     """The checkpoint."""
     if not os.path.exists(args.checkpoint):
         raise SystemExit(f"there is no checkpoint {args.checkpoint}: train without --resume and --evaluate first")
-    return torch.load(args.checkpoint, map_location="cpu")
+    saved = torch.load(args.checkpoint, map_location="cpu")
+    if args.resume and getattr(args, "loader", "orig") == "wds" and "loader" not in saved:
+        raise SystemExit(f"{args.checkpoint} is of a training on folders: --resume it with --loader orig")
+    return saved

@@ -319,12 +319,17 @@ def test_folders_and_shards_are_learnt_equally_well() -> None:
     [
         ("main-orig.py --data nowhere", "there is no folder nowhere"),
         ("main-wds.py --epochs 0", "--epochs must be at least 1"),
+        ("main-orig.py --data {data} --batch-size 1000", "too few images for a batch of 1000"),
+        ("main-wds.py --shards {shards} --arch resnet10 --batch-size 1000", "too few images for a batch of 1000"),
+        ("main-wds.py --shards {shards} --arch resnet10 --batch-size 8 --resume --checkpoint {orig}", "--loader orig"),
         ("main-wds.py --shards nowhere", "nowhere has no classes.txt: ./run makeshards makes shards"),
-        ("main-orig.py --data {data} --resume --checkpoint none.pt", "there is no checkpoint none.pt"),
+        ("main-orig.py --data {data} --batch-size 8 --resume --checkpoint none.pt", "there is no checkpoint none.pt"),
     ],
 )
-def test_mistakes_are_told_in_a_line(data: Path, words: str, message: str, capsys: Any) -> None:
-    name, *options = words.format(data=data).split()
+def test_mistakes_are_told_in_a_line(data: Path, shards: Path, words: str, message: str, capsys: Any) -> None:
+    checkpoint = data.parent / "orig.pt"
+    torch.save({"model": {}, "epoch": 1}, checkpoint)
+    name, *options = words.format(data=data, shards=shards, orig=checkpoint).split()
     with loaded(IMAGENET / name) as program, pytest.raises(SystemExit) as ended:
         program.main(options)
     assert message in f"{ended.value}{capsys.readouterr().err}"
