@@ -62,7 +62,7 @@ class SpeedTest:
         """What kind of workers `workers="auto"` takes for these stages, and why."""
         if self.function is not None:
             return Choice("process", "the code of -m may hold the GIL")
-        return chosen_workers(DataPipeline(SimpleShardList([]), *self.stages().values()))
+        return chosen_workers(DataPipeline(SimpleShardList(["-"]), *self.stages().values()))
 
     def samples_in(self, item: Any) -> int:
         """How many samples one result of the last stage holds."""
