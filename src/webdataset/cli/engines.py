@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -101,7 +101,7 @@ def _files_of(options: Namespace) -> list[str]:
 # -- a run ---------------------------------------------------------------------------------------------
 
 
-def carry_out(options: Namespace, place: str, facts: dict[str, Any], items: Sequence[Item]) -> int:
+def carry_out(options: Namespace, place: str, facts: dict[str, Any], items: Iterable[Item]) -> int:
     """Make the plan of a program and do what is left of it; `place` is where the run is kept without --state."""
     from webdataset.runs.api import plan_of
     from webdataset.runs.digests import digest_of
@@ -226,7 +226,8 @@ def shown(options: Namespace, run: Run, controller: RunController, events: Itera
     except BaseException as error:
         display.clear()
         if isinstance(error, KeyboardInterrupt) and options.on_interrupt == "leave":
-            error.add_note(f"tasks go on; `wl jobs status {run.url}` shows how far they are")
+            controller.engine.leave()
+            error.add_note(f"what was begun goes on; `wl jobs status {run.url}` shows how far they are")
         else:
             controller.cancel()
             error.add_note(f"`wl jobs resume {run.url}`, or the same line again, does the rest")
@@ -258,7 +259,7 @@ def _manifest(engine: Engine, submission: Submission) -> str:
     return text
 
 
-def _dry_run(options: Namespace, run: Run, engine: Engine, program: RunProgram, items: Sequence[Item]) -> int:
+def _dry_run(options: Namespace, run: Run, engine: Engine, program: RunProgram, items: Iterable[Item]) -> int:
     """Print what would be submitted, or which shards would be done."""
     import tempfile
 
