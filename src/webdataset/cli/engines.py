@@ -7,6 +7,7 @@ import time
 from argparse import Namespace
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from . import grammar
@@ -162,9 +163,8 @@ def follow(options: Namespace, run: Run, plan: RunPlan, engine: Engine, numbers:
     """Do these items, with progress, and return the exit code."""
     from webdataset.runs.control import RunController
 
-    from .tasks import run_own_command
-
-    engine.run_command = staticmethod(run_own_command)
+    # by its name, since it runs any command, also those that are run here
+    engine.run_command = staticmethod(import_module(f"{__package__}.tasks").run_own_command)
     controller = RunController(run, plan, engine, numbers)
     if engine.name == "argo":
         return _print_workflow(options, run, plan, engine, numbers)

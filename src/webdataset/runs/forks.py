@@ -21,9 +21,7 @@ def can_fork() -> bool:
 
 
 class ForkedProcess:
-    """Calls a function in a copy of this process; has the attributes of a Popen that are used here.
-
-    """
+    """Calls a function in a copy of this process; has the attributes of a Popen that are used here."""
 
     def __init__(self, call: Callable[[], int], stderr: int, close: Iterable[int] = ()) -> None:
         reading, self_writing = os.pipe()
