@@ -156,10 +156,28 @@ def test_an_interrupt_says_how_to_go_on(here: Path, ending: str) -> None:
     child.send_signal(signal.SIGINT)
     _, told = child.communicate(timeout=60)
     assert child.returncode == 130
-    assert {"cancel": "`wl jobs resume", "leave": "tasks go on"}[ending] in told
+    assert {"cancel": "`wl jobs resume", "leave": "what was begun goes on"}[ending] in told
     for n in range(2):
         pid = int((here / f"begun-{n}").read_text())
         if ending == "leave":
             os.killpg(os.getpgid(pid), signal.SIGKILL)
         else:
             assert soon(lambda: not Path(f"/proc/{pid}").exists())  # noqa: B023 - called now
+
+
+def test_a_dataset_in_a_bucket(wl: Any, here: Path, moto_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Inputs, outputs and the run itself."""
+    for name, value in moto_server.environment().items():
+        monkeypatch.setenv(name, value)
+    bucket = moto_server.bucket()
+    assert wl("cp", "-q", *sorted(here.glob("in-*.tar")), f"{bucket}/data/").code == 0
+    line = ("map", "-c", "cls *= 2", f"{bucket}/data/in-{{000..002}}.tar", "-o", f"{bucket}/data/out-{{}}.tar")
+    first = wl(*line, "--on", "local")
+    assert first.code == 0, first.err
+    assert f"run {bucket}/data/.runs/map-" in first.err
+    assert "0 shards done, 3 were done before" in wl(*line, "--on", "local").err
+    wl("map", "-c", "cls *= 2", "in-001.tar", "-o", "plain.tar")
+    wl("cp", "-q", f"{bucket}/data/out-001.tar", "copy.tar")
+    assert (here / "copy.tar").read_bytes() == (here / "plain.tar").read_bytes()
+    job = wl(*line, "--on", "k8s", "--image", "my/image", "--dry-run", "--redo", "all")
+    assert "completions: 3" in job.out.decode()

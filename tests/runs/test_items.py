@@ -15,7 +15,7 @@ from webdataset.runs.numbers import parsed_ranges, ranges
 
 
 def test_braces_give_their_values_as_names() -> None:
-    items = shard_items(["s3://b/in-{0000..0999}.tar"], "s3://b/out-{}.tar")
+    items = list(shard_items(["s3://b/in-{0000..0999}.tar"], "s3://b/out-{}.tar"))
     assert len(items) == 1000
     assert items[7] == Item("0007", ("s3://b/in-0007.tar",), ("s3://b/out-0007.tar",))
 
@@ -46,7 +46,7 @@ def test_items_that_cannot_be_right(items: list[Item], message: str) -> None:
 
 def test_an_input_without_a_name() -> None:
     with pytest.raises(ItemsError, match="this input has no name"):
-        shard_items(["pipe:cat a.tar", "b.tar"], "out-{}.tar")
+        list(shard_items(["pipe:cat a.tar", "b.tar"], "out-{}.tar"))
 
 
 def test_a_version_changes_with_the_file(tmp_path: Path) -> None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 import time
 from argparse import Namespace
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from . import grammar
@@ -101,7 +102,7 @@ def _files_of(options: Namespace) -> list[str]:
 # -- a run ---------------------------------------------------------------------------------------------
 
 
-def carry_out(options: Namespace, place: str, facts: dict[str, Any], items: Sequence[Item]) -> int:
+def carry_out(options: Namespace, place: str, facts: dict[str, Any], items: Iterable[Item]) -> int:
     """Make the plan of a program and do what is left of it; `place` is where the run is kept without --state."""
     from webdataset.runs.api import plan_of
     from webdataset.runs.digests import digest_of
@@ -162,9 +163,8 @@ def follow(options: Namespace, run: Run, plan: RunPlan, engine: Engine, numbers:
     """Do these items, with progress, and return the exit code."""
     from webdataset.runs.control import RunController
 
-    from .tasks import run_own_command
-
-    engine.run_command = staticmethod(run_own_command)
+    # by its name, since it runs any command, also those that are run here
+    engine.run_command = staticmethod(import_module(f"{__package__}.tasks").run_own_command)
     controller = RunController(run, plan, engine, numbers)
     if engine.name == "argo":
         return _print_workflow(options, run, plan, engine, numbers)
@@ -226,7 +226,8 @@ def shown(options: Namespace, run: Run, controller: RunController, events: Itera
     except BaseException as error:
         display.clear()
         if isinstance(error, KeyboardInterrupt) and options.on_interrupt == "leave":
-            error.add_note(f"tasks go on; `wl jobs status {run.url}` shows how far they are")
+            controller.engine.leave()
+            error.add_note(f"what was begun goes on; `wl jobs status {run.url}` shows how far they are")
         else:
             controller.cancel()
             error.add_note(f"`wl jobs resume {run.url}`, or the same line again, does the rest")
@@ -258,7 +259,7 @@ def _manifest(engine: Engine, submission: Submission) -> str:
     return text
 
 
-def _dry_run(options: Namespace, run: Run, engine: Engine, program: RunProgram, items: Sequence[Item]) -> int:
+def _dry_run(options: Namespace, run: Run, engine: Engine, program: RunProgram, items: Iterable[Item]) -> int:
     """Print what would be submitted, or which shards would be done."""
     import tempfile
 

@@ -21,14 +21,7 @@ def can_fork() -> bool:
 
 
 class ForkedProcess:
-    """Calls a function in a copy of this process; has the attributes of a Popen that are used here.
-
-    >>> process = ForkedProcess(lambda: os.write(1, b"hello") and 3, sys.stderr.fileno())
-    >>> process.stdout.read(), process.wait()
-    (b'hello', 3)
-    >>> process.stdin.close(), process.stdout.close()
-    (None, None)
-    """
+    """Calls a function in a copy of this process; has the attributes of a Popen that are used here."""
 
     def __init__(self, call: Callable[[], int], stderr: int, close: Iterable[int] = ()) -> None:
         reading, self_writing = os.pipe()

@@ -37,13 +37,13 @@ class ItemsError(WebDatasetError, ValueError):
     """Items that cannot be told apart, or have no place for their output."""
 
 
-def shard_items(specs: Sequence[str], output: str) -> list[Item]:
-    """Return an item for each shard of the inputs; `{}` in the output is its name.
+def shard_items(specs: Sequence[str], output: str) -> Iterator[Item]:
+    """Yield an item for each shard of the inputs; `{}` in the output is its name.
 
     A name is what the braces of an input stand for; if there are other patterns, the name of the file up to its
     first dot.
 
-    >>> shard_items(["in-{000..001}.tar"], "out/{}.tar")[1]
+    >>> list(shard_items(["in-{000..001}.tar"], "out/{}.tar"))[1]
     Item(name='001', inputs=('in-001.tar',), outputs=('out/001.tar',), size=None, version=None)
     >>> [item.outputs for item in shard_items(["a/x.tar", "a/y.tar"], "b/{}.tar")]
     [('b/x.tar',), ('b/y.tar',)]
@@ -51,7 +51,7 @@ def shard_items(specs: Sequence[str], output: str) -> list[Item]:
     if "{}" not in output:
         hint = "write {} where the name of each shard goes: -o 'out-{}.tar'"
         raise ItemsError("each shard needs an output of its own", url=output, hint=hint)
-    return [Item(name, (url,), (output.replace("{}", name),)) for name, url in _named(specs)]
+    return (Item(name, (url,), (output.replace("{}", name),)) for name, url in _named(specs))
 
 
 def _named(specs: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -101,13 +101,22 @@ def with_versions(items: Iterable[Item]) -> Iterator[Item]:
     """Yield the items with the sizes and versions of their inputs; a missing input is an error."""
     remaining = iter(items)
     while chunk := list(islice(remaining, CHUNK)):
-        if all(local_path(url) is not None for item in chunk for url in item.inputs):
-            yield from map(_with_version, chunk)
+        if all(":" not in url for item in chunk for url in item.inputs):
+            yield from map(_with_file_version, chunk)
         else:
             from concurrent.futures import ThreadPoolExecutor
 
             with ThreadPoolExecutor(PARALLEL, "webdataset-versions") as pool:
                 yield from pool.map(_with_version, chunk)
+
+
+def _with_file_version(item: Item) -> Item:
+    """The same for files, of which there may be a million."""
+    if len(item.inputs) != 1:
+        return _with_version(item)
+    found = _stat(item.inputs[0])
+    name, inputs, outputs, _, _ = item
+    return Item(name, inputs, outputs, found.st_size, f"{found.st_size}-{found.st_mtime_ns}")
 
 
 def _with_version(item: Item) -> Item:
@@ -128,19 +137,22 @@ def size_and_version(url: str) -> tuple[int, str]:
     """
     path = local_path(url)
     if path is not None:
-        try:
-            found = os.stat(path)
-        except OSError as error:
-            raise MissingShardError(f"an input is not there: {error.strerror}", url=url) from None
-        if stat.S_ISDIR(found.st_mode):
-            raise StorageError(
-                "an input is a folder, not a shard", url=url, hint=f"{redacted(url)}/*.tar is its shards"
-            )
+        found = _stat(path)
         return found.st_size, f"{found.st_size}-{found.st_mtime_ns}"
     if scheme_of(url) == "pipe":
         return 0, ""
     with open_ranges(url) as reader:
         return reader.size or 0, reader.version or str(reader.size)
+
+
+def _stat(path: str) -> os.stat_result:
+    try:
+        found = os.stat(path)
+    except OSError as error:
+        raise MissingShardError(f"an input is not there: {error.strerror}", url=path) from None
+    if stat.S_ISDIR(found.st_mode):
+        raise StorageError("an input is a folder, not a shard", url=path, hint=f"{redacted(path)}/*.tar is its shards")
+    return found
 
 
 def output_sizes(outputs: Sequence[str]) -> dict[str, int]:

@@ -1,6 +1,6 @@
 """The plan of a run: its program, its options and its items, as files that any worker can read.
 
-`plan.json` describes the plan; the items are in files of ten thousand lines, so that a task reads only those it needs.
+`plan.json` describes the plan; the items are in files of ten thousand each, so that a task reads only those it needs.
 A plan is named after its contents and never changes.
 """
 
@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 from webdataset.errors import StateError
@@ -84,10 +85,10 @@ def write_plan(place: Place, program: RunProgram, options: TaskOptions, items: I
     content = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     with tempfile.TemporaryDirectory(prefix="webdataset-plan-") as folder:
         count = 0
-        for number, lines in enumerate(_parts(items)):
-            data = b"".join(lines)
+        for number, part_items in enumerate(_parts(items)):
+            data = json.dumps(part_items, separators=(",", ":")).encode()
             content.update(data)
-            count += len(lines)
+            count += len(part_items)
             with open(os.path.join(folder, _part_name(number)), "wb") as file:
                 file.write(data)
         if not count:
@@ -120,20 +121,14 @@ def read_plan(url: str) -> RunPlan:
     return RunPlan(place, name, facts["program"], facts["digest"], options, facts["count"])
 
 
-def _parts(items: Iterable[Item]) -> Iterator[list[bytes]]:
-    lines: list[bytes] = []
-    encode = json.JSONEncoder(separators=(",", ":")).encode
-    for item in items:
-        lines.append(encode(item).encode() + b"\n")
-        if len(lines) == PART_ITEMS:
-            yield lines
-            lines = []
-    if lines:
-        yield lines
+def _parts(items: Iterable[Item]) -> Iterator[list[Item]]:
+    remaining = iter(items)
+    while part := list(islice(remaining, PART_ITEMS)):
+        yield part
 
 
 def _part_name(number: int) -> str:
-    return f"items-{number:06d}.jsonl"
+    return f"items-{number:06d}.json"
 
 
 @lru_cache(maxsize=4)
@@ -142,6 +137,5 @@ def _part(url: str, number: int) -> Sequence[Item]:
 
 
 def _read_part(url: str, number: int) -> Iterator[Item]:
-    for line in Place(url).read(_part_name(number)).splitlines():
-        name, inputs, outputs, size, version = json.loads(line)
+    for name, inputs, outputs, size, version in json.loads(Place(url).read(_part_name(number))):
         yield Item(name, tuple(inputs), tuple(outputs), size, version)

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from runs_support import PYTHON, make_inputs
+from servers.clusters import needs_package
 from webdataset.errors import MissingPackageError
 from webdataset.runs.engines import engine_named
+from webdataset.runs.engines.base import EngineError
 from webdataset.runs.options import TaskOptions
 
 pytestmark = pytest.mark.xdist_group("ray")
@@ -25,6 +27,14 @@ def test_a_cluster_that_runs(tmp_path: Path, ray_address: str) -> None:
     assert told.returncode == 0, told.stderr
     assert "6 shards done, 0 were done before, 0 failed" in told.stderr
     assert len(list(tmp_path.glob("out-*.tar"))) == 6
+
+
+@pytest.mark.parametrize("form", ["127.0.0.1:{}", "ray://127.0.0.1:{}"])
+def test_a_cluster_that_does_not_answer(closed_port: int, form: str) -> None:
+    needs_package("ray", "ray[data]")
+    engine = engine_named("ray", TaskOptions(address=form.format(closed_port)))
+    with pytest.raises(EngineError, match=r"no Ray cluster answers at .*is the cluster running\?"):
+        engine.connect()  # type: ignore[attr-defined]
 
 
 def test_ray_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,6 +57,9 @@ class Engine(ABC):
     def cancel(self) -> None:
         """End all tasks."""
 
+    def leave(self) -> None:  # noqa: B027 - most tasks go on by themselves
+        """Let go of tasks without ending them, before `close`."""
+
     def close(self) -> None:  # noqa: B027 - most hold nothing
         """Give back what the engine holds."""
 

@@ -50,6 +50,10 @@ class LocalEngine(Engine):
     def cancel(self) -> None:
         self.close()
 
+    def leave(self) -> None:
+        """Let processes finish the shards that they have; they end when this process has."""
+        self._crew = None
+
     def close(self) -> None:
         if self._crew is not None:
             self._crew.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import socket
 from collections.abc import Iterable
 from typing import Any
 
@@ -10,6 +12,9 @@ from webdataset.codecs.packages import package
 from webdataset.runs.runs import Submission
 
 from .base import EngineError, FuturesEngine, do_task
+
+PATIENCE = 10.0
+"""Seconds for a cluster to answer."""
 
 
 class RayEngine(FuturesEngine):
@@ -45,8 +50,9 @@ class RayEngine(FuturesEngine):
             # `local`: never one that happens to run here
             given |= {"address": "local", "include_dashboard": False, "num_cpus": self.options.workers}
         try:
+            _check_answers(self.options.address or "")
             ray.init(**given | self.own.get("init", {}))
-        except (ConnectionError, RuntimeError, ValueError, TimeoutError) as error:
+        except (OSError, RuntimeError, ValueError) as error:
             hint = "is the cluster running? `ray status` tells, `ray start --head` starts one"
             place = f" at {self.options.address}" if self.options.address else ""
             raise EngineError(f"no Ray cluster answers{place}", hint=hint) from error
@@ -87,6 +93,13 @@ class RayEngine(FuturesEngine):
             self._ray.shutdown()
             self._started = False
         self._ray = None
+
+
+def _check_answers(address: str) -> None:
+    """Raise OSError if nobody listens there; Ray itself tries for minutes, then ends the program."""
+    found = re.fullmatch(r"(?:ray://)?\[?([^/\]]+?)\]?:(\d+)", address)
+    if found is not None:
+        socket.create_connection((found[1], int(found[2])), PATIENCE).close()
 
 
 ENGINE = RayEngine

@@ -81,7 +81,7 @@ def run_items(options: Namespace) -> int:
     if any("{}" not in output and "{.}" not in output and "{#}" not in output for output in outputs):
         raise grammar.UsageError(f"all items have one output, {outputs[0]}: write {{}} where the name of the item goes")
     inputs = options.input or inputs_of(command, outputs)
-    items = [_item(name, number, inputs, outputs) for number, name in enumerate(names)]
+    items = (_item(name, number, inputs, outputs) for number, name in enumerate(names))
     name = options.name or command[0].rpartition("/")[2]
     place = default_place(name, outputs, [] if outputs else command)
     return engines.carry_out(options, place, {"kind": "command", "words": command}, items)
