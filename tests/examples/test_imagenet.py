@@ -111,7 +111,8 @@ def test_keys_can_be_the_names_of_files(data: Path, tmp_path: Path) -> None:
 def test_what_was_killed_goes_on_where_it_was(data: Path, shards: Path, tmp_path: Path) -> None:
     words = f"{IMAGENET}/makeshards.py --data {data} --shards {tmp_path} --maxcount 10 --jobs 1".split()
     with subprocess.Popen([sys.executable, *words], stderr=subprocess.DEVNULL) as process:
-        soon(lambda: any(tmp_path.glob("imagenet-train-*.tar")) or process.poll() is not None)
+        second = tmp_path / "imagenet-train-000001.tar"  # so the first has its index, too
+        soon(lambda: second.exists() or process.poll() is not None)
         process.send_signal(signal.SIGKILL)
     kept = {path: path.stat().st_ino for path in tmp_path.glob("imagenet-train-*.tar.wdx")}
     make(data, tmp_path)
