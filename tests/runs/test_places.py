@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from pathlib import Path
 
 import pytest
@@ -43,3 +44,9 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(StorageError):
         Place(str(tmp_path / "file" / "run")).write("a", b"")
+
+
+def test_a_run_is_for_its_user_only(tmp_path: Path) -> None:
+    place = Place(f"{tmp_path}/runs/one")
+    place.write("plan/a.json", b"{}")
+    assert stat.S_IMODE((tmp_path / "runs" / "one").stat().st_mode) == 0o700

@@ -102,6 +102,11 @@ class Place:
     def _made(self, name: str) -> str:
         path = self.join(name)
         try:
+            if self.folder is not None and not os.path.isdir(self.folder):
+                os.makedirs(os.path.dirname(self.folder), exist_ok=True)
+                # for this user only: plans have storage options and code that tasks run
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(self.folder, 0o700)
             os.makedirs(os.path.dirname(path), exist_ok=True)
         except OSError as error:
             raise as_storage_error(error, path) from error
