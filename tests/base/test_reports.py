@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from webdataset.base.reports import COUNTS, MAX_REASONS, Report
+from webdataset.base.reports import COUNTS, MAX_REASONS, STAGES, Report
 from webdataset.errors import ShardError, ShardWarning
 from webdataset.handlers import ignore_and_continue, reraise_exception
 
 
 def test_all_counts_are_there_from_the_beginning() -> None:
-    assert Report().as_dict() == dict.fromkeys(COUNTS, 0) | {"wait_seconds": 0, "reasons": {}}
+    seconds = dict.fromkeys(STAGES, 0)
+    assert Report().as_dict() == dict.fromkeys(COUNTS, 0) | {"wait_seconds": 0, "seconds": seconds, "reasons": {}}
 
 
 def test_reports_add_up() -> None:

@@ -105,4 +105,4 @@ def test_signatures_are_those_of_the_options() -> None:
     assert [*inspect.signature(wds.WebDataset.plan).parameters] == ["self", "ranks", "workers", "epoch"]
     loader = [*inspect.signature(wds.WebLoader).parameters]
     assert loader[:3] == ["dataset", "batch_size", "shuffle"]
-    assert {"num_workers", "pin_memory", "prefetch_factor", "workers", "pool"} <= {*loader}
+    assert {"num_workers", "pin_memory", "prefetch_factor", "workers", "persistent_workers"} <= {*loader}

@@ -73,12 +73,18 @@ def status_of(run: Run) -> RunStatus:
     status = RunStatus(run.url, str(run.facts().get("engine", "")), plan.count)
     open_attempts: dict[tuple[str, int, str], float] = {}
     failed: dict[str, AttemptRecord] = {}
+    done: dict[str, AttemptRecord] = {}
+    """The latest of each item: one that was done twice is counted once."""
     for record in run.records():
         _count(status, record, open_attempts)
         if record.final and record.status != DONE:
             failed[record.item] = record
         elif record.status == DONE:
+            done[record.item] = record
             failed.pop(record.item, None)
+    status.samples = sum(record.samples_out or 0 for record in done.values())
+    status.dropped = sum(record.dropped or 0 for record in done.values())
+    status.bytes = sum(record.bytes_in or 0 for record in done.values())
     for _, item, standing in run.standings(plan):
         status.standings[standing] += 1
         if standing is Standing.FAILED:
@@ -98,6 +104,3 @@ def _count(status: RunStatus, record: AttemptRecord, open_attempts: dict[tuple[s
         open_attempts[key] = record.time
     elif record.status in ENDED:
         open_attempts.pop(key, None)
-        status.samples += record.samples_out or 0
-        status.dropped += record.dropped or 0
-        status.bytes += (record.bytes_in or 0) if record.status == DONE else 0
