@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -48,3 +50,21 @@ def test_the_counts_of_a_round_are_part_of_the_position() -> None:
     position = latest_position(lambda: in_epoch(2), (1, 7, 3))
     assert position == Position(2, 1, 7, 3, InEpoch())
     assert latest_position(None, (1, 7, 3)) is None
+
+
+def test_a_pass_that_is_abandoned_stops_reading() -> None:
+    def steps() -> Iterator[tuple[Position, list[int]]]:
+        try:
+            yield in_epoch(0), [1, 2]
+            yield at_step(in_epoch(0), 1), [3]
+        finally:
+            ended.append(True)
+
+    ended: list[bool] = []
+    whole = StepItems(steps(), in_epoch(0), 2)
+    items = iter(whole)
+    next(items)
+    assert ended == []
+    del items
+    assert ended == [True]
+    assert whole.position().where == InEpoch(0, 0, 1)

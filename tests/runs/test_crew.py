@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import sys
+import termios
 from pathlib import Path
 from typing import Any
 
@@ -97,3 +100,25 @@ def test_wl_task_does_items_and_says_how_it_went(tmp_path: Path) -> None:
     refused = subprocess.run([*PYTHON, "task", plan.url], capture_output=True, text=True, check=False)
     assert refused.returncode == 2
     assert "which item?" in refused.stderr
+
+
+def test_an_item_that_is_done_before_anybody_has_looked_is_done_once(tmp_path: Path) -> None:
+    """What its process says first, and the record, arrive together."""
+    plan = planned(tmp_path, "echo >> HERE/{}.txt", 1)
+    crew = Crew(plan, [0])
+    crew._give_out()
+    assert soon(lambda: "0 done 1" in statuses(plan))
+    [hand] = crew._busy
+    assert soon(lambda: len(peeked(hand.fileno())) > 100)
+    records = []
+    assert soon(lambda: records.extend(crew.poll(0.05)) or crew.finished)
+    crew.close()
+    assert [record.status for record in records] == ["done"]
+    assert (tmp_path / "0.txt").read_text() == "\n"
+
+
+def peeked(pipe: int) -> bytes:
+    """What there is to be read, and stays there."""
+    found = bytearray(4)
+    fcntl.ioctl(pipe, termios.FIONREAD, found)
+    return bytes(int.from_bytes(found, sys.byteorder))

@@ -13,7 +13,8 @@ from servers.programs import PLACES, leave_out, program
 PACKAGES = "npm kubernetes-models @kubernetes-models/argo-workflows"
 SCRIPT = """
 import { readFileSync } from "node:fs";
-const Model = (await import(process.argv[1]))[process.argv[2]];
+const found = await import(process.argv[1]);
+const Model = found[process.argv[2]] ?? found.default[process.argv[2]];
 const check = one => { try { new Model(one).validate(); return "valid" } catch (error) { return error.message } };
 console.log(JSON.stringify(JSON.parse(readFileSync(0)).map(check)));
 """

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import webdataset as wds
+from leftovers import open_descriptors
 from tests_support import numbered, tar_bytes
 from waiting import soon
 
@@ -20,7 +21,7 @@ SHARD = tar_bytes(numbered(1))
 
 
 @pytest.fixture
-def left(tmp_path, monkeypatch):
+def left(request, tmp_path, monkeypatch):
     """`left()` is what there is more of than at the beginning of the test."""
     folder = tmp_path / "temporary"
     folder.mkdir()
@@ -28,26 +29,27 @@ def left(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", None)
     with wds.gopen("pipe:true") as stream:  # the guard of commands, once started, stays with the process
         stream.read()
-    before = _there(folder)
+    port = request.getfixturevalue("nginx").port if "nginx" in request.fixturenames else None
+    before = _there(folder, port)
 
     def difference():
         gc.collect()
         # a server closes its ends of our connections, and a thread that has done its work ends, a moment later
-        soon(lambda: all(_there(folder)[kind] <= before[kind] for kind in before))
-        now = _there(folder)
+        soon(lambda: all(_there(folder, port)[kind] <= before[kind] for kind in before))
+        now = _there(folder, port)
         return {kind: now[kind] - before[kind] for kind in before if now[kind] > before[kind]}
 
     return difference
 
 
-def _there(folder):
+def _there(folder, port):
     children = []
     for task in Path("/proc/self/task").iterdir():
         with contextlib.suppress(FileNotFoundError):  # the thread has ended meanwhile
             children += Path(task, "children").read_text().split()
     return {
         "threads": threading.active_count(),
-        "descriptors": len(os.listdir("/proc/self/fd")),
+        "descriptors": open_descriptors(port),
         "children": len(children),
         "temporary files": len(os.listdir(folder)),
     }

@@ -73,11 +73,14 @@ class StepItems:
 
     def _parts(self) -> Iterator[Iterator[Any]]:
         first = self._start.where
-        for at, items in self._steps:
-            skipped = first.skip if at.where.step == first.step else 0
-            self._at, self._count = at, len(items)
-            self._left = iter(items[skipped:] if skipped else items)
-            yield self._left
+        try:
+            for at, items in self._steps:
+                skipped = first.skip if at.where.step == first.step else 0
+                self._at, self._count = at, len(items)
+                self._left = iter(items[skipped:] if skipped else items)
+                yield self._left
+        finally:
+            close(self._steps)  # whoever asks for the position keeps this object, but no shards and no pipeline
         self._at, self._left = in_epoch(self._start.epoch + 1), None
 
     def close(self) -> None:

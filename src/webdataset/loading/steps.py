@@ -204,18 +204,9 @@ class StepWorkers:
         """The items of the steps that the workers have made."""
         runner, start = self.dataset.runner, self.place
         assert start is not None, "begin() comes before items()"
-        items = StepItems(self._arriving(steps), start, runner.program().batches.per_step)
+        items = StepItems(_arriving(runner, steps), start, runner.program().batches.per_step)
         self._place, self.counted = items.position, None
         return iter(items)
-
-    def _arriving(self, steps: Iterable[Any]) -> Iterator[tuple[Position, list[Any]]]:
-        runner = self.dataset.runner
-        for at, items, *counts in steps:
-            runner.mark_started()
-            for one in counts:
-                if runner.progress.context is not None:
-                    runner.progress.context.report.add(one)
-            yield at, items
 
     def rounds(self, limits: RoundLimits, *, held: bool) -> Rounds | None:
         """How epochs are repeated or cut; None where every round begins with an epoch.
@@ -262,3 +253,13 @@ class StepWorkers:
         """Make the next pass begin at a place; its steps are dealt to the workers again."""
         self.place = place = place._replace(where=place.where._replace(base=place.where.step))
         self.dataset.runner.seek(place)
+
+
+def _arriving(runner: Any, steps: Iterable[Any]) -> Iterator[tuple[Position, list[Any]]]:
+    """The steps as they come from the workers; what these have counted is added up."""
+    for at, items, *counts in steps:
+        runner.mark_started()
+        for one in counts:
+            if runner.progress.context is not None:
+                runner.progress.context.report.add(one)
+        yield at, items

@@ -87,12 +87,13 @@ class Hand:
         if not data:
             raise EOFError
         self._answer += data
-        if b"\n" not in self._answer:
+        if not self.is_ready and b"\n" in self._answer:
+            # a short item may be done already: then its record has come with this line
+            _, _, self._answer = self._answer.partition(b"\n")
+            self.is_ready, self.began = True, time.time()
+        if not self.is_ready or b"\n" not in self._answer:
             return None
         line, _, self._answer = self._answer.partition(b"\n")
-        if not self.is_ready:
-            self.is_ready, self.began = True, time.time()
-            return None
         self.job = None
         return AttemptRecord.parsed(line)
 

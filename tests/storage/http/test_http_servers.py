@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import random
 import ssl
 import subprocess
@@ -17,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import webdataset as wds
+from leftovers import open_descriptors
 from servers.faults import Cut, Fine, Reset, Stall, Together, fault_proxy
 from tests_support import numbered, tar_bytes
 from waiting import soon
@@ -332,10 +332,6 @@ def shards(nginx):
     return [nginx.put(f"shards/{i:04d}.tar", tar_bytes(numbered(3, i * 3))) for i in range(100)]
 
 
-def descriptors():
-    return len(os.listdir("/proc/self/fd"))
-
-
 def test_a_dataset_reads_on_through_faults(nginx, shards):
     with fault_proxy(nginx.port, [Cut(after=1000), Reset(after=3000), Fine()] * 3) as proxy:
         urls = [url.replace(str(nginx.port), str(proxy.port)) for url in shards[:5]]
@@ -345,7 +341,7 @@ def test_a_dataset_reads_on_through_faults(nginx, shards):
 
 
 def test_nothing_is_left_after_many_shards(nginx, shards, address):
-    threads, files = set(threading.enumerate()), descriptors()
+    threads, files = set(threading.enumerate()), open_descriptors(nginx.port)
     samples = sum(1 for _ in wds.WebDataset(shards * 20, shardshuffle=False))
     assert samples == 6000
     for url in [address] * 200:  # left in the middle
@@ -355,7 +351,7 @@ def test_nothing_is_left_after_many_shards(nginx, shards, address):
         next(iter(wds.WebDataset(shards, shardshuffle=False)))
     # the thread that was about to open the next shard ends when the server has answered
     assert soon(lambda: not set(threading.enumerate()) - threads)
-    assert descriptors() <= files
+    assert soon(lambda: open_descriptors(nginx.port) <= files)
 
 
 def test_a_stream_opened_before_a_fork_is_read_after_it(address):

@@ -47,12 +47,12 @@ def run(options: Namespace) -> int:
         opened_view(urls_of(options.inputs) if options.inputs else [], options) as view,
         tempfile.TemporaryDirectory() as folder,
     ):
-        sys.stdout.write(f"{view.server.url}\n")
-        sys.stdout.flush()
-        sys.stderr.write("wl view: open this address in a browser; Ctrl-C ends the view\n")
-        if not options.nobrowser:
-            open_browser(view.server.url, folder)
         try:
+            sys.stderr.write("wl view: open this address in a browser; Ctrl-C ends the view\n")
+            sys.stdout.write(f"{view.server.url}\n")
+            sys.stdout.flush()
+            if not options.nobrowser:
+                open_browser(view.server.url, folder)
             threading.Event().wait()
         except KeyboardInterrupt:
             return 0  # the usual way to end it
