@@ -527,7 +527,7 @@ def test_a_folder_of_a_store_is_its_shards(server, capsys):
     assert told == [f"{folder}{name}" for name in ("a.tar", "b.tar", "deeper/c.tar", "notes.txt")]
     assert cli.main(["ls", "-l", "-c", "1", folder]) == 0
     assert re.fullmatch(rf" *5\.1 kB  {re.escape(folder)}a\.tar\n", capsys.readouterr().out)
-    with pytest.raises(MissingShardError, match="the folder has no shards|there is no such file"):
+    with pytest.raises(MissingShardError, match=r"the folder has no shards|there is no such file"):
         wds.WebDataset(f"{server.bucket()}/none/")
 
 
