@@ -148,12 +148,17 @@ def running(command: list[str], port: int, folder: Path, **environment: str) -> 
             raise NotStarted(f"{command} does not listen: {log.read_text(errors='replace')[-2000:]}")
         yield process
     finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end(process)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a server, by force if it does not hear."""
+    process.terminate()
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _listens(port: int) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from servers.programs import NotStarted, program, served
+from servers.programs import NotStarted, end, program, served
 from waiting import soon
 
 CONFIG = """
@@ -108,9 +108,4 @@ def _daemon(words: list[str], folder: Path, environment: dict[str, str]) -> Iter
     try:
         yield process
     finally:
-        process.terminate()
-        try:
-            process.wait(10)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        end(process)

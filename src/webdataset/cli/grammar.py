@@ -215,6 +215,14 @@ def add_storage(parser: Parser) -> None:
         )
 
 
+def add_producers(parser: Parser) -> None:
+    """Add the addresses of producers, or of a stream, and what lets this program in."""
+    text = "producers, tcp://host:port with braces; or a stream, zsub://host:port"
+    parser.add_argument("inputs", nargs="+", metavar="URL", help=text)
+    parser.add_argument("--keys", metavar="FILE", help="a trainer's keys")
+    parser.switch("--insecure", help="no keys, although the address is another machine's")
+
+
 def add_common(parser: Parser, *, short_count: bool = True) -> None:
     """Add what every command that reads samples takes: inputs, -S -s -c, --on-error, progress."""
     add_inputs(parser)

@@ -110,14 +110,14 @@ class ExactShards(PipelineStage):
         return found
 
     def scaled(self, factor: int, lanes: int) -> ExactShards:
-        """The same with so many lanes, and shuffled in so many times the bytes."""
+        """The same with `lanes` lanes, shuffled in `factor` times the bytes."""
         result, settings = copy.copy(self), self.settings
         if settings.shuffle_bytes:
             result.settings = settings._replace(lanes=lanes, shuffle_bytes=settings.shuffle_bytes * factor)
         return result
 
     def fits(self, factor: int) -> bool:
-        """Whether all samples can be in memory at the same time, with so many times the bytes to shuffle in."""
+        """Whether all samples fit into memory at the same time, with `factor` times the bytes to shuffle in."""
         return int(self.catalogue.planned_sizes.sum()) <= self.settings.shuffle_bytes * factor
 
     def described(self) -> dict[str, Any]:
@@ -304,7 +304,7 @@ class Program:
         return min(where.start + turns * share.world, epoch.total)
 
     def scaled(self, factor: int) -> Program:
-        """The same for so many feeds: with as many times the lanes, and shuffled in as many times the bytes.
+        """The same for `factor` feeds: with `factor` times the lanes, shuffled in `factor` times the bytes.
 
         Where all is in memory, more lanes would only mean smaller blocks, and more to read between them.
         """

@@ -490,7 +490,7 @@ def as_arrays(batch: Any) -> list[Any]:
 
 
 class _Reporter:
-    """Logs the rates every so many seconds."""
+    """Logs the rates at a fixed interval."""
 
     def __init__(self, statistics: Statistics, every: float) -> None:
         self._statistics, self._every = statistics, every
@@ -520,7 +520,7 @@ def _converter(converters: Any, device: Any) -> Callable[[Any], Any]:
 
 
 def _digits(number: int, count: int) -> str:
-    """A number of so many characters.
+    """A number in base 62, padded to `count` characters.
 
     >>> _digits(61, 4), _number("000Z")
     ('000Z', 61)

@@ -10,7 +10,7 @@ from typing import Any
 from .engines.base import Engine
 from .outcomes import Verdict
 from .plans import RunPlan
-from .records import DONE, LOST, START, AttemptRecord, RecordReader, RecordWriter
+from .records import DONE, LOST, START, AttemptRecord, RecordReader, RecordWriter, rates
 from .runs import Run
 
 POLL_SECONDS = 0.5
@@ -45,11 +45,14 @@ class RunCounts:
 
     def facts(self) -> dict[str, Any]:
         """Return the counts as plain data."""
-        rates = {"samples_per_second": round(self.samples / self.seconds, 1)}
-        rates["mb_per_second"] = round(self.bytes / self.seconds / 1e6, 2)
         eta = None if self.left is None else round(self.left, 1)
         counts = {name: getattr(self, name) for name in COUNTED}
-        return {**counts, "seconds": round(self.seconds, 3), **rates, "eta": eta}
+        return {
+            **counts,
+            "seconds": round(self.seconds, 3),
+            **rates(self.samples, self.bytes, self.seconds),
+            "eta": eta,
+        }
 
 
 COUNTED = ("total", "skipped", "done", "failed", "running", "samples", "dropped", "bytes")

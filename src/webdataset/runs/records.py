@@ -85,6 +85,15 @@ def worker_name() -> str:
     return f"{socket.gethostname()}-{os.getpid()}"
 
 
+def rates(samples: int, size: int, seconds: float) -> dict[str, float]:
+    """Return how fast samples and bytes were processed.
+
+    >>> rates(1000, 5_000_000, 2.0)
+    {'samples_per_second': 500.0, 'mb_per_second': 2.5}
+    """
+    return {"samples_per_second": round(samples / seconds, 1), "mb_per_second": round(size / seconds / 1e6, 2)}
+
+
 class RecordWriter:
     """Appends records to a file of this process."""
 

@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from .records import DONE, ENDED, START, AttemptRecord
+from .records import DONE, ENDED, START, AttemptRecord, rates
 from .runs import Run, Standing
 
 MOST_SHOWN = 1000
@@ -50,8 +50,7 @@ class RunStatus:
             "dropped": self.dropped,
             "bytes": self.bytes,
             "seconds": round(seconds, 1),
-            "samples_per_second": round(self.samples / seconds, 1),
-            "mb_per_second": round(self.bytes / seconds / 1e6, 2),
+            **rates(self.samples, self.bytes, seconds),
             "eta": round(seconds / done * left, 1) if done and self.running else None,
             "failures": [{"item": record.item, "error": record.error} for record in self.failures[:MOST_SHOWN]],
         }

@@ -19,11 +19,7 @@ EXAMPLES = (
 
 def configure(parser: grammar.Parser) -> None:
     add = parser.add_argument
-    add(
-        "inputs", nargs="+", metavar="URL", help="producers, tcp://host:port with braces; or a stream, zsub://host:port"
-    )
-    add("--keys", metavar="FILE", help="a trainer's keys")
-    parser.switch("--insecure", help="no keys, although the address is another machine's")
+    grammar.add_producers(parser)
     parser.number("-c", "--count", help="stop after N reports (never)")
     add("-i", "--interval", metavar="SECONDS", type=grammar.seconds, default=1.0, help="time between reports (1)")
     parser.switch("--json", help="print JSON Lines")

@@ -19,11 +19,7 @@ EXAMPLES = (
 
 def configure(parser: grammar.Parser) -> None:
     add = parser.add_argument
-    add(
-        "inputs", nargs="+", metavar="URL", help="producers, tcp://host:port with braces; or a stream, zsub://host:port"
-    )
-    add("--keys", metavar="FILE", help="a trainer's keys")
-    parser.switch("--insecure", help="no keys, although the address is another machine's")
+    grammar.add_producers(parser)
     parser.number("-c", "--count", type=grammar.positive, default=20, help="look at N batches (20)")
     add("--patience", metavar="SECONDS", type=grammar.seconds, default=30.0, help="wait for producers (30)")
     parser.switch("--json", help="print JSON")
