@@ -181,3 +181,10 @@ def test_a_dataset_in_a_bucket(wl: Any, here: Path, moto_server: Any, monkeypatc
     assert (here / "copy.tar").read_bytes() == (here / "plain.tar").read_bytes()
     job = wl(*line, "--on", "k8s", "--image", "my/image", "--dry-run", "--redo", "all")
     assert "completions: 3" in job.out.decode()
+
+
+@pytest.mark.parametrize("output", [["-o", "out.tar"], []])
+def test_an_output_without_a_place_for_the_name_is_wrong_usage(wl: Any, output: list[str]) -> None:
+    refused = wl("map", "-e", "pass", "in-{000..002}.tar", *output, "--on", "local")
+    assert refused.code == 2
+    assert "write {} where its name goes: -o 'out-{}.tar'" in refused.err

@@ -79,8 +79,9 @@ def run_on_engine(name: str, options: Namespace, defaults: Mapping[str, Any]) ->
 
     if not options.inputs:
         raise grammar.UsageError("there is nothing to read: name shards")
-    if options.output == "-":
-        raise grammar.UsageError("each shard needs an output of its own: -o 'out-{}.tar'")
+    if "{}" not in options.output:
+        text = "each shard needs an output of its own; write {} where its name goes: -o 'out-{}.tar'"
+        raise grammar.UsageError(text)
     items = shard_items(options.inputs, options.output)
     facts = {"kind": "wl", "command": name, "options": _own_options(options, defaults), "files": _files_of(options)}
     return carry_out(options, default_place(name, [options.output]), facts, items)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from webdataset.errors import CommandError, UnavailableError, WebDatasetError
+from webdataset.pipeline import DataPipeline
 from webdataset.remote.addresses import addresses, check_allowed, zeromq
 from webdataset.remote.keys import TRAINER, keys_of
 from webdataset.remote.producer import ProducerStatus
@@ -44,7 +45,7 @@ def load_pipeline(program: str) -> Any:
         where = _line_in(error, place)
         raise ProgramError(f"{place}{where} failed: {type(error).__name__}: {error}") from error
     if name not in names:
-        known = ", ".join(sorted(key for key, value in names.items() if hasattr(value, "pipeline"))[:5])
+        known = ", ".join(sorted(key for key, value in names.items() if isinstance(value, DataPipeline))[:5])
         raise ProgramError(f"{place} has no {name!r}", hint=f"its pipelines are {known}" if known else "")
     found = names[name]
     if not hasattr(found, "__iter__") and callable(found):
