@@ -15,6 +15,7 @@ from webdataset.storage.urls import as_url
 from .control import RunController
 from .digests import function_digest
 from .engines import engine_named
+from .engines.base import Engine
 from .functions import FunctionError, dumped
 from .items import Item, checked, stem, with_versions
 from .names import default_place
@@ -79,6 +80,7 @@ def jobs(
     """
     given = (options_file(options) if options else {}) | more
     task_options = TaskOptions.of(given)
+    engine = engine_named(on or "local", task_options)
     items = _with_short_names([_item(number, shard) for number, shard in enumerate(shards)])
     name = getattr(function, "__name__", type(function).__name__)
     first = next((url for item in items for url in item.outputs), None)
@@ -93,7 +95,7 @@ def jobs(
     digest = function_digest(function, version)
     program = RunProgram({"kind": "function", "name": name}, digest, {"function.pickle": data})
     plan = plan_of(run.place, program, task_options, items)
-    return _done(run, plan, on or "local", redo)
+    return _done(run, plan, engine, redo)
 
 
 def distributed_map_unordered(function: Callable[..., Any], shards: Iterable[Any], **options: Any) -> list[Any]:
@@ -128,10 +130,9 @@ def plan_of(place: Place, program: RunProgram, options: TaskOptions, items: Iter
     return write_plan(place, program, options, with_versions(checked(items)))
 
 
-def _done(run: Run, plan: RunPlan, on: str, redo: str | None) -> Iterator[JobDone]:
-    engine = engine_named(on, plan.options)
+def _done(run: Run, plan: RunPlan, engine: Engine, redo: str | None) -> Iterator[JobDone]:
     wanted = [number for number, item, standing in run.standings(plan) if is_wanted(item, standing, redo)]
-    run.begin(plan, engine=on)
+    run.begin(plan, engine=engine.name)
     controller = RunController(run, plan, engine, wanted)
     with closing(engine):
         try:

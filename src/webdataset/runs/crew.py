@@ -113,6 +113,17 @@ class Hand:
         self._close()
         return code
 
+    def terminate(self) -> None:
+        """Ask it, and all that it has started, to end: it removes what it has not finished."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.process.pid, signal.SIGTERM)
+
+    def wait(self, seconds: float) -> None:
+        """Wait until it has ended, which it does in this time or by force."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.process.wait(seconds)
+        self.kill()
+
     def dismiss(self) -> None:
         """Let it end by itself, if it is idle."""
         if self.job is not None:
@@ -199,7 +210,9 @@ class Crew:
     def close(self, *, keep: bool = False) -> list[Hand]:
         """End the processes; with `keep`, return those that are idle instead."""
         for hand in self._busy:
-            hand.kill()
+            hand.terminate()
+        for hand in self._busy:
+            hand.wait(RESPITE)
         kept, self._idle = self._idle, []
         self._selector.close()
         if keep:

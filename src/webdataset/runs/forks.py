@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable
 from typing import IO
 
 STEP = 0.01
+TERMINATED = 128 + signal.SIGTERM
+"""The exit code of a process that was asked to end."""
 
 
 def can_fork() -> bool:
@@ -61,6 +63,10 @@ class ForkedProcess:
         return self.returncode
 
 
+def _exit(*_: object) -> None:
+    raise SystemExit(TERMINATED)
+
+
 def _become(call: Callable[[], int], streams: tuple[int, int, int], close: Iterable[int]) -> None:
     """Be the copy, and never return."""
     code = 1
@@ -70,9 +76,12 @@ def _become(call: Callable[[], int], streams: tuple[int, int, int], close: Itera
             os.dup2(stream, number)
         for stream in {*streams, *close} - {0, 1, 2}:
             os.close(stream)
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM):
+        for number in (signal.SIGINT, signal.SIGALRM):
             signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, _exit)  # what is not finished is removed on the way
         code = call()
+    except SystemExit as ending:
+        code = ending.code if isinstance(ending.code, int) else 1
     except BaseException:
         import traceback
 
