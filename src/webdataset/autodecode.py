@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial as bound
 from typing import Any
 
-from .base.printing import did_you_mean, printable
+from .base.printing import did_you_mean, printable, reason_of
 from .base.settings import settings
 from .codecs import arrays, basic, cbor, decoders, images, media, more_decoders, pickles, trusting
 from .codecs.compression import gunzip_bounded
@@ -379,7 +379,7 @@ def _text(value: Any) -> Any:
 def _failure(sample: Sample, name: str, exn: Exception) -> DecodingError:
     """The error for a field: what was wrong, and where."""
     kind = UnsafeFieldError if isinstance(exn, UnsafePickleError) else DecodingError
-    reason = exn.message if isinstance(exn, WebDatasetError) else f"{type(exn).__name__}: {exn}"
+    reason = exn.message if isinstance(exn, WebDatasetError) else reason_of(exn)
     url = _text(sample.get("__url__"))
     error = kind(
         f"the field cannot be decoded: {_line(reason) or type(exn).__name__}",

@@ -6,11 +6,13 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import webdataset as wds
 from runs_support import PYTHON, make_inputs
 from waiting import soon
 from webdataset.runs.runs import Run
@@ -188,3 +190,34 @@ def test_an_output_without_a_place_for_the_name_is_wrong_usage(wl: Any, output: 
     refused = wl("map", "-e", "pass", "in-{000..002}.tar", *output, "--on", "local")
     assert refused.code == 2
     assert "write {} where its name goes: -o 'out-{}.tar'" in refused.err
+
+
+def test_a_run_that_is_interrupted_leaves_nothing_half_written(here: Path) -> None:
+    code = f"import time; open({str(here / 'begun')!r}, 'w').close(); time.sleep(600)"
+    words = [
+        sys.executable,
+        "-m",
+        "webdataset",
+        "map",
+        "-e",
+        code,
+        "in-{000..002}.tar",
+        "-o",
+        "out-{}.tar",
+        "--on",
+        "local",
+        "--state",
+        "run",
+    ]
+    with subprocess.Popen(words, cwd=here, stderr=subprocess.PIPE, text=True) as process:
+        assert soon((here / "begun").exists)
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "wl jobs resume" in told
+    assert [path.name for path in here.iterdir() if "out-" in path.name] == []
+
+
+def test_an_engine_that_does_not_exist_is_refused_at_the_call() -> None:
+    with pytest.raises(ValueError, match="daks"):
+        wds.jobs(print, [("in-000.tar", "out.tar")], on="daks")

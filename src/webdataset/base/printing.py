@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -52,3 +53,16 @@ def short_repr(value: Any, width: int) -> str:
 
 def _escaped(char: str) -> str:
     return char.encode("unicode_escape", "surrogatepass").decode("ascii")
+
+
+_STREAM = re.compile(r"<_io\.\w+ object at 0x[0-9a-f]+>")
+
+
+def reason_of(error: BaseException) -> str:
+    """What went wrong, for a message: the class of an exception and its text, which may name a stream of ours.
+
+    >>> import io
+    >>> reason_of(ValueError(f"cannot read {io.BytesIO()}"))
+    'ValueError: cannot read the data'
+    """
+    return _STREAM.sub("the data", f"{type(error).__name__}: {error}")

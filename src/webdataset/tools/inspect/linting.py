@@ -7,13 +7,13 @@ large a shard should be) are reported at the end.
 from __future__ import annotations
 
 import hashlib
-import re
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from webdataset.autodecode import IMAGE_EXTENSIONS
+from webdataset.base.printing import reason_of
 from webdataset.base.reports import Report
 from webdataset.base.units import size_text
 from webdataset.codecs.compression import decompressed, is_expanded
@@ -53,7 +53,6 @@ PROBLEMS = {
 
 _WARNED = {NO_END: "no-end", BEHIND_END: "behind-end"}
 _PASSED_OVER = LargeMembers(lambda _: False)
-_OBJECT = re.compile(r"<_io\.\w+ object at 0x[0-9a-f]+>")
 _FORMATS = {"jpg": "JPEG", "jpeg": "JPEG", "png": "PNG", "gif": "GIF", "webp": "WEBP", "bmp": "BMP", "tif": "TIFF",
             "tiff": "TIFF", "ppm": "PPM", "pgm": "PPM", "pbm": "PPM"}  # fmt: skip
 
@@ -266,7 +265,7 @@ def _image_problem(extension: str, data: bytes) -> tuple[str, str] | None:
             found = image.format
         _decode(data)
     except Exception as error:
-        text = _OBJECT.sub("the data", f"{type(error).__name__}: {error}")
+        text = reason_of(error)
         return "wrong-image", " ".join(text.split())[:200]
     expected = _FORMATS.get(extension)
     return ("other-format", f"it is {found}") if expected not in (None, found) else None
