@@ -15,7 +15,7 @@ from typing import Any
 
 PACKAGES = ("mate-backgrounds", "ukui-wallpapers", "plasma-workspace-wallpapers", "gnome-backgrounds")
 SIZE = (590, 443)
-QUALITY = 94
+QUALITY = 96
 
 
 def found(folder: str) -> list[str]:

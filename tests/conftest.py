@@ -52,6 +52,13 @@ pytest_plugins = [
 ]
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Bytes that are not text are named by their number: some hold the time, and all workers must find the same tests."""
+    if isinstance(val, bytes) and not (val.isascii() and val.decode("ascii").isprintable()):
+        return f"{argname}-{len(val)}-bytes"
+    return None
+
+
 @pytest.fixture
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is kept in the cache folder of the user goes into one of the test."""
