@@ -53,7 +53,7 @@ pytest_plugins = [
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
-    """Bytes that are no text are named by their number: some hold the time, and all workers must find the same tests."""
+    """Bytes that are no text are named by their number: some hold the time, and all workers need the same names."""
     if isinstance(val, bytes) and not (val.isascii() and val.decode("ascii").isprintable()):
         return f"{argname}-{len(val)}-bytes"
     return None
