@@ -93,23 +93,27 @@ class _Region(ctypes.Structure):
 
 
 class TurboJpeg:
-    """libjpeg-turbo 3, called through ctypes, which releases the GIL; each thread has its own decompressor."""
+    """libjpeg-turbo 3, called through ctypes; each thread has its own decompressor.
+
+    Only decoding releases the GIL: to get it back takes longer than the other calls do.
+    """
 
     BLOCK_WIDTHS = {0: 8, 1: 16, 2: 16, 3: 8, 4: 8, 5: 32, 6: 8}  # noqa: RUF012
     """Kind of subsampling -> width of the blocks at which a rectangle can begin."""
     SUBSAMPLING, RGB = 4, 0
 
     def __init__(self, path: str) -> None:
-        library = ctypes.CDLL(path)
+        library = ctypes.PyDLL(path)
         library.tj3Init.restype = ctypes.c_void_p
         library.tj3DecompressHeader.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t]
         library.tj3SetCroppingRegion.argtypes = [ctypes.c_void_p, _Region]
         library.tj3Get.argtypes = [ctypes.c_void_p, ctypes.c_int]
         library.tj3Destroy.argtypes = [ctypes.c_void_p]
-        library.tj3Decompress8.argtypes = [
+        self._library = library
+        self._decompress = ctypes.CDLL(path).tj3Decompress8
+        self._decompress.argtypes = [
             ctypes.c_void_p, ctypes.c_char_p, ctypes.c_size_t, ctypes.c_void_p, ctypes.c_int, ctypes.c_int,
         ]  # fmt: skip
-        self._library = library
         self._local = threading.local()
         self.path = path
 
@@ -128,7 +132,7 @@ class TurboJpeg:
         if library.tj3SetCroppingRegion(handle, _Region(left, y, wide, height)):
             return None
         pixels = np.empty((height, wide, 3), np.uint8)
-        failed = library.tj3Decompress8(handle, data, len(data), pixels.ctypes.data, 0, self.RGB)
+        failed = self._decompress(handle, data, len(data), pixels.ctypes.data, 0, self.RGB)
         library.tj3SetCroppingRegion(handle, _Region(0, 0, 0, 0))
         return None if failed else pixels[:, x - left :]
 

@@ -126,10 +126,11 @@ def _nearest(pixels: Array, width: int, height: int) -> Array:
 
 
 def _by_torch(torch: Any, pixels: Array, width: int, height: int) -> Array:
-    tensor = torch.from_numpy(pixels).permute(2, 0, 1)[None]
+    """Views are made by numpy: every operation of torch lets other threads take the GIL."""
+    tensor = torch.from_numpy(pixels.transpose(2, 0, 1)[None])
     interpolate = torch.nn.functional.interpolate
     scaled = interpolate(tensor, size=(height, width), mode="bilinear", antialias=True, align_corners=False)
-    found: Array = scaled[0].permute(1, 2, 0).numpy()
+    found: Array = scaled.numpy()[0].transpose(1, 2, 0)
     return found
 
 

@@ -17,8 +17,8 @@ from .operations import Operation, dtype, normalize, to_chw, views
 
 OUTPUTS = ("auto", "torch", "numpy")
 _EXTENSIONS = frozenset(IMAGE_EXTENSIONS)
-_IN_BATCH = frozenset({"uint8", "float16", "float32"})
-"""Types of values that are the same in all versions of torch."""
+_IN_BATCH = "Bef"
+"""Types of values that are the same in all versions of torch: uint8, float16, float32."""
 Arithmetic = Sequence[tuple[Any, Any]]
 
 
@@ -119,7 +119,7 @@ class ImagePipeline:
             image = UnfinishedImage(
                 pixels, torch is not None, "float16" if kind == "float16" else "float32", arithmetic
             )
-        return image if self.leaves_unfinished and image.dtype.name in _IN_BATCH else image.finished()
+        return image if self.leaves_unfinished and image.dtype.char in _IN_BATCH else image.finished()
 
 
 class OneSample:
