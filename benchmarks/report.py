@@ -149,7 +149,7 @@ def _peers_table(peers: dict[str, Any]) -> str:
                 NAMES[name],
                 f"{rate(peer):,.0f}",
                 f"{median(peer):,.0f}",
-                f"{cpu(peer):,.1f} us",
+                f"{cpu(peer):,.1f} us" if cpu(peer) else "-",
                 f"{least(peer, 'first'):.2f} s",
                 f"{least(peer, 'peak'):,.0f} MB",
                 str(len(peer["rounds"])),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from .case import MEAN, STD, Case, picture
@@ -39,6 +40,12 @@ def prepare(case: Case) -> None:
 
 
 def train(case: Case) -> Iterator[tuple[Any, Any]]:
+    """One loader for all epochs, as its documentation has it: a new one compiles everything again."""
+    return iter(_loader(case.own("A.beton"), case.batch, case.workers))
+
+
+@cache
+def _loader(path: str, batch: int, workers: int) -> Any:
     import numpy as np
     from ffcv.fields.decoders import IntDecoder, RandomResizedCropRGBImageDecoder
     from ffcv.loader import Loader, OrderOption
@@ -54,9 +61,9 @@ def train(case: Case) -> Iterator[tuple[Any, Any]]:
     ]
     pipelines = {"image": image, "label": [IntDecoder(), ToTensor(), Squeeze()]}
     return Loader(
-        case.own("A.beton"),
-        batch_size=case.batch,
-        num_workers=case.workers,
+        path,
+        batch_size=batch,
+        num_workers=workers,
         order=OrderOption.QUASI_RANDOM,
         drop_last=False,
         pipelines=pipelines,

@@ -11,6 +11,7 @@ from .case import Case, picture, recipe
 PACKAGES = ["ray[data]", "pillow"]
 NEEDS = "torch"
 DISTRIBUTION = "ray"
+WORKERS_APART = True  # they are no children of the process: their CPU time is not known to it
 
 os.environ.setdefault("RAY_DATA_DISABLE_PROGRESS_BARS", "1")
 
@@ -18,8 +19,8 @@ os.environ.setdefault("RAY_DATA_DISABLE_PROGRESS_BARS", "1")
 def _dataset(case: Case) -> Any:
     import ray
 
-    if not ray.is_initialized():
-        ray.init(num_cpus=case.workers, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    if not ray.is_initialized():  # actors keep a slot each; what reads needs one, too
+        ray.init(num_cpus=case.workers + 1, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
     return ray.data.read_webdataset([os.path.abspath(shard) for shard in case.shards], decoder=None)
 
 
