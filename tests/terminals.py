@@ -10,7 +10,8 @@ import sys
 
 IMMEDIATELY = """
 import webdataset.cli.progress as progress
-progress.FIRST, progress.INTERVAL, progress.LOOK_EVERY = 0.0, 1e-9, 1
+import webdataset.tools.parallel as parallel
+progress.FIRST, progress.INTERVAL, progress.LOOK_EVERY, parallel.POLL_SECONDS = 0.0, 1e-9, 1, 0.001
 """
 """A `wl` whose progress line does not wait for a second to pass, nor between two of its states."""
 HANG = 120

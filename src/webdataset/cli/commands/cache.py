@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from argparse import Namespace
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from webdataset.base.units import counted, size_text
@@ -61,13 +62,20 @@ def _list(folder: str, options: Namespace) -> int:
 
 
 def _verify(folder: str, options: Namespace) -> int:
-    from webdataset.cache import verify
+    from webdataset.cache import entries, verify
+    from webdataset.cli.progress import ProgressDisplay
 
+    as_json, options.json = options.json, False  # here it is the result, not the progress
+    progress = ProgressDisplay.of(options, urls=(), noun="shard")
+    options.json = as_json
+    progress.expect(lambda: sum(entry.size for entry in entries(folder)))
     bad = 0
-    with _table(options) as table:
+    with _table(options, before=progress.clear) as table:
         for entry, problem in verify(folder):
             bad += problem is not None
             table.add((entry, problem or "ok"))
+            progress.add(1, entry.size)
+    progress.clear()
     return 1 if bad else 0
 
 
@@ -82,7 +90,7 @@ def _clear(folder: str, options: Namespace) -> int:
     return 0
 
 
-def _table(options: Namespace) -> Table[tuple[Entry, str]]:
+def _table(options: Namespace, before: Callable[[], object] = lambda: None) -> Table[tuple[Entry, str]]:
     """The table of shards, each with what there is to say about it."""
     from webdataset.base.redact import redacted
     from webdataset.cli.tables import Table
@@ -103,8 +111,8 @@ def _table(options: Namespace) -> Table[tuple[Entry, str]]:
         return json.dumps(named | {"complete": entry.complete, "state": state})
 
     if options.json:
-        return Table((), line=facts, cells=cells)
-    return Table(("size>", "used", "file", "url", "state"), line=line, cells=cells)
+        return Table((), line=facts, cells=cells, before=before)
+    return Table(("size>", "used", "file", "url", "state"), line=line, cells=cells, before=before)
 
 
 def _summarize(text: str, options: Namespace) -> None:
