@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, SupportsIndex, o
 from . import shardlists, tariterators
 from .base.behaviour import Behaviour, behaves
 from .base.settings import settings
-from .base.stages import PipelineStage, argument_names
+from .base.stages import PipelineStage, argument_names, suggesting
 from .base.workers import pytorch_worker_info
 from .cache import FileCache
 from .errors import EmptyDatasetError
@@ -201,6 +201,7 @@ class WebDataset(DataPipeline, FluidInterface, Generic[Item]):
             return self.pipeline[0]
         raise TypeError(f"a streamed {type(self).__name__!r} object has no catalogue: WebDataset(..., exact=True) has")
 
+    @suggesting(method=True)
     def plan(self, *, ranks: int | None = None, workers: int = 1, epoch: int = 0) -> Plan:
         """What an epoch of this exact dataset will be, without reading data: see `webdataset.plan`.
 
