@@ -10,7 +10,8 @@ import sys
 
 IMMEDIATELY = """
 import webdataset.cli.progress as progress
-progress.FIRST, progress.INTERVAL, progress.LOOK_EVERY = 0.0, 1e-9, 1
+import webdataset.tools.parallel as parallel
+progress.FIRST, progress.INTERVAL, progress.LOOK_EVERY, parallel.POLL_SECONDS = 0.0, 1e-9, 1, 0.001
 """
 """A `wl` whose progress line does not wait for a second to pass, nor between two of its states."""
 HANG = 120
@@ -36,13 +37,19 @@ class Session:
         return [part.partition("\n")[0] for part in parts if part.partition("\n")[0]]
 
 
-def session(*words: object, columns: int = 120, at_once: bool = True, cwd: object = None) -> Session:
-    """Run `wl` with stderr and stdout on a pseudo terminal of this width."""
-    code = IMMEDIATELY * at_once + "import sys, webdataset.cli as cli\nsys.exit(cli.main(sys.argv[1:]))"
+def session(
+    *words: object, columns: int = 120, at_once: bool = True, cwd: object = None, without: str = "", term: str = "xterm"
+) -> Session:
+    """Run `wl` with stderr and stdout on a pseudo terminal of this width, and without the package that is named."""
+    code = (
+        IMMEDIATELY * at_once
+        + f"import sys\nsys.modules[{without!r}] = None\n" * bool(without)
+        + "import sys, webdataset.cli as cli\nsys.exit(cli.main(sys.argv[1:]))"
+    )
     argv = [sys.executable, "-c", code, *map(str, words)]
     ours, theirs = pty.openpty()
     _set_columns(theirs, columns)
-    environment = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm"}
+    environment = {**os.environ, "COLUMNS": str(columns), "TERM": term}
     process = subprocess.Popen(argv, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, cwd=cwd)  # type: ignore[call-overload]
     os.close(theirs)
     try:

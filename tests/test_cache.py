@@ -457,3 +457,20 @@ def test_a_copy_is_used_when_the_server_is_gone_or_cannot_say(nginx, tmp_path):
     (nginx.files / "gone.tar").unlink()
     for each in (url, command):
         assert opened(each, cache_dir=str(tmp_path), check=True) == data
+
+
+def test_progress_is_a_bar_of_tqdm_for_each_shard_that_is_fetched(shard, folder, capfd, tmp_path):
+    url = f"pipe:cat {shard}"
+    path = get_file_cached(url, cache_dir=str(folder), progress=True)
+    assert Path(path).read_bytes() == Path(shard).read_bytes()
+    assert f": {len(TAR) / 1000:.3g}kB [" in capfd.readouterr().err
+    streamed = FileCache(str(tmp_path / "other"), progress=True, streaming=True)
+    with streamed.open(url)["stream"] as stream:
+        assert stream.read() == Path(shard).read_bytes()
+    get_file_cached(url, cache_dir=str(folder), progress=True)
+    download(url, str(tmp_path / "copy.tar"), progress=True)
+    assert capfd.readouterr().err.count("00B [") == 2  # and none for the shard that was there
+    assert [problem for _, problem in cache.verify(str(folder), progress=True)] == [None]
+    assert "verify: 100%" in capfd.readouterr().err
+    assert len(list(cache.verify(str(folder)))) == 1
+    assert capfd.readouterr().err == ""

@@ -20,7 +20,7 @@ from typing import Any
 
 from . import tariterators
 from .base.behaviour import behaves
-from .base.logs import Log
+from .base.logs import Log, WatchedStream, progress_bar
 from .base.redact import redacted
 from .base.reports import current_report
 from .base.settings import settings
@@ -90,11 +90,11 @@ def islocal(url: str) -> bool:
     return is_local(as_url(url))
 
 
-def download(url: str, dest: str, chunk_size: int = 1024**2, verbose: bool = False) -> None:
-    """Fetch a url into a file, which appears when it is complete."""
+def download(url: str, dest: str, chunk_size: int = 1024**2, verbose: bool = False, *, progress: bool = False) -> None:
+    """Fetch a url into a file, which appears when it is complete; `progress` shows a bar of tqdm."""
     if verbose:
         log.warning("downloading %s to %s", redacted(url), dest)
-    with gopen(url) as stream:
+    with gopen(url) as opened, _watched(opened, url, progress) as stream:
         write_whole(stream, allowed_path(dest), chunk_size=chunk_size)
 
 
@@ -183,7 +183,7 @@ class FileCache:
     of a shard is used before it has seen the whole. `storage_options` say how servers and stores are reached; copies of
     two stores' objects of the same url have two names, unless `url_to_name` is your own. `proxy` is one of them.
     With `check` (or `WDS_CACHE_CHECK=1`) the server is asked, whenever a shard is opened, whether it is still the same;
-    the copy is used, too, if the server cannot be asked.
+    the copy is used, too, if the server cannot be asked. `progress` shows a bar of tqdm for each shard that is fetched.
     """
 
     def __init__(
@@ -201,6 +201,7 @@ class FileCache:
         check: bool | None = None,
         storage_options: Mapping[str, Any] | None = None,
         streaming: bool = False,
+        progress: bool = False,
     ) -> None:
         # pipe_cleaner was the default where it reached nothing: it stands for "as usual".
         self.url_to_name = unique_cache_name if url_to_name in (None, pipe_cleaner) else url_to_name
@@ -211,6 +212,7 @@ class FileCache:
         self.always = always
         self.options = StorageOptions.of(storage_options).changed(proxy=proxy)
         self.streaming = streaming
+        self.progress = progress
         self.check = settings.cache_check if check is None else check
         self.cleaner = (
             LRUCleanup(self.cache_dir, cache_size, verbose=verbose, interval=cache_cleanup_interval)
@@ -291,7 +293,7 @@ class FileCache:
     def _fetch(self, url: str) -> Any:
         if self.verbose:
             log.warning("fetching %s into %s", redacted(url), self.cache_dir)
-        return self._gopen(url)
+        return _watched(self._gopen(url), url, self.progress)
 
     def _gopen(self, url: str) -> Any:
         return gopen(url, storage_options=self.options)
@@ -345,9 +347,22 @@ def entries(cache_dir: str | None = None) -> Iterator[Entry]:
     return contents.entries(os.fspath(cache_dir or settings.cache_dir or DEFAULT_FOLDER))
 
 
-def verify(cache_dir: str | None = None) -> Iterator[tuple[Entry, str | None]]:
-    """Each shard of a cache folder and what is wrong with it; contents are compared with their checksums."""
-    return ((entry, contents.problem_with(entry)) for entry in entries(cache_dir))
+def verify(cache_dir: str | None = None, *, progress: bool = False) -> Iterator[tuple[Entry, str | None]]:
+    """Each shard of a cache folder and what is wrong with it; contents are compared with their checksums.
+
+    `progress` shows a bar of tqdm.
+    """
+    if not progress:
+        return ((entry, contents.problem_with(entry)) for entry in entries(cache_dir))
+    return _verified(list(entries(cache_dir)))
+
+
+def _verified(found: list[Entry]) -> Iterator[tuple[Entry, str | None]]:
+    with progress_bar("verify", "B", sum(entry.size for entry in found)) as bar:
+        for entry in found:
+            problem = contents.problem_with(entry)
+            bar.update(entry.size)
+            yield entry, problem
 
 
 def clear(cache_dir: str | None = None, *, unused_for: float = 0, foreign: bool = False) -> list[str]:
@@ -372,9 +387,12 @@ def get_file_cached(
     cache_dir: str | None = None,
     url_to_name: Callable[[str], str] | None = None,
     verbose: bool = False,
+    *,
+    progress: bool = False,
 ) -> str:
-    """The path of a url's file in the cache, fetched if it is not there yet."""
-    return FileCache(cache_dir, cache_size=cache_size, url_to_name=url_to_name, verbose=verbose).get_file(spec)
+    """The path of a url's file in the cache, fetched if it is not there yet; `progress` shows a bar of tqdm."""
+    cache = FileCache(cache_dir, cache_size=cache_size, url_to_name=url_to_name, verbose=verbose, progress=progress)
+    return cache.get_file(spec)
 
 
 def cached_url_opener(  # noqa: PLR0917 - the order is the API's
@@ -461,6 +479,11 @@ def _read_exactly(stream: Any, size: int) -> bytes:
     if rest:
         raise DecodingError(f"a record is cut: {size} bytes are claimed, {size - rest} are there")
     return b"".join(pieces)
+
+
+def _watched(stream: Any, url: str, progress: bool) -> Any:
+    """The stream, with a bar if there is to be one."""
+    return WatchedStream(stream, redacted(without_signature(url)).rpartition("/")[2]) if progress else stream
 
 
 def _is_of_file(stream: Any, path: str) -> bool:

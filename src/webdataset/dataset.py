@@ -12,12 +12,12 @@ import os
 import random
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, SupportsIndex, overload
 
 from . import shardlists, tariterators
 from .base.behaviour import Behaviour, behaves
 from .base.settings import settings
-from .base.stages import PipelineStage, argument_names
+from .base.stages import PipelineStage, argument_names, suggesting
 from .base.workers import pytorch_worker_info
 from .cache import FileCache
 from .errors import EmptyDatasetError
@@ -33,8 +33,27 @@ from .tariterators import SplitName, base_plus_ext, group_by_keys, tar_file_expa
 from .version1 import Version1
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar  # every type checker brings it; typing's own has defaults since Python 3.13
+
     from .exact.plans import Plan
+    from .filters import Collation, Names
     from .indices.catalogue import Catalogue
+
+    Item = TypeVar("Item", default=Any)
+    Items = TypeVar("Items")
+    New = TypeVar("New")
+    First = TypeVar("First")
+    Second = TypeVar("Second")
+
+    class _Itself(Protocol[Items]):
+        """A WebDataset, but not one of a subclass: there, methods give the subclass, whatever the items become."""
+
+        def _same(self) -> Callable[[WebDataset[Items]], None]: ...
+
+else:
+    from typing import TypeVar
+
+    Item = TypeVar("Item")
 
 __all__ = [
     "Composable",
@@ -62,7 +81,7 @@ DEFAULT_SHARD_BUFFER = 100
 Splitter = Callable[..., Iterable[Any]]
 
 
-class WebDataset(DataPipeline, FluidInterface):
+class WebDataset(DataPipeline, FluidInterface, Generic[Item]):
     """The samples of a list of shards, read one after the other.
 
     `urls` is a path or url with braces (`train-{000000..000146}.tar`), a folder ending in `/`, or an iterable of
@@ -182,6 +201,7 @@ class WebDataset(DataPipeline, FluidInterface):
             return self.pipeline[0]
         raise TypeError(f"a streamed {type(self).__name__!r} object has no catalogue: WebDataset(..., exact=True) has")
 
+    @suggesting(method=True)
     def plan(self, *, ranks: int | None = None, workers: int = 1, epoch: int = 0) -> Plan:
         """What an epoch of this exact dataset will be, without reading data: see `webdataset.plan`.
 
@@ -209,6 +229,168 @@ class WebDataset(DataPipeline, FluidInterface):
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    if TYPE_CHECKING:  # what the items are, as far as the methods tell: `WebDataset[tuple[Any, Any]]`
+
+        def _same(self) -> Callable[[Self], None]: ...
+
+        def __iter__(self) -> Iterator[Item]: ...
+
+        @overload
+        def __getitem__(self, which: slice) -> list[Item]: ...
+        @overload
+        def __getitem__(self, which: SupportsIndex | str) -> Item: ...
+        def __getitem__(self, which: Any) -> Any: ...
+
+        @overload
+        def to_tuple(
+            self: _Itself[Any],
+            a: Names,
+            b: Names,
+            /,
+            *,
+            handler: Handler = ...,
+            missing_is_error: bool = ...,
+            none_is_error: bool | None = ...,
+        ) -> WebDataset[tuple[Any, Any]]: ...
+        @overload
+        def to_tuple(
+            self: _Itself[Any],
+            a: Names,
+            b: Names,
+            c: Names,
+            /,
+            *,
+            handler: Handler = ...,
+            missing_is_error: bool = ...,
+            none_is_error: bool | None = ...,
+        ) -> WebDataset[tuple[Any, Any, Any]]: ...
+        @overload
+        def to_tuple(
+            self: _Itself[Any],
+            a: Names,
+            b: Names,
+            c: Names,
+            d: Names,
+            /,
+            *,
+            handler: Handler = ...,
+            missing_is_error: bool = ...,
+            none_is_error: bool | None = ...,
+        ) -> WebDataset[tuple[Any, Any, Any, Any]]: ...
+        @overload
+        def to_tuple(
+            self: _Itself[Any],
+            a: Names,
+            b: Names,
+            c: Names,
+            d: Names,
+            e: Names,
+            /,
+            *,
+            handler: Handler = ...,
+            missing_is_error: bool = ...,
+            none_is_error: bool | None = ...,
+        ) -> WebDataset[tuple[Any, Any, Any, Any, Any]]: ...
+        @overload
+        def to_tuple(
+            self: _Itself[Any],
+            *args: Names,
+            handler: Handler = ...,
+            missing_is_error: bool = ...,
+            none_is_error: bool | None = ...,
+        ) -> WebDataset[tuple[Any, ...]]: ...
+        @overload
+        def to_tuple(
+            self, *args: Names, handler: Handler = ..., missing_is_error: bool = ..., none_is_error: bool | None = ...
+        ) -> Self: ...
+        def to_tuple(self, *args: Any, **kw: Any) -> Any: ...
+
+        @overload
+        def map(self: _Itself[Items], f: Callable[[Items], New | None], handler: Handler = ...) -> WebDataset[New]: ...
+        @overload
+        def map(self, f: Callable[[Any], Any], handler: Handler = ...) -> Self: ...
+        def map(self, *args: Any, **kw: Any) -> Any: ...
+
+        @overload
+        def map_tuple(
+            self: _Itself[tuple[Any, Any]],
+            f: Callable[[Any], First],
+            g: Callable[[Any], Second],
+            /,
+            *,
+            handler: Handler = ...,
+        ) -> WebDataset[tuple[First, Second]]: ...
+        @overload
+        def map_tuple(
+            self: _Itself[tuple[Any, Second]], f: Callable[[Any], First], g: None = ..., /, *, handler: Handler = ...
+        ) -> WebDataset[tuple[First, Second]]: ...
+        @overload
+        def map_tuple(
+            self: _Itself[tuple[First, Any]], f: None, g: Callable[[Any], Second], /, *, handler: Handler = ...
+        ) -> WebDataset[tuple[First, Second]]: ...
+        @overload
+        def map_tuple(self, *args: Callable[[Any], Any] | None, handler: Handler = ...) -> Self: ...
+        def map_tuple(self, *args: Any, **kw: Any) -> Any: ...
+
+        @overload
+        def batched(
+            self: _Itself[Items],
+            batchsize: int = ...,
+            *,
+            collation_fn: None,
+            partial: bool = ...,
+            handler: Handler = ...,
+        ) -> WebDataset[list[Items]]: ...
+        @overload
+        def batched(
+            self: _Itself[Items],
+            batchsize: int = ...,
+            *,
+            collation_fn: Callable[[list[Items]], New],
+            partial: bool = ...,
+            handler: Handler = ...,
+        ) -> WebDataset[New]: ...
+        @overload
+        def batched(
+            self,
+            batchsize: int = ...,
+            collation_fn: Collation | None = ...,
+            partial: bool = ...,
+            *,
+            handler: Handler = ...,
+        ) -> Self: ...
+        def batched(self, *args: Any, **kw: Any) -> Any: ...
+
+        @overload
+        def listed(self: _Itself[Items], batchsize: int, partial: bool = ...) -> WebDataset[list[Items]]: ...
+        @overload
+        def listed(self, batchsize: int, partial: bool = ...) -> Self: ...
+        def listed(self, *args: Any, **kw: Any) -> Any: ...
+
+        @overload
+        def unlisted(self: _Itself[list[New]]) -> WebDataset[New]: ...
+        @overload
+        def unlisted(self) -> Self: ...
+        def unlisted(self) -> Any: ...
+
+        @overload
+        def then(self: _Itself[Any], f: Callable[..., Iterable[New]], *args: Any, **kw: Any) -> WebDataset[New]: ...
+        @overload
+        def then(self, f: Callable[..., Iterable[Any]], *args: Any, **kw: Any) -> Self: ...
+        def then(self, *args: Any, **kw: Any) -> Any: ...
+
+        @overload
+        def pipe(self: _Itself[Any], f: Callable[..., Iterable[New]], *args: Any, **kw: Any) -> WebDataset[New]: ...
+        @overload
+        def pipe(self, f: Callable[..., Iterable[Any]], *args: Any, **kw: Any) -> Self: ...
+        def pipe(self, *args: Any, **kw: Any) -> Any: ...
+
+        @overload
+        def compose(self: _Itself[Any], *args: Any) -> WebDataset[Any]: ...
+        @overload
+        def compose(self, *args: Any) -> Self: ...
+        def compose(self, *args: Any) -> Any: ...
 
 
 class Dataset(WebDataset):

@@ -35,3 +35,11 @@ def test_nobody_to_tell_is_no_error() -> None:
     gc.collect()
     assert not os.path.exists(folder)
     publish(folder, Report())
+
+
+def test_a_pass_that_is_still_open_when_the_program_ends_leaves_nothing(monkeypatch) -> None:
+    """The interpreter closes it when files can no longer be opened."""
+    mailbox = Mailbox()
+    monkeypatch.setattr("sys.is_finalizing", lambda: True)
+    publish(mailbox.folder, Report())
+    assert list(mailbox.reports()) == []

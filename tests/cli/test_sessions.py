@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from terminals import Session, session
+from webdataset.cache import FileCache
+
+SLOW = "__import__('time').sleep(0.002) or True"
 
 
 @pytest.fixture
@@ -84,3 +88,40 @@ def test_errors_stand_on_a_line_of_their_own(make_shard: Any, tmp_path: Path) ->
     run = session("sort", good, cut, "-o", tmp_path / "out.tar")
     assert run.code == 1
     assert run.lines[-1].startswith("wl sort: the archive ends early")
+
+
+@pytest.mark.parametrize("command", [["map", "-e", "__import__('time').sleep(0.002) or _"], ["shuffle", "-S", SLOW]])
+def test_percents_move_within_a_shard_that_another_process_reads(
+    shards: list[str], tmp_path: Path, command: list[str]
+) -> None:
+    run = session(*command, "-P", 2, *shards[:2], "-o", tmp_path / "out.tar")
+    first = [state for state in run.states if "0 of 2 shards" in state]
+    percents = {int(found) for state in first for found in re.findall(r"(\d+)%", state)}
+    assert len(percents - {0}) > 1, run.states
+    assert any(re.search(r"[1-9]\d* samples .* [\d.]+ [kMG]?B/s", state) for state in first)
+    check_percents(run, "1/2" if command[0] == "shuffle" else "")
+    assert run.lines[-1].startswith("200 samples of 2 shards")
+
+
+@pytest.mark.parametrize("kind", ["folder", "zip"])
+def test_files_to_be_written_are_counted_by_their_bytes(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "in" / "more").mkdir(parents=True)
+    for number in range(30):
+        (tmp_path / "in" / ("more" if number % 2 else "") / f"{number}.txt").write_bytes(b"x" * 100 * number)
+    (tmp_path / "in" / ".hidden").write_bytes(b"x" * 1_000_000)
+    (tmp_path / "in" / "more" / "up").symlink_to(tmp_path / "in")
+    source = tmp_path / "in"
+    if kind == "zip":
+        source = Path(shutil.make_archive(str(tmp_path / "in"), "zip", tmp_path / "in" / "more"))
+    run = session("create", source, "-o", tmp_path / "out.tar")
+    assert len({found for state in run.states for found in re.findall(r"(\d+)%", state)}) > 5
+    check_percents(run)
+
+
+def test_the_check_of_a_cache_has_the_line(make_shard: Any, tmp_path: Path) -> None:
+    cache = FileCache(str(tmp_path / "cache"))
+    for number in range(3):
+        cache.get_file(f"pipe:cat {make_shard(f'{number}.tar', samples=10)}")
+    run = session("cache", "verify", tmp_path / "cache")
+    check_percents(run)
+    assert sum(line.rstrip().endswith("ok") for line in run.lines) == 3

@@ -101,3 +101,8 @@ def test_without_pillow_headers_tell_format_and_size(make_shard: Any, tmp_path: 
         code = f"{hidden}from webdataset.cli import main; sys.exit(main(['{command}', {shard!r}]))"
         ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         assert (ended.returncode, told in ended.stdout) == (0, True), ended.stderr
+
+
+def test_images_that_fail_for_the_same_reason_are_counted_together() -> None:
+    found = describe([{"__key__": str(number), "jpg": b"no image"} for number in range(3)]).fields["jpg"]
+    assert dict(found.errors) == {"UnidentifiedImageError: cannot identify image file the data": 3}

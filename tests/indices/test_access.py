@@ -275,3 +275,8 @@ def test_any_numbers_of_any_shards_with_any_fields(tmp_path, data):
             for i in numbers
         ]
         assert samples.read_many(numbers) == keep
+
+
+def test_a_url_instead_of_a_catalogue_says_what_makes_one(make_shard):
+    with pytest.raises(TypeError, match=r"takes a catalogue, as wds\.index\(urls\) returns it, got '.*\.tar'"):
+        wds.SampleReader(make_shard(samples=1))

@@ -222,3 +222,9 @@ def test_progress_is_a_bar_of_tqdm(make_shards, capfd):
     assert "3/3" in capfd.readouterr().err
     wds.index(make_shards(1), progress=False)
     assert capfd.readouterr().err == ""
+
+
+def test_a_wrong_argument_says_which_was_meant_and_one_shard_is_one(make_shard):
+    with pytest.raises(TypeError, match="did you mean 'progress'"):
+        wds.index(make_shard(samples=1), progres=True)
+    assert repr(wds.index(make_shard(samples=1))) == "Catalogue(1 shard, 1 sample)"

@@ -6,6 +6,7 @@ import multiprocessing
 import subprocess
 import sys
 import textwrap
+import threading
 from pathlib import Path
 
 import pytest
@@ -186,3 +187,14 @@ def test_a_function_of_a_script_without_a_guard(tmp_path: Path) -> None:
     program.write_text(textwrap.dedent(SCRIPT).replace("FACTOR = 3", "FACTOR = 4"))
     ended = subprocess.run([sys.executable, program], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.stdout == "[4]\n", "a constant that the function uses is part of its code"
+
+
+def test_progress_is_a_bar_of_tqdm(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    pairs = make_inputs(tmp_path, 2)
+    assert wds.distributed_map_unordered(runs_support.doubled, pairs, progress=True) == [3, 3]
+    assert "jobs: 100%" in capfd.readouterr().err
+    lock = threading.Lock()  # which cannot be sent to another process
+    with pytest.warns(UserWarning, match="in this process"):
+        told = wds.jobs(lambda source, target: lock.locked(), pairs, progress=True)
+    assert len(list(told)) == 2
+    assert "jobs: 100%" in capfd.readouterr().err

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import assert_type
+from collections.abc import Iterable, Iterator
+from typing import Any, assert_type
 
 import torch
 from torch.utils.data import DataLoader
@@ -22,11 +23,49 @@ def streamed() -> None:
     dataset = wds.WebDataset("train-{000000..000146}.tar", shardshuffle=100, seed=1).shuffle(1000).decode("rgb8")
     assert_type(dataset, wds.WebDataset)
     batches = dataset.to_tuple("jpg;png", "cls").batched(32, partial=False)
-    assert_type(batches, wds.WebDataset)
+    assert_type(batches, wds.WebDataset[tuple[Any, Any]])
     loader = wds.WebLoader(batches, batch_size=None, num_workers=4, persistent_workers=True).unbatched().shuffle(1000)
     assert_type(loader, wds.WebLoader)
     for images, labels in loader.batched(64).with_epoch(1000):
         use(images.shape, labels)
+
+
+def length(pair: tuple[bytes, str]) -> int | None:
+    return len(pair[0]) or None
+
+
+def doubled(items: Iterable[Any]) -> Iterator[int]:
+    yield from items
+
+
+def typed() -> None:
+    dataset = wds.WebDataset("train.tar").decode("rgb8", handler=wds.warn_and_continue)
+    pairs = dataset.to_tuple("jpg;png", ["cls", "json"], handler=wds.warn_and_continue).shuffle(1000)
+    assert_type(pairs, wds.WebDataset[tuple[Any, Any]])
+    assert_type(dataset.to_tuple("a", "b", "c", missing_is_error=False), wds.WebDataset[tuple[Any, Any, Any]])
+    assert_type(dataset.to_tuple("jpg cls"), wds.WebDataset[tuple[Any, ...]])
+    assert_type(pairs.map_tuple(len, str), wds.WebDataset[tuple[int, str]])
+    assert_type(pairs.map_tuple(len, str).map_tuple(None, int), wds.WebDataset[tuple[int, int]])
+    assert_type(pairs.batched(8).unbatched().with_epoch(10), wds.WebDataset[tuple[Any, Any]])
+    assert_type(pairs.batched(8, collation_fn=None), wds.WebDataset[list[tuple[Any, Any]]])
+    assert_type(pairs.listed(8).unlisted(), wds.WebDataset[tuple[Any, Any]])
+    assert_type(pairs.map(length), wds.WebDataset[int])
+    for number in pairs.then(doubled):
+        use(number + 1)
+    assert_type(pairs.compose(wds.map(length)), wds.WebDataset)
+    for image, label in pairs:
+        use(image.shape, label + 1)
+    for one, two in dataset.map(lambda sample: (sample["jpg"], sample["cls"])).batched(4):
+        use(one.shape, two)
+    assert_type(Mine("a.tar").to_tuple("jpg", "cls").map(length).every(2), Mine)
+
+
+def annotated(dataset: wds.WebDataset, pairs: wds.WebDataset[tuple[bytes, int]]) -> int:
+    for sample in dataset:
+        use(sample["jpg"])
+    assert_type(pairs["some key"], tuple[bytes, int])
+    assert_type(pairs[:10], list[tuple[bytes, int]])
+    return pairs[0][1]
 
 
 def exact() -> int:
@@ -34,6 +73,7 @@ def exact() -> int:
     use(dataset.plan(ranks=8).steps, dataset.catalogue.total)
     first = dataset[0]
     use(first)
+    annotated(wds.WebDataset("a.tar"), dataset)
     return len(dataset)
 
 

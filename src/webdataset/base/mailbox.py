@@ -25,7 +25,7 @@ SECONDS = 1.0
 
 def publish(folder: str | None, report: Report) -> None:
     """Leave the counts of a pass that ends now for the loader that started this worker, if one did."""
-    if folder is not None:
+    if folder is not None and not sys.is_finalizing():  # a pass that nobody ended, when the program ends
         leave(folder, report)
 
 

@@ -91,7 +91,7 @@ def reading(
     """Return the samples of the inputs, undecoded, that -S, -s and -c select.
 
     `mix=N` reads N shards in turn, `shuffled` shuffles the shards; other options go to WebDataset. What is read is
-    `watched` by the progress line, except in other processes.
+    `watched` by the progress line.
     """
     options.urls = urls_of(options.inputs) if urls is None else list(urls)
     if shuffled:

@@ -5,30 +5,38 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from webdataset.base.units import counted, size_text
 from webdataset.storage.urls import local_path
 
+if TYPE_CHECKING:
+    from webdataset.tools.parallel import SharedCounts
+
 INTERVAL = 0.5
 FIRST = 1.0
 """Seconds after which the line appears on a terminal: quick commands show none."""
+WAIT = 1.0
+"""Seconds that a command waits for its size at most, before it begins."""
 LOOK_EVERY = 64
+MANY_BYTES = 1 << 20
 BAR = 20
 
 
 class ProgressDisplay:
     """Counts what a command reads and writes; shows a line if stderr is a terminal or the user asked for one.
 
-    `watch(samples)` counts what is read, `progress(samples)` what comes out, then `progress.summary(stats)` says it. A
-    command that reads everything before it writes has two `passes`; the second begins with the first sample that comes
-    out. `tick()` shows the line if it is time, where there is no sample to count.
+    `watch(samples)` counts what is read, here or in processes that were started after the display was made,
+    `progress(samples)` what comes out, then `progress.summary(stats)` says it. A command that reads everything before
+    it writes has two `passes`; the second begins with the first sample that comes out. `tick()` shows the line if it
+    is time, where there is no sample to count.
     """
 
     def __init__(
@@ -62,6 +70,8 @@ class ProgressDisplay:
         self._shown_at = self.start + (FIRST - INTERVAL if self.terminal else 0 if self.json else -INTERVAL)
         self._line = False
         self._lock = threading.Lock()
+        self._process = os.getpid()
+        self._elsewhere = _shared_counts() if self.shown and (getattr(options, "processes", 0) or 0) > 1 else None
 
     @classmethod
     def of(cls, options: Namespace, **more: Any) -> ProgressDisplay:
@@ -84,13 +94,28 @@ class ProgressDisplay:
 
     def watch(self, samples: Iterable[Any]) -> Iterator[Any]:
         """Count the samples that are read: a stage of the pipeline, where there is a line to show."""
+        if self._elsewhere is not None and os.getpid() != self._process:
+            yield from _counted_in(self._elsewhere, samples)
+            return
         for sample in samples:
             self.read += 1
-            if isinstance(sample, dict):
-                self.bytes += sum(512 + len(v) + -len(v) % 512 for v in sample.values() if type(v) is bytes)
+            self.bytes += _size_in_archive(sample)
             if not self.every and self._is_time(self.read):
                 self._show()
             yield sample
+
+    def expect(self, size_of_all: Callable[[], int]) -> None:
+        """Count percent by bytes, of a number that is found out meanwhile if that takes long; 0 is unknown."""
+        if not self.shown:
+            return
+
+        def find_out() -> None:
+            with contextlib.suppress(Exception):  # what cannot be read is told where it is read
+                self._all = size_of_all()
+
+        thread = threading.Thread(target=find_out, name="webdataset-size", daemon=True)
+        thread.start()
+        thread.join(WAIT)
 
     def add(self, samples: int, size: int, shards: int = 0) -> None:
         """Count several samples at once that were read and written."""
@@ -165,11 +190,12 @@ class ProgressDisplay:
         self._shown_at = now = time.monotonic()
         seconds = max(now - self._began, 1e-9)
         second = bool(self.passes[1:]) and self._writing
-        count = self.count if second else max(self.read, self.count)
+        read, size = self._all_read()
+        count = self.count if second else max(read, self.count)
         stats = self.stats()
         shards = max(stats.get("shards_read", 0), self.shards)
         count = count if second else max(count, stats.get("samples_read", 0))
-        done = self._fraction(second, shards)
+        done = self._fraction(second, shards, read, size)
         left = seconds / done * (1 - done) if 0 < done < 1 else None
         if self.json:
             facts = {"samples": count, "rate": round(count / seconds, 1), "fraction": round(done, 4), "eta": left}
@@ -178,7 +204,7 @@ class ProgressDisplay:
         parts = [f"{1 + second}/{len(self.passes)} {self.passes[second]}"] if self.passes[1:] else []
         parts += [_bar(done)] if done else []
         parts += [counted(count, self.noun), f"{count / seconds:,.0f}/s"]
-        parts += [f"{size_text(self.bytes / seconds)}/s"] if self.bytes and not second else []
+        parts += [f"{size_text(size / seconds)}/s"] if size and not second else []
         parts += [f"{shards:,} of {counted(self._shards, 'shard')}"] if self._shards and not second else []
         parts += [f"{_clock(left)} left"] if left is not None else []
         self._print("  ".join(parts))
@@ -192,20 +218,52 @@ class ProgressDisplay:
             sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
 
-    def _fraction(self, second: bool, shards: int) -> float:
+    def _all_read(self) -> tuple[int, int]:
+        """The samples and bytes that were read, by other processes too."""
+        if self._elsewhere is None:
+            return self.read, self.bytes
+        return self.read + self._elsewhere.samples, self.bytes + self._elsewhere.bytes
+
+    def _fraction(self, second: bool, shards: int, read: int, size: int) -> float:
         """How much of the pass is done, by bytes if the sizes are known, else by shards."""
         if second:
-            total = self.read or self.stats().get("samples_read", 0)
+            total = read or self.stats().get("samples_read", 0)
             return min(self.count / total, 1.0) if total else 0.0
         found = [self.count / self.total] if self.total else []
         if self._all:
-            found.append(self.bytes / self._all)
+            found.append(size / self._all)
         if self._shards:
             found.append(shards / self._shards)
         return min(max(found, default=0.0), 1.0)
 
 
 SKIPPED = ("samples_dropped", "shards_skipped", "members_dropped")
+
+
+def _shared_counts() -> SharedCounts:
+    from webdataset.tools.parallel import SharedCounts
+
+    return SharedCounts()
+
+
+def _counted_in(counts: SharedCounts, samples: Iterable[Any]) -> Iterator[Any]:
+    """Count samples in memory that another process shows, some at a time."""
+    number = size = 0
+    try:
+        for sample in samples:
+            number, size = number + 1, size + _size_in_archive(sample)
+            if number >= LOOK_EVERY or size > MANY_BYTES:
+                counts.add(number, size)
+                number = size = 0
+            yield sample
+    finally:
+        counts.add(number, size)
+
+
+def _size_in_archive(sample: Any) -> int:
+    if not isinstance(sample, dict):
+        return 0
+    return sum(512 + len(data) + -len(data) % 512 for data in sample.values() if type(data) is bytes)
 
 
 def _json(facts: dict[str, Any]) -> str:

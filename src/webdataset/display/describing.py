@@ -17,6 +17,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from webdataset.autodecode import IMAGE_EXTENSIONS, Decoder, gzfilter
+from webdataset.base.printing import reason_of
 from webdataset.codecs.imageheaders import ImageHeader, image_header
 from webdataset.codecs.media import (
     AUDIO_EXTENSIONS,
@@ -309,7 +310,7 @@ class _Decoding:
                 raise
             return found
         except Exception as error:
-            return _Failure(" ".join(f"{type(error).__name__}: {error}".split())[:120])
+            return _Failure(" ".join(reason_of(error).split())[:120])
         plain = gzfilter(name, data)
         key, content = (plain.key, plain.data) if plain else (name, data)
         if key.rpartition(".")[2].lower() in self.extensions:

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from webdataset.base.reports import Report
 from webdataset.base.stops import Stop
+from webdataset.base.units import counted
 from webdataset.handlers import reraise_exception
 from webdataset.storage.urls import local_path
 from webdataset.tar.index import IndexedMember, ShardIndex
@@ -52,6 +53,8 @@ class SampleReader:
         fields: Iterable[str] | None = None,
         open_range: Callable[[str], Any] | None = None,
     ) -> None:
+        if not isinstance(catalogue, Catalogue):
+            raise TypeError(f"SampleReader takes a catalogue, as wds.index(urls) returns it, got {catalogue!r}")
         self.catalogue = catalogue
         self.fields = None if fields is None else frozenset(fields)
         self._open_range = open_range or WholeShards(catalogue.storage_options).open
@@ -62,7 +65,7 @@ class SampleReader:
 
     def __repr__(self) -> str:
         fields = "" if self.fields is None else f", fields {' '.join(sorted(self.fields))}"
-        return f"SampleReader({len(self.catalogue)} shards, {len(self)} samples{fields})"
+        return f"SampleReader({counted(len(self.catalogue), 'shard')}, {counted(len(self), 'sample')}{fields})"
 
     def _repr_html_(self) -> str:
         return self.catalogue._repr_html_()

@@ -16,6 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urljoin, urlsplit
 
+from webdataset.base.units import counted
 from webdataset.errors import ShardError, WebDatasetError
 from webdataset.gopen import gopen
 from webdataset.storage.cache.names import without_secrets
@@ -99,7 +100,7 @@ class Catalogue:
         return len(self.urls)
 
     def __repr__(self) -> str:
-        return f"Catalogue({len(self)} shards, {self.total} samples)"
+        return f"Catalogue({counted(len(self), 'shard')}, {counted(self.total, 'sample')})"
 
     def _repr_html_(self) -> str:
         from webdataset.base.redact import redacted

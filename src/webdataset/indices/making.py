@@ -15,6 +15,7 @@ from typing import Any
 from webdataset.base.logs import progress_bar
 from webdataset.base.reports import current_report
 from webdataset.base.settings import settings
+from webdataset.base.stages import suggesting
 from webdataset.base.stops import Stop
 from webdataset.handlers import Handler, ask, checked_handler, reraise_exception
 from webdataset.shardlists import expand_urls
@@ -47,6 +48,7 @@ WORTH_SECONDS = 5.0
 Progress = Callable[[int, int, str], Any]
 
 
+@suggesting()
 def index(
     urls: Any,
     *,
@@ -84,7 +86,7 @@ def index(
     ...     with TarWriter(f"{folder}/a.tar") as sink:
     ...         size = sink.write({"__key__": "x", "cls": 3})
     ...     index(f"{folder}/a.tar"), sorted(os.listdir(folder))
-    (Catalogue(1 shards, 1 samples), ['a.tar', 'a.tar.wdx'])
+    (Catalogue(1 shard, 1 sample), ['a.tar', 'a.tar.wdx'])
     """
     checked_handler(handler)
     rules = ReadingRules.of(keys, storage_options, concatenated=concatenated)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from webdataset.base.logs import progress_bar
 from webdataset.errors import WebDatasetError
 from webdataset.storage.urls import as_url
 
@@ -56,6 +57,7 @@ def jobs(
     redo: str | None = None,
     version: str | None = None,
     options: str | None = None,
+    progress: bool = False,
     **more: Any,
 ) -> Iterator[JobDone]:
     """Call `function` for every (input, output) pair of `shards`, and yield each as it is done or given up.
@@ -66,7 +68,7 @@ def jobs(
     to write; local ones appear only when the function has returned. `state` is the folder or prefix in which the run is
     kept, by default beside the outputs; `redo` is failed, all, or a pattern of names; `version` stands for the
     function's code; `options` is a TOML or YAML file; other arguments, `more`, are its options: cpus, memory, retries,
-    timeout, workers, address and the like.
+    timeout, workers, address and the like. `progress` shows a bar of tqdm.
 
     >>> import os, tempfile, webdataset as wds
     >>> def copied(source, target):
@@ -91,11 +93,11 @@ def jobs(
         if on is not None:
             raise
         warnings.warn(f"{error}; its items are done one after the other, in this process", stacklevel=2)
-        return _in_this_process(function, items)
+        return _in_this_process(function, items, progress)
     digest = function_digest(function, version)
     program = RunProgram({"kind": "function", "name": name}, digest, {"function.pickle": data})
     plan = plan_of(run.place, program, task_options, items)
-    return _done(run, plan, engine, redo)
+    return _done(run, plan, engine, redo, progress)
 
 
 def distributed_map_unordered(function: Callable[..., Any], shards: Iterable[Any], **options: Any) -> list[Any]:
@@ -130,19 +132,30 @@ def plan_of(place: Place, program: RunProgram, options: TaskOptions, items: Iter
     return write_plan(place, program, options, with_versions(checked(items)))
 
 
-def _done(run: Run, plan: RunPlan, engine: Engine, redo: str | None) -> Iterator[JobDone]:
+def _done(run: Run, plan: RunPlan, engine: Engine, redo: str | None, progress: bool) -> Iterator[JobDone]:
     wanted = [number for number, item, standing in run.standings(plan) if is_wanted(item, standing, redo)]
     run.begin(plan, engine=engine.name)
     controller = RunController(run, plan, engine, wanted)
-    with closing(engine):
+    with closing(engine), _bar(len(wanted), progress) as step:
         try:
             for record in controller:
+                step()
                 yield _job_done(plan, record)
         except BaseException:  # an interrupt, or a caller that has heard enough
             controller.cancel()
             raise
     if controller.stopped:
         raise RunError(f"the run was stopped: {controller.stopped}", url=run.url)
+
+
+@contextmanager
+def _bar(total: int, progress: bool) -> Iterator[Callable[[], object]]:
+    """What moves the bar by one, if there is to be one."""
+    if not progress:
+        yield lambda: None
+        return
+    with progress_bar("jobs", "shards", total) as bar:
+        yield bar.update
 
 
 def _job_done(plan: RunPlan, record: AttemptRecord) -> JobDone:
@@ -178,9 +191,11 @@ def _urls(side: Any) -> tuple[str, ...]:
     return (as_url(side),)
 
 
-def _in_this_process(function: Callable[..., Any], items: Sequence[Item]) -> Iterator[JobDone]:
+def _in_this_process(function: Callable[..., Any], items: Sequence[Item], progress: bool) -> Iterator[JobDone]:
     """Do items without processes, records or retries, for functions that can live only here."""
-    for number, item in enumerate(checked(items)):
-        result = function(*item.inputs, *item.outputs)
-        record = AttemptRecord(item.name, DONE, number=number, final=True, result=result)
-        yield JobDone(item.name, item.inputs, item.outputs, True, "", record)
+    with _bar(len(items), progress) as step:
+        for number, item in enumerate(checked(items)):
+            result = function(*item.inputs, *item.outputs)
+            record = AttemptRecord(item.name, DONE, number=number, final=True, result=result)
+            step()
+            yield JobDone(item.name, item.inputs, item.outputs, True, "", record)

@@ -22,9 +22,17 @@ Task = tuple[Any, "Future[Any]"]
 
 
 def submitted(
-    executor: Executor, function: Callable[[Any], Any], items: Iterable[Any], *, workers: int, ordered: bool = True
+    executor: Executor,
+    function: Callable[[Any], Any],
+    items: Iterable[Any],
+    *,
+    workers: int,
+    ordered: bool = True,
+    tick: Callable[[], object] = lambda: None,
 ) -> Iterator[Task]:
     """Yield each item with its finished future; an error of `items` itself is raised after the results before it.
+
+    `tick` is called now and then while nothing is finished.
 
     >>> from concurrent.futures import ThreadPoolExecutor
     >>> with ThreadPoolExecutor(2) as pool:
@@ -38,11 +46,11 @@ def submitted(
             for item in items:
                 pending.append((item, executor.submit(function, item)))
                 while len(pending) > workers * (1 + AHEAD):
-                    yield _next(pending, ordered)
+                    yield _next(pending, ordered, tick)
         except Exception as exn:
             failure = exn
         while pending:
-            yield _next(pending, ordered)
+            yield _next(pending, ordered, tick)
         if failure is not None:
             raise failure
     finally:
@@ -77,25 +85,57 @@ def process_pool(workers: int, make: Callable[[], Any]) -> Iterator[ProcessPoolE
         raise
 
 
-def _next(pending: deque[Task], ordered: bool) -> Task:
+def _next(pending: deque[Task], ordered: bool, tick: Callable[[], object]) -> Task:
     if not ordered:
-        _await([future for _, future in pending])
+        _await([future for _, future in pending], tick)
         first = next(n for n, (_, future) in enumerate(pending) if future.done())
         pending.rotate(-first)
         task = pending.popleft()
         pending.rotate(first)
         return task
     task = pending.popleft()
-    _await([task[1]])
+    _await([task[1]], tick)
     return task
 
 
-def _await(futures: list[Future[Any]]) -> None:
+def _await(futures: list[Future[Any]], tick: Callable[[], object]) -> None:
     """Wait until one is done, with timeouts: a signal just before a wait does not interrupt it."""
     from concurrent.futures import FIRST_COMPLETED, wait
 
     while not wait(futures, POLL_SECONDS, return_when=FIRST_COMPLETED).done:
-        pass
+        tick()
+
+
+class SharedCounts:
+    """Counts of samples and bytes to which this process and those that it starts add.
+
+    >>> counts = SharedCounts()
+    >>> counts.add(2, 100)
+    >>> counts.samples, counts.bytes
+    (2, 100)
+    """
+
+    def __init__(self) -> None:
+        import multiprocessing
+
+        self._counts = multiprocessing.Array("q", 2)
+
+    def add(self, samples: int, size: int) -> None:
+        """Count samples."""
+        with self._counts.get_lock():
+            self._counts[0] += samples
+            self._counts[1] += size
+
+    # read without the lock, which a process that was killed may hold
+    @property
+    def samples(self) -> int:
+        """The number of samples."""
+        return int(self._counts.get_obj()[0])
+
+    @property
+    def bytes(self) -> int:
+        """The number of bytes."""
+        return int(self._counts.get_obj()[1])
 
 
 class _Process:

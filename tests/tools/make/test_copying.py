@@ -153,3 +153,18 @@ def test_an_interrupted_copy_ends_at_once_and_leaves_nothing(folder: Path) -> No
                 web.shutdown()
                 thread.join()
     assert list(folder.iterdir()) == []
+
+
+def test_progress_is_a_bar_of_tqdm_with_the_bytes(
+    make_shards: Callable[..., list[str]], folder: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shards = make_shards(3, samples=2)
+    assert [shard.skipped for shard in copy_shards(shards[:2], f"{folder}/", progress=True)] == [False, False]
+    assert "copy: 100%" in capfd.readouterr().err
+    assert [shard.skipped for shard in copy_shards(shards, f"{folder}/", progress=True)] == [True, True, False]
+    assert "copy: 100%" in capfd.readouterr().err
+    copies = copy_shards(shards, f"{folder}/", progress=True, force=True)
+    next(copies)
+    copies.close()  # type: ignore[attr-defined]
+    list(copy_shards(shards, f"{folder}/", force=True))
+    assert "100%" not in capfd.readouterr().err

@@ -7,12 +7,14 @@ import os
 import sys
 import time
 from argparse import Namespace
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from webdataset.base.units import counted, size_text
 from webdataset.cli import grammar
 
 if TYPE_CHECKING:
+    from webdataset.cli.tables import Table
     from webdataset.storage.cache.contents import Entry
 
 EXAMPLES = (
@@ -51,20 +53,29 @@ def _list(folder: str, options: Namespace) -> int:
     from webdataset.cache import entries
 
     total = count = 0
-    for entry in sorted(entries(folder), key=lambda entry: (entry.url or "", entry.path)):
-        total, count = total + entry.size, count + 1
-        _print(entry, "" if entry.complete else "incomplete", options)
+    with _table(options) as table:
+        for entry in sorted(entries(folder), key=lambda entry: (entry.url or "", entry.path)):
+            total, count = total + entry.size, count + 1
+            table.add((entry, "" if entry.complete else "incomplete"))
     _summarize(f"{counted(count, 'shard')}, {size_text(total)}", options)
     return 0
 
 
 def _verify(folder: str, options: Namespace) -> int:
-    from webdataset.cache import verify
+    from webdataset.cache import entries, verify
+    from webdataset.cli.progress import ProgressDisplay
 
+    as_json, options.json = options.json, False  # here it is the result, not the progress
+    progress = ProgressDisplay.of(options, urls=(), noun="shard")
+    options.json = as_json
+    progress.expect(lambda: sum(entry.size for entry in entries(folder)))
     bad = 0
-    for entry, problem in verify(folder):
-        bad += problem is not None
-        _print(entry, problem or "ok", options)
+    with _table(options, before=progress.clear) as table:
+        for entry, problem in verify(folder):
+            bad += problem is not None
+            table.add((entry, problem or "ok"))
+            progress.add(1, entry.size)
+    progress.clear()
     return 1 if bad else 0
 
 
@@ -79,18 +90,29 @@ def _clear(folder: str, options: Namespace) -> int:
     return 0
 
 
-def _print(entry: Entry, state: str, options: Namespace) -> None:
+def _table(options: Namespace, before: Callable[[], object] = lambda: None) -> Table[tuple[Entry, str]]:
+    """The table of shards, each with what there is to say about it."""
     from webdataset.base.redact import redacted
+    from webdataset.cli.tables import Table
     from webdataset.tools.inspect.listing import shown
 
-    url = redacted(entry.url or "")
+    def cells(row: tuple[Entry, str]) -> list[str]:
+        entry, state = row
+        used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
+        return [size_text(entry.size), used, shown(entry.path), shown(redacted(entry.url or "")), state]
+
+    def line(row: tuple[Entry, str]) -> str:
+        size, *texts, state = cells(row)
+        return "  ".join([f"{size:>10}", *texts, *([state] if state else [])])
+
+    def facts(row: tuple[Entry, str]) -> str:
+        entry, state = row
+        named = {"path": entry.path, "url": redacted(entry.url or ""), "size": entry.size, "used": entry.used}
+        return json.dumps(named | {"complete": entry.complete, "state": state})
+
     if options.json:
-        facts = {"path": entry.path, "url": url, "size": entry.size, "used": entry.used, "complete": entry.complete}
-        sys.stdout.write(json.dumps(facts | {"state": state}) + "\n")
-        return
-    used = time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.used))
-    size, note = size_text(entry.size), f"  {state}" if state else ""
-    sys.stdout.write(f"{size:>10}  {used}  {shown(entry.path)}  {shown(url)}{note}\n")
+        return Table((), line=facts, cells=cells, before=before)
+    return Table(("size>", "used", "file", "url", "state"), line=line, cells=cells, before=before)
 
 
 def _summarize(text: str, options: Namespace) -> None:

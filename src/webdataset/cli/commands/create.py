@@ -97,6 +97,7 @@ def run(options: Namespace) -> int:
     progress = ProgressDisplay.of(options)
     classes = _ClassList(options, sources, progress) if options.classes else None
     options.classes = classes.names if classes is not None else False
+    progress.expect(lambda: _size_of_all(sources, options))
     with ExitStack() as opened, report.in_force():
         items = (item for source in sources for item in _ordered(source, options, opened) if options.count != 0)
         write_items(
@@ -217,6 +218,18 @@ def _items(source: str, options: Namespace, opened: ExitStack) -> Iterator[Membe
     return creating.from_lines(
         lines, fields=options.fields, separator=options.separator or "\t", key=options.key or creating.DEFAULT_LINE_KEY
     )
+
+
+def _size_of_all(sources: list[str], options: Namespace) -> int:
+    """The bytes of all files, where they can be counted before they are read; else 0."""
+    from webdataset.tools.make.creating import folder_size
+    from webdataset.tools.make.importing import zip_size
+
+    counted = {"folder": folder_size, "zip": zip_size}
+    kinds = [options.kind or _kind_of(source) for source in sources]
+    if not counted.keys() >= set(kinds):
+        return 0
+    return sum(counted[kind](source) for kind, source in zip(kinds, sources, strict=True))
 
 
 def _kind_of(source: str) -> str:

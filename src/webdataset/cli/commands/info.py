@@ -40,7 +40,7 @@ def run(options: Namespace) -> int:
     from webdataset.cli.outputs import image_format, writing
     from webdataset.cli.progress import ProgressDisplay
     from webdataset.display.describing import describe
-    from webdataset.tools.inspect.histograms import drawing_package, lines, plot
+    from webdataset.tools.inspect.histograms import drawing_package, plot
     from webdataset.tools.inspect.tables import plain_value
     from webdataset.tools.transform.choosing import NOT_IN_MEMORY
 
@@ -62,9 +62,26 @@ def run(options: Namespace) -> int:
     if as_json:
         sys.stdout.write(json.dumps(plain_value(description.as_dict()), indent=1) + "\n")
     else:
-        for line in lines(description, histograms=not options.nohist, seen=_seen(options, description)):
-            sys.stdout.write(line + "\n")
+        _print(description, options)
     return finished(options, progress, report.as_dict())
+
+
+def _print(description: Description, options: Namespace) -> None:
+    from webdataset.cli.tables import Table, can_draw
+    from webdataset.tools.inspect.histograms import all_histograms, fields_table, heading, lines
+
+    seen = _seen(options, description)
+    if not can_draw():
+        for line in lines(description, histograms=not options.nohist, seen=seen):
+            sys.stdout.write(line + "\n")
+        return
+    sys.stdout.write("\n".join([*heading(description, seen=seen), "", ""]))
+    with Table(("field", "", ""), line="  ".join, cells=list) as table:
+        for row in fields_table(description):
+            table.add(row)
+    if not options.nohist:
+        for line in all_histograms(description):
+            sys.stdout.write(line + "\n")
 
 
 def _seen(options: Namespace, description: Description) -> str:

@@ -36,11 +36,14 @@ def configure(parser: grammar.Parser) -> None:
 def run(options: Namespace) -> int:
     from webdataset.cli.flow import urls_of
     from webdataset.cli.progress import ProgressDisplay
+    from webdataset.cli.tables import Table
     from webdataset.tools.inspect.linting import PROBLEMS, lint
 
     if options.explain:
-        for problem, text in PROBLEMS.items():
-            sys.stdout.write(f"{problem:<16}{text}\n")
+        names = ("problem", "meaning")
+        with Table[tuple[str, str]](names, line=lambda row: f"{row[0]:<16}{row[1]}", cells=list) as meanings:
+            for row in PROBLEMS.items():
+                meanings.add(row)
         return 0
     ignored = set(options.ignore.replace(",", " ").split())
     if unknown := ignored - set(PROBLEMS):
@@ -50,13 +53,14 @@ def run(options: Namespace) -> int:
     as_json, options.json = options.json, False  # here it is the result, not the progress
     progress = ProgressDisplay.of(options)
     images, concatenated = not options.noimages, options.concatenated
-    for finding in lint(options.urls, images=images, concatenated=concatenated, progress=progress.add):
-        if finding.problem in ignored:
-            continue
-        counts[finding.problem] += 1
-        if counts[finding.problem] <= options.most or as_json:
-            progress.clear()
-            sys.stdout.write((_json(finding) if as_json else line(finding)) + "\n")
+    columns = () if as_json else ("shard", "problem", "where", "what")
+    with Table(columns, line=_json if as_json else line, cells=_cells, before=progress.clear) as table:
+        for finding in lint(options.urls, images=images, concatenated=concatenated, progress=progress.add):
+            if finding.problem in ignored:
+                continue
+            counts[finding.problem] += 1
+            if counts[finding.problem] <= options.most or as_json:
+                table.add(finding)
     progress.clear()
     if not options.quiet:
         _summarize(counts, options.most, f"{counted(progress.count, 'sample')} of {counted(progress.shards, 'shard')}")
@@ -65,6 +69,12 @@ def run(options: Namespace) -> int:
 
 def line(finding: Finding) -> str:
     """Format a finding as a line of text."""
+    shard, problem, where, what = _cells(finding)
+    return f"{shard}: {problem}: {what}{f' [{where}]' if where else ''}"
+
+
+def _cells(finding: Finding) -> list[str]:
+    """Return the shard, the problem, where in the shard it is, and what it is."""
     from webdataset.base.redact import redacted
     from webdataset.tools.inspect.linting import PROBLEMS
     from webdataset.tools.inspect.listing import shown
@@ -72,8 +82,7 @@ def line(finding: Finding) -> str:
     places = [f"{name} {shown(str(getattr(finding, name)))}" for name in ("member", "key", "offset")
               if getattr(finding, name) is not None]  # fmt: skip
     detail = f" ({shown(finding.detail)})" if finding.detail else ""
-    place = f" [{', '.join(places)}]" if places else ""
-    return f"{redacted(finding.url)}: {finding.problem}: {PROBLEMS[finding.problem]}{detail}{place}"
+    return [redacted(finding.url), finding.problem, ", ".join(places), PROBLEMS[finding.problem] + detail]
 
 
 def _json(finding: Finding) -> str:

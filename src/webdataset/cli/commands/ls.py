@@ -9,9 +9,12 @@ import json
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from webdataset.cli import grammar
+
+if TYPE_CHECKING:
+    from webdataset.cli.tables import Table
 
 EXAMPLES = (
     ("wl ls train.tar", "names, as `tar tf` prints them"),
@@ -36,7 +39,6 @@ def run(options: Namespace) -> int:
 
     from webdataset.cli.flow import urls_of
     from webdataset.handlers import close
-    from webdataset.tools.inspect.listing import shown
 
     if not options.samples and (stored := [url for url in options.inputs if _is_folder_of_store(url)]):
         if len(stored) < len(options.inputs):
@@ -44,11 +46,10 @@ def run(options: Namespace) -> int:
         return _list_store(stored, options)
     found = _items(urls_of(options.inputs), options)
     stop = None if options.count is None else options.skip + options.count
-    line_of = _formatter(options)
     try:
-        for url, item in islice(found, options.skip, stop):
-            text = line_of(url, item)
-            sys.stdout.write(f"{shown(url)}\t{text}\n" if options.url else f"{text}\n")
+        with _table(options) as table:
+            for url_and_item in islice(found, options.skip, stop):
+                table.add(url_and_item)
     finally:
         close(found)
     return 0
@@ -65,16 +66,22 @@ def _list_store(folders: list[str], options: Namespace) -> int:
     from itertools import islice
 
     from webdataset.base.units import size_text
+    from webdataset.cli.tables import Table
     from webdataset.storage.stores.lookup import listed
     from webdataset.tools.inspect.listing import shown
 
-    found = (each for folder in folders for each in listed(folder))
-    stop = None if options.count is None else options.skip + options.count
-    for url, size in islice(found, options.skip, stop):
+    def line(found: tuple[str, int]) -> str:
+        url, size = found
         if options.json:
-            sys.stdout.write(json.dumps({"url": url, "size": size}) + "\n")
-        else:
-            sys.stdout.write((f"{size_text(size):>10}  " if options.long else "") + shown(url) + "\n")
+            return json.dumps({"url": url, "size": size})
+        return (f"{size_text(size):>10}  " if options.long else "") + shown(url)
+
+    objects = (each for folder in folders for each in listed(folder))
+    stop = None if options.count is None else options.skip + options.count
+    columns = ("size>", "url") if options.long and not options.json else ()
+    with Table(columns, line=line, cells=lambda found: (size_text(found[1]), shown(found[0]))) as table:
+        for each in islice(objects, options.skip, stop):
+            table.add(each)
     return 0
 
 
@@ -93,6 +100,31 @@ def _items(urls: list[str], options: Namespace) -> Iterator[tuple[str, Any]]:
             if not ask(handler_of(options), error, report, "shards_skipped"):
                 return
             sys.stderr.write(f"wl ls: {error}\n")
+
+
+def _table(options: Namespace) -> Table[tuple[str, Any]]:
+    """The table of members or samples, each with the url of its shard; bare names and JSON are lines anywhere."""
+    from webdataset.cli.tables import Table
+    from webdataset.tools.inspect.listing import long_facts, shown
+
+    line_of = _formatter(options)
+
+    def line(row: tuple[str, Any]) -> str:
+        text = line_of(*row)
+        return f"{shown(row[0])}\t{text}" if options.url else text
+
+    def cells(row: tuple[str, Any]) -> list[str]:
+        url, item = row
+        if options.samples:
+            facts = [shown(item.key), f"{item.size:,}", " ".join(map(shown, item.fields))]
+        else:
+            mode, when, name = long_facts(item)
+            facts = [mode, f"{item.size:,}", when, name]
+        return [shown(url), *facts] if options.url else facts
+
+    columns = ["key", "bytes>", "fields"] if options.samples else ["mode", "bytes>", "modified", "name"]
+    drawn = (options.samples or options.long) and not options.json
+    return Table(["shard"] * options.url + columns if drawn else (), line=line, cells=cells)
 
 
 def _formatter(options: Namespace) -> Callable[[str, Any], str]:

@@ -111,6 +111,7 @@ def _whole_shards(options: Namespace) -> DataPipeline | None:
     """Return a dataset whose processes map whole shards, if there are enough small ones and no sample is left out."""
     from webdataset.cli.flow import packer, reading, urls_of
     from webdataset.cli.inputs import is_special
+    from webdataset.cli.progress import ProgressDisplay
     from webdataset.pipeline import DataPipeline
     from webdataset.tools.transform.shardwise import map_shards
 
@@ -127,7 +128,8 @@ def _whole_shards(options: Namespace) -> DataPipeline | None:
     make = partial(_shard_reader, options, function_maker(options))
     reading(Namespace(**vars(options)), options.urls, watched=False)  # errors in the condition show now
     ordered = not options.unordered
-    source = partial(map_shards, options.urls, make, pack=pack, processes=options.processes, ordered=ordered)
+    tick = ProgressDisplay.of(options).tick
+    source = partial(map_shards, options.urls, make, pack=pack, processes=options.processes, ordered=ordered, tick=tick)
     return DataPipeline(source)
 
 
@@ -147,7 +149,7 @@ def _shard_reader(options: Namespace, make: Callable[[], Function]) -> Callable[
         from webdataset.cli.flow import reading
 
         here = Namespace(**{**vars(options), "processes": 0})
-        samples = reading(here, [url], watched=False).compose(_mapping(here, lambda: function))
+        samples = reading(here, [url]).compose(_mapping(here, lambda: function))
         return samples, samples.stats
 
     return read

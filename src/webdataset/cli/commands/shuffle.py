@@ -65,7 +65,7 @@ def shuffled(options: Namespace) -> DataPipeline:
     source = partial(
         shuffle_shards,
         options.urls,
-        partial(read_shard, options, watched=options.processes < 2 or len(options.urls) < 2),
+        partial(read_shard, options, watched=True),
         seed=seed,
         memory=options.memory,
         processes=options.processes,

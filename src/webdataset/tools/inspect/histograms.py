@@ -11,7 +11,7 @@ import io
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib import import_module
-from itertools import pairwise
+from itertools import chain, pairwise, repeat
 from typing import Any
 
 from webdataset.base.units import counted, size_text
@@ -28,6 +28,18 @@ PLOT_BINS = 30
 
 def lines(description: Description, *, histograms: bool = True, seen: str = "") -> Iterator[str]:
     """Return the lines that `wl info` prints; `seen` says how much of the dataset the description is of."""
+    yield from heading(description, seen=seen)
+    for name, field in sorted(description.fields.items()):
+        yield ""
+        yield shown(name)
+        for label, text in facts(field, description.samples):
+            yield f"  {label:<9}{text}"
+        if histograms:
+            yield from _histogram(field)
+
+
+def heading(description: Description, *, seen: str = "") -> Iterator[str]:
+    """Return the lines about the dataset as a whole: its samples, and the sets of fields that they have."""
     shards = f" in {counted(len(description.shards), 'shard')}" if description.shards else ""
     part = f" ({seen})" if seen else ""
     yield f"{counted(description.samples, 'sample')}{shards}, {size_text(description.bytes)}{part}"
@@ -36,13 +48,20 @@ def lines(description: Description, *, histograms: bool = True, seen: str = "") 
         yield f"  {n:>8,} with {' '.join(map(shown, names)) or 'no fields'}"
     if len(sets) > MOST_SETS:
         yield f"  {sum(n for _, n in sets[MOST_SETS:]):>8,} with one of {len(sets) - MOST_SETS} other sets of fields"
+
+
+def fields_table(description: Description) -> Iterator[tuple[str, str, str]]:
+    """Return rows of a field, what is said about it, and that; the field's name is in its first row alone."""
     for name, field in sorted(description.fields.items()):
-        yield ""
-        yield shown(name)
-        for label, text in _facts(field, description.samples):
-            yield f"  {label:<9}{text}"
-        if histograms:
-            yield from _histogram(field)
+        names = chain([shown(name)], repeat(""))
+        yield from ((next(names), label, text) for label, text in facts(field, description.samples))
+
+
+def all_histograms(description: Description) -> Iterator[str]:
+    """Return the lines of the histograms of all fields."""
+    for name, field in sorted(description.fields.items()):
+        for number, line in enumerate(_histogram(field)):
+            yield line if number else f"\n{shown(name)}, {line.strip()}"
 
 
 def bars(bins: Bins, *, width: int = 40) -> str:
@@ -103,7 +122,8 @@ def drawing_package() -> Any:
         raise MissingPackageError("plots need matplotlib", hint=hint) from error
 
 
-def _facts(field: FieldDescription, samples: int) -> Iterator[tuple[str, str]]:
+def facts(field: FieldDescription, samples: int) -> Iterator[tuple[str, str]]:
+    """Return what there is to say about a field of a dataset with so many samples, each with its name."""
     if field.count < samples:
         yield "in", f"{field.count:,} of {samples:,} samples"
     yield "type", _counted(field.types, field.count)

@@ -134,11 +134,17 @@ def long_line(entry: MemberEntry) -> str:
     >>> long_line(MemberEntry("a.txt", "0", 5, 0, 512, 0o444, 1e9, "", {}))
     '-r--r--r--         5 2001-09-... a.txt'
     """
+    mode, when, name = long_facts(entry)
+    return f"{mode} {entry.size:>9} {when} {name}"
+
+
+def long_facts(entry: MemberEntry) -> tuple[str, str, str]:
+    """The mode, time and name of a member, as `tar tv` writes them."""
     mode = stat.filemode(entry.mode & 0o7777 | _KINDS.get(entry.type, 0))
     mode = "h" + mode[1:] if entry.type == "1" else mode
     when = time.strftime("%Y-%m-%d %H:%M", time.localtime(min(max(entry.mtime, 0), 1 << 40)))
     link = {"1": " link to ", "2": " -> "}.get(entry.type)
-    return f"{mode} {entry.size:>9} {when} {shown(entry.name)}" + (link + shown(entry.linkname) if link else "")
+    return mode, when, shown(entry.name) + (link + shown(entry.linkname) if link else "")
 
 
 def shown(name: str) -> str:

@@ -11,14 +11,16 @@ import contextlib
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, NamedTuple
 
+from webdataset.base.logs import progress_bar
 from webdataset.base.reports import current_report
 from webdataset.base.stops import Stop
 from webdataset.codecs.compression import kind_of_content
 from webdataset.errors import MissingShardError, StorageError, WebDatasetError
 from webdataset.gopen import gopen, open_ranges, rewritten_url
-from webdataset.handlers import Handler, ask, checked_handler, reraise_exception
+from webdataset.handlers import Handler, ask, checked_handler, close, reraise_exception
 from webdataset.storage.cache.names import without_signature
 from webdataset.storage.publish import AtomicFile
 from webdataset.storage.ranges import RangeReader
@@ -53,17 +55,19 @@ def copy_shards(
     force: bool = False,
     checksum: bool = False,
     handler: Handler = reraise_exception,
-    progress: Callable[[int], object] = lambda size: None,  # noqa: ARG005 - nobody listens
+    progress: Callable[[int], object] | bool = False,
 ) -> Iterator[CopiedShard]:
     """Copy shards to a folder or prefix (ending in `/`, or an existing folder), or one shard to a name.
 
     A shard whose copy has the same size is skipped; with `checksum`, only one whose copy has the same content.
-    `progress` is called with the number of bytes, by any thread, whenever some were copied, and while nothing happens.
+    `progress` is called with the number of bytes, by any thread, whenever some were copied, and while nothing happens;
+    True shows a bar of tqdm.
     """
     sources = list(urls)
     pairs = [(source, target_of(source, target, len(sources))) for source in sources]
     _check_clashes(pairs)
-    return _copied(pairs, max(parallel, 1), force, checksum, handler=checked_handler(handler), progress=progress)
+    copied = partial(_copied, pairs, max(parallel, 1), force, checksum, checked_handler(handler))
+    return _watched(pairs, copied) if progress is True else copied(progress or _unheard)
 
 
 def target_of(source: str, target: str, sources: int = 1) -> str:
@@ -97,12 +101,33 @@ def _check_clashes(pairs: list[tuple[str, str]]) -> None:
             raise StorageError("a shard cannot be copied onto itself", url=source)
 
 
-def _copied(
+def _unheard(_: int) -> None:
+    """Nobody listens."""
+
+
+def _watched(
+    pairs: list[tuple[str, str]], copied: Callable[[Callable[[int], object]], Iterator[CopiedShard]]
+) -> Iterator[CopiedShard]:
+    """Copy with a bar, whose length is known where all sources are files of this machine."""
+    paths = [local_path(source) for source, _ in pairs]
+    known = all(path is not None and os.path.isfile(path) for path in paths)
+    total = sum(os.path.getsize(path) for path in paths if path is not None) if known else None
+    with progress_bar("copy", "B", total) as bar:
+        copies = copied(bar.update)
+        try:
+            for shard in copies:
+                if shard.skipped:
+                    bar.update(shard.size)
+                yield shard
+        finally:
+            close(copies)
+
+
+def _copied(  # noqa: PLR0917 - as copy_shards was told
     pairs: list[tuple[str, str]],
     parallel: int,
     force: bool,
     checksum: bool,
-    *,
     handler: Handler,
     progress: Callable[[int], object],
 ) -> Iterator[CopiedShard]:
@@ -162,7 +187,7 @@ def _copy_shard(source: str, target: str, force: bool, checksum: bool, streams: 
 class _Streams:
     """The streams that are being read, so that another thread can close them."""
 
-    def __init__(self, progress: Callable[[int], object] = lambda size: None) -> None:  # noqa: ARG005
+    def __init__(self, progress: Callable[[int], object] = _unheard) -> None:
         self.progress = progress
         self.stopped = False
         self.waits = Stop()

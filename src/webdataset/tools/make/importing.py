@@ -82,6 +82,12 @@ def from_zip(path: str, opened: ExitStack) -> Iterator[MemberSource]:
             yield MemberSource(name, partial(_from_archive, archive, name, path))
 
 
+def zip_size(path: str) -> int:
+    """The bytes of the files that `from_zip` reads."""
+    with zipfile.ZipFile(_local_file(path)) as archive:
+        return sum(info.file_size for info in archive.infolist())
+
+
 def from_tar(url: str) -> Iterator[MemberSource]:
     """Read the samples of an existing archive."""
     for sample in tarfile_samples([{"url": url}]):

@@ -169,6 +169,7 @@ def missing_field(name: str, sample: Mapping[str, Any]) -> MissingFieldError:
     return MissingFieldError(
         f"there is no field {name!r}{meant}; the fields here are {' '.join(sorted(fields)) or 'none'}",
         key=dict.get(sample, "__key__") if isinstance(sample, dict) else sample.get("__key__"),
+        hint="separate several fields by spaces, not commas" if "," in str(name) else "",
     )
 
 

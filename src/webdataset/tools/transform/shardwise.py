@@ -24,23 +24,36 @@ Read = Callable[[str], tuple[Iterable[Any], Counts]]
 
 
 def map_shards(
-    urls: Sequence[str], make: Callable[[], Read], *, pack: Callable[[], Pack], processes: int, ordered: bool = True
+    urls: Sequence[str],
+    make: Callable[[], Read],
+    *,
+    pack: Callable[[], Pack],
+    processes: int,
+    ordered: bool = True,
+    tick: Callable[[], object] = lambda: None,
 ) -> Iterator[Any]:
     """Yield the results of all shards.
 
     Each process calls `make` and `pack` once. `make()` returns a function that reads a shard: it returns the samples
-    and a function that returns the counts afterwards. What `pack()` returns is applied to lists of samples.
+    and a function that returns the counts afterwards. What `pack()` returns is applied to lists of samples. `tick` is
+    called now and then while they work.
     """
-    return _mapped(urls, partial(_ShardMapper, make, pack), processes, ordered, current_report())
+    return _mapped(urls, partial(_ShardMapper, make, pack), processes, ordered, report=current_report(), tick=tick)
 
 
 def _mapped(
-    urls: Sequence[str], start: Callable[[str], _ShardMapper], processes: int, ordered: bool, report: Report
+    urls: Sequence[str],
+    start: Callable[[str], _ShardMapper],
+    processes: int,
+    ordered: bool,
+    *,
+    report: Report,
+    tick: Callable[[], object],
 ) -> Iterator[Any]:
     with ExitStack() as opened:
         folder = opened.enter_context(temporary_folder(None))
         pool = opened.enter_context(process_pool(processes, partial(start, folder)))
-        for _, future in submitted(pool, call, enumerate(urls), workers=processes, ordered=ordered):
+        for _, future in submitted(pool, call, enumerate(urls), workers=processes, ordered=ordered, tick=tick):
             path, counts, error = future.result()
             for made in read_frames(path):
                 yield from made

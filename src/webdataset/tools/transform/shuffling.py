@@ -58,7 +58,7 @@ def shuffle_shards(
     """Shuffle the samples of shards, in several processes if `processes` is above 1.
 
     `read(url)` returns a shard's samples, and a function that returns its counts afterwards. With several processes,
-    the function that `pack()` returns is applied to lists of samples, and `tick` is called after each shard.
+    the function that `pack()` returns is applied to lists of samples, and `tick` is called now and then.
     """
     report = current_report()
     if processes > 1 and len(urls) > 1:
@@ -208,7 +208,7 @@ def _dealt_by_processes(
         folder = opened.enter_context(temporary_folder(tmpdir))
         sizes: dict[str, list[int]] = {}
         with process_pool(processes, partial(start, folder)) as pool:
-            for _, future in submitted(pool, call, enumerate(urls), workers=processes):
+            for _, future in submitted(pool, call, enumerate(urls), workers=processes, tick=tick):
                 name, total, counts = future.result()
                 sizes[name] = total
                 report.add(counts)
