@@ -232,14 +232,14 @@ class FileCache:
         url = _url_of(item)
         return self._opened_shard(url, self._stream(url))
 
-    def _stream(self, item: Any) -> Any:
+    def _stream(self, item: object) -> Any:
         url = as_url(item)
         if self._is_in_place(url):
             return StreamingOpen(self.verbose).open(url)["stream"]
         request = self._request(url)
         return self.folder.open(request) if self._can_stream() else self._opened_whole(url, request)
 
-    def _opened_shard(self, url: str, stream: Any) -> dict[str, Any]:
+    def _opened_shard(self, url: str, stream: object) -> dict[str, Any]:
         opened = {"url": url, "stream": stream}
         if self._is_in_place(url):
             path = local_path(url)

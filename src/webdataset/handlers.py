@@ -154,7 +154,7 @@ def _handled(  # noqa: PLR0917 - called in one place
         close(source)
 
 
-def close(source: Any) -> None:
+def close(source: object) -> None:
     """Close an iterator that can be closed, for example a generator that holds a shard open."""
     closer = getattr(source, "close", None)
     if callable(closer):
@@ -166,7 +166,7 @@ def ask(handler: Handler, exn: Exception, report: Report, counted_as: str) -> bo
     return report.ask(handler, exn, counted_as)
 
 
-def placed(exn: Exception, item: Any) -> Exception:
+def placed(exn: Exception, item: object) -> Exception:
     """The same error, with the sample it happened in."""
     if not isinstance(item, dict):
         return exn

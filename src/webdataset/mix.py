@@ -33,14 +33,14 @@ class _Mixture(ShownPipeline, Mixture, FluidInterface):
 
     if TYPE_CHECKING:
 
-        def compose(self, *args: Any) -> Self: ...
+        def compose(self, *args: object) -> Self: ...
 
         def __len__(self) -> int: ...
 
     else:
         __len__ = LengthIfKnown(lambda mixture: FluidWrapper(mixture).__len__ if mixture.exact else None)
 
-        def compose(self, *args: Any) -> FluidWrapper:
+        def compose(self, *args: object) -> FluidWrapper:
             """A pipeline that reads the mixture, and does this with it."""
             return FluidWrapper(self).compose(*args)
 
@@ -108,7 +108,7 @@ class RandomMix(_Mixture):
         probs: Sequence[float] | None = None,
         longest: bool = False,
         *,
-        seed: Any = None,
+        seed: object = None,
         samples: int | None = None,
     ) -> None:
         _checked_weights(probs, len(datasets))
@@ -208,7 +208,7 @@ def _in_turn(iterators: list[Iterator[Any]], longest: bool, turns: Turns) -> Ite
 
 
 def _drawn(
-    iterators: list[Iterator[Any]], weights: list[float], longest: bool, drawn: Any, turns: Turns
+    iterators: list[Iterator[Any]], weights: list[float], longest: bool, drawn: object, turns: Turns
 ) -> Iterator[Any]:
     try:
         while longest or not turns.ended:

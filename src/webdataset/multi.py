@@ -26,7 +26,7 @@ class MultiLoader:
 
     def __init__(
         self,
-        dataset: Any,
+        dataset: object,
         workers: int = 4,
         verbose: bool = False,
         nokill: bool = False,

@@ -49,12 +49,12 @@ class ShardPart(NamedTuple):
 
 
 def read_ray(
-    urls: Any,
+    urls: object,
     *,
-    decode: Any = None,
+    decode: object = None,
     fields: Mapping[str, str] | None = None,
     override_num_blocks: int | None = None,
-    **options: Any,
+    **options: object,
 ) -> Any:
     """Return a Ray Dataset with a row for each sample: `__key__` and a column for each field, of bytes.
 
@@ -73,7 +73,7 @@ def read_ray(
     return ray_data.read_datasource(source, override_num_blocks=override_num_blocks, **options)
 
 
-def dataset_to_ray(dataset: DataPipeline, *, override_num_blocks: int | None = None, **options: Any) -> Any:
+def dataset_to_ray(dataset: DataPipeline, *, override_num_blocks: int | None = None, **options: object) -> Any:
     """Return a Ray Dataset with what a pipeline gives; each read task runs it over some of the shards."""
     ray_data = _ray_data("for to_ray()")
     first = dataset.pipeline[0] if dataset.pipeline else None
@@ -184,7 +184,7 @@ def _classes() -> tuple[Any, Any]:
             self,
             parallelism: int,
             per_task_row_limit: int | None = None,
-            data_context: Any = None,  # noqa: ARG002 - Ray's
+            data_context: object = None,  # noqa: ARG002 - Ray's
         ) -> list[Any]:
             tasks = []
             for parts in shard_parts(self.urls, parallelism, split=self.split):
@@ -229,7 +229,7 @@ def _write_rows(rows: Iterator[Any], output: str, number: int) -> int:
     return count
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """Return a value as fields have it."""
     return value.item() if hasattr(value, "item") and getattr(value, "ndim", 1) == 0 else value
 
@@ -258,7 +258,7 @@ def _blocks(
         yield _table(rows, make)
 
 
-def _row(item: Any) -> dict[str, Any]:
+def _row(item: object) -> dict[str, Any]:
     """Return what a pipeline gives as a row: a sample's fields, or the parts of a tuple by number."""
     if isinstance(item, dict):
         return {name: value for name, value in item.items() if name not in ("__url__", "__local_path__", "__offset__")}
@@ -267,7 +267,7 @@ def _row(item: Any) -> dict[str, Any]:
     return {"item": item}
 
 
-def _size(value: Any) -> int:
+def _size(value: object) -> int:
     size = getattr(value, "nbytes", None)
     return size if isinstance(size, int) else len(value) if isinstance(value, (bytes, str)) else 8
 

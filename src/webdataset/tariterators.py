@@ -57,7 +57,7 @@ class Reading(NamedTuple):
     large: LargeMembers | None = None
     concatenated: bool = False
 
-    def limits(self, file: Any) -> Limits | None:
+    def limits(self, file: object) -> Limits | None:
         """The limits for a shard; `file` is where it lies, if that is a plain file."""
         if self.large is not None:
             return self.large.limits(file, self._is_selected)
@@ -79,7 +79,7 @@ def base_plus_ext(path: str) -> tuple[str | None, str | None]:
     return (path[:dot], path[dot + 1 :]) if dot > 0 else (None, None)
 
 
-def valid_sample(sample: Any) -> bool:
+def valid_sample(sample: object) -> bool:
     """Is this a sample: a dict with something in it that is not marked as bad?
 
     >>> valid_sample({"__key__": "a", "cls": b"1"}), valid_sample({"__bad__": True}), valid_sample({})
@@ -105,7 +105,7 @@ def url_opener(data: Iterable[Sample], handler: Handler = reraise_exception, **k
 
 
 def tar_file_iterator(
-    fileobj: Any,
+    fileobj: object,
     skip_meta: str | None = _SKIP_META.pattern,
     handler: Handler = reraise_exception,
     select_files: SelectFile | None = None,
@@ -137,7 +137,7 @@ def tar_file_expander(
     handler: Handler = reraise_exception,
     select_files: SelectFile | None = None,
     rename_files: RenameFile | None = None,
-    eof_value: Any = None,
+    eof_value: object = None,
     *,
     concatenated: bool = False,
 ) -> Iterator[Sample]:

@@ -107,7 +107,7 @@ class TarWriter(Transaction):
 
     def __init__(  # noqa: PLR0917 - the order is given by the API
         self,
-        fileobj: Any,
+        fileobj: object,
         user: str = "bigdata",
         group: str = "bigdata",
         mode: int = 0o444,
@@ -115,7 +115,7 @@ class TarWriter(Transaction):
         encoder: bool | Encoder | Mapping[str, Callable[[Any], bytes]] | None = True,
         keep_meta: bool = False,
         mtime: float | None = None,
-        format: Any = None,
+        format: object = None,
         *,
         level: int | None = None,
         durable: bool = False,

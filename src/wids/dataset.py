@@ -51,17 +51,17 @@ class ShardListDataset:
 
     def __init__(
         self,
-        shards: Any,
+        shards: object,
         *,
         cache_size: float = 1e12,
         cache_dir: str | None = None,
         lru_size: int = 10,  # noqa: ARG002 - open files are bounded anyway
         dataset_name: str | None = None,
         localname: Callable[[str], str] | None = None,
-        transformations: Any = "PIL",
+        transformations: object = "PIL",
         keep: bool = False,  # noqa: ARG002 - what is cached is kept
         base: str | None = None,
-        options: Any = None,  # noqa: ARG002 - had no meaning
+        options: object = None,  # noqa: ARG002 - had no meaning
         storage_options: Mapping[str, Any] | None = None,
         concatenated: bool = False,
     ) -> None:
@@ -169,7 +169,7 @@ class _Decoding:
     def __call__(self, sample: Sample) -> Sample:
         return {name: self._value(sample, name, value) for name, value in sample.items()}
 
-    def _value(self, sample: Sample, name: str, value: Any) -> Any:
+    def _value(self, sample: Sample, name: str, value: object) -> Any:
         if not isinstance(value, io.BytesIO):
             return value
         data = value.getvalue()

@@ -33,7 +33,7 @@ class TorchIterable:
     def __class__(self, kind: type) -> None:
         real_class.__set__(self, kind)
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: object) -> Any:
         """One dataset after the other, as torch's ChainDataset."""
         from torch.utils.data import ChainDataset
 
@@ -59,7 +59,7 @@ class LengthIfKnown:
     def __init__(self, known: Callable[[Any], Callable[[], int] | None] = lambda _: None) -> None:
         self.known = known
 
-    def __get__(self, instance: Any, owner: type) -> Callable[[], int]:
+    def __get__(self, instance: object, owner: type) -> Callable[[], int]:
         found = None if instance is None else self.known(instance)
         if found is None:
             raise NoLengthError(
@@ -93,9 +93,9 @@ def _also_torch(kind: type, classes: tuple[Any, ...]) -> Any:
 class _Unannounced:
     """Spares a program's `__init_subclass__` a subclass that it did not define."""
 
-    def __init_subclass__(cls, **kw: Any) -> None:
+    def __init_subclass__(cls, **kw: object) -> None:
         pass
 
 
-def _remade(kind: type, *args: Any) -> Any:
+def _remade(kind: type, *args: object) -> Any:
     return kind.__new__(kind, *args)

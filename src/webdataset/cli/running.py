@@ -77,7 +77,7 @@ def parser_of(name: str, module: Any = None) -> Parser:
     return parser
 
 
-def description(module: Any) -> str:
+def description(module: object) -> str:
     """Return the description of a command: its docstring."""
     return str(module.__doc__).strip()
 
@@ -222,7 +222,7 @@ def _warnings_as_lines(program: str, options: Namespace) -> Iterator[None]:
     quiet = getattr(options, "quiet", False)
     shown: set[str] = set()
 
-    def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    def show(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
         text = str(message)
         if not quiet and not issubclass(category, FOR_PROGRAMMERS) and text not in shown:
             shown.add(text)
@@ -258,7 +258,7 @@ def _termination() -> Iterator[None]:
         return
     ending: list[type[BaseException]] = [SystemExit]
 
-    def end(number: int, _: Any) -> None:
+    def end(number: int, _: object) -> None:
         if number == signal.SIGTERM:
             ending[0] = SystemExit
             signal.setitimer(signal.ITIMER_REAL, PATIENCE)

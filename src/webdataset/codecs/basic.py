@@ -12,7 +12,7 @@ from webdataset.errors import EncodingError
 from .packages import is_array, is_tensor, package
 
 
-def encode_int(value: Any) -> bytes:
+def encode_int(value: object) -> bytes:
     """A class label or other number, in ASCII.
 
     >>> encode_int(7), encode_int(True), encode_int("7")
@@ -39,7 +39,7 @@ def decode_int(data: bytes) -> int:
     return int(data)
 
 
-def encode_text(value: Any) -> bytes:
+def encode_text(value: object) -> bytes:
     """A text, in UTF-8."""
     if not isinstance(value, str):
         raise EncodingError(f"a str is needed, got {kind_of(value)}")
@@ -51,7 +51,7 @@ def decode_text(data: bytes) -> str:
     return data.decode("utf-8")
 
 
-def encode_json(value: Any) -> bytes:
+def encode_json(value: object) -> bytes:
     """Any JSON value; numpy and torch numbers and arrays become numbers and lists.
 
     >>> encode_json({"a": [1, None]})
@@ -65,7 +65,7 @@ def decode_json(data: bytes) -> Any:
     return json.loads(data)
 
 
-def encode_msgpack(value: Any) -> bytes:
+def encode_msgpack(value: object) -> bytes:
     """Any MessagePack value."""
     packed: bytes = _msgpack().packb(value)
     return packed

@@ -31,7 +31,7 @@ BREAK = object()
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
-def encode_cbor(value: Any) -> bytes:
+def encode_cbor(value: object) -> bytes:
     """Any CBOR value."""
     packed: bytes = _cbor2().dumps(value)
     return packed
@@ -175,7 +175,7 @@ def _parts(kind: int, count: int | None) -> int | None:
     return count if count is None or kind != MAP else 2 * count
 
 
-def _as_key(value: Any) -> Any:
+def _as_key(value: object) -> Any:
     """A value that can be hashed: lists become tuples."""
     if type(value) is list:
         return tuple(_as_key(item) for item in value)
@@ -195,12 +195,12 @@ def _whole(data: Any) -> int:
     return int.from_bytes(data, "big")
 
 
-def _decimal(parts: Any) -> decimal.Decimal:
+def _decimal(parts: object) -> decimal.Decimal:
     exponent, mantissa = _exponent_and_mantissa(parts)
     return decimal.Decimal(mantissa).scaleb(exponent, decimal.Context(prec=decimal.MAX_PREC))
 
 
-def _binary(parts: Any) -> decimal.Decimal:
+def _binary(parts: object) -> decimal.Decimal:
     exponent, mantissa = _exponent_and_mantissa(parts)
     return decimal.Decimal(mantissa) * decimal.Decimal(2) ** exponent
 

@@ -25,7 +25,7 @@ SHALLOW = ("JPEG", "WEBP")  # 8 bits per channel and no more
 DEEP_ENCODERS: dict[str, Callable[[Array], bytes]] = {"PNG": png.encode_deep, "PPM": pnm.encode_deep}
 
 
-def imageencoder(image: Any, format: str = "PNG") -> bytes:
+def imageencoder(image: object, format: str = "PNG") -> bytes:
     """A PIL image, array (HxW, HxWx1, HxWx3, HxWx4) or tensor (HxW, CxHxW) as a file of the format.
 
     Integers and bools are stored as they are, or refused by a format that cannot hold them. Floats must lie in 0..1
@@ -50,27 +50,27 @@ def imageencoder(image: Any, format: str = "PNG") -> bytes:
     return stream.getvalue()
 
 
-def encode_jpeg(value: Any) -> bytes:
+def encode_jpeg(value: object) -> bytes:
     """An image as JPEG, at the best quality."""
     return imageencoder(value, "JPEG")
 
 
-def encode_png(value: Any) -> bytes:
+def encode_png(value: object) -> bytes:
     """An image as PNG."""
     return imageencoder(value, "PNG")
 
 
-def encode_ppm(value: Any) -> bytes:
+def encode_ppm(value: object) -> bytes:
     """An image as PPM, PGM or PBM, as its mode needs."""
     return imageencoder(value, "PPM")
 
 
-def encode_tiff(value: Any) -> bytes:
+def encode_tiff(value: object) -> bytes:
     """An image as TIFF."""
     return imageencoder(value, "TIFF")
 
 
-def encode_webp(value: Any) -> bytes:
+def encode_webp(value: object) -> bytes:
     """An image as lossless WebP."""
     return imageencoder(value, "WEBP")
 
@@ -169,7 +169,7 @@ def _storable(picture: Any, name: str) -> Any:
     return picture
 
 
-def _as_uint16(picture: Any, name: str) -> Array:
+def _as_uint16(picture: object, name: str) -> Array:
     import numpy as np
 
     pixels = np.asarray(picture)

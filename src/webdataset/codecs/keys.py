@@ -37,7 +37,7 @@ class KeyGuard:
         self.collisions: dict[tuple[int, int], int] = {}
         self.charge = charge
 
-    def check(self, keys: Iterable[Any], target: Any = None) -> None:
+    def check(self, keys: Iterable[Any], target: object = None) -> None:
         """Refuse keys that would make a dict or a set slow; without a target they are all there are."""
         counts = self.collisions if target is not None else {}
         for key in keys:

@@ -38,7 +38,7 @@ def torch_if_installed() -> Any:
         return None
 
 
-def is_tensor(value: Any) -> bool:
+def is_tensor(value: object) -> bool:
     """Whether a value is a torch tensor, found out without importing torch.
 
     >>> is_tensor([1, 2])
@@ -47,7 +47,7 @@ def is_tensor(value: Any) -> bool:
     return any(f"{kind.__module__}.{kind.__qualname__}" == "torch.Tensor" for kind in type(value).__mro__)
 
 
-def is_array(value: Any) -> bool:
+def is_array(value: object) -> bool:
     """Whether a value is a numpy array or scalar, found out without importing numpy.
 
     >>> is_array(3)

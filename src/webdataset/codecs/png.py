@@ -41,7 +41,7 @@ def has_key(data: bytes, kind: PngHeader) -> bool:
     return kind.colour in (GRAY, RGB) and b"tRNS" in data[: data.find(b"IDAT")]
 
 
-def stored_pixels(data: bytes, kind: PngHeader, pil: Any) -> Array | None:
+def stored_pixels(data: bytes, kind: PngHeader, pil: object) -> Array | None:
     """The stored values where Pillow itself would change them, else None."""
     if kind.depth == 16 and kind.colour in (RGB, RGBA):
         return _two_bytes(data, pil)

@@ -203,7 +203,7 @@ def _of_pillow(data: bytes, image: Any) -> Stored:
     return Stored(pixels, "L" if image.mode in _HELD else image.mode, white)
 
 
-def array_of(image: Any) -> Array:
+def array_of(image: object) -> Array:
     """The values of a Pillow image, in the machine's byte order."""
     import numpy as np
 

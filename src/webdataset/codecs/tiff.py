@@ -108,7 +108,7 @@ def header(data: bytes) -> TiffHeader | None:
         return None
 
 
-def stored_pixels(data: bytes, kind: TiffHeader, pil: Any) -> Array:
+def stored_pixels(data: bytes, kind: TiffHeader, pil: object) -> Array:
     """The stored values of a file that is plain, H x W or H x W x C."""
     import numpy as np
 

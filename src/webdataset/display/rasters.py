@@ -70,12 +70,12 @@ def image_picture(field: str, data: bytes, size: int) -> Picture:
         return heat_map(stored_image(data).pixels, size)
 
 
-def overlay_picture(values: Any, kind: str, size: int) -> Picture:
+def overlay_picture(values: object, kind: str, size: int) -> Picture:
     """Numbers (H x W) as a picture to lay over an image; `kind` is "mask" or "depth"."""
     return _encoded(_from_colours(false_colours(_plane(_array(values)), kind), size))
 
 
-def heat_map(values: Any, size: int) -> Picture:
+def heat_map(values: object, size: int) -> Picture:
     """An array as a picture: as an image if it looks like one, else its first plane in false colours."""
     return _encoded(_sheet(_array(values), size))
 

@@ -21,12 +21,12 @@ MOST_TEXT = 4000
 MOST_ARRAYS = 32
 
 
-def tree(value: Any, nodes: int = MOST_NODES) -> Any:
+def tree(value: object, nodes: int = MOST_NODES) -> Any:
     """The value as JSON: numbers and texts as they are, dicts and lists as nodes with their size and first items."""
     return _Tree(nodes).node(value, 0)
 
 
-def arrays_in(value: Any) -> dict[str, Any]:
+def arrays_in(value: object) -> dict[str, Any]:
     """The arrays in a value, each with the way to it; a value that is an array itself has an empty one.
 
     >>> import numpy as np
@@ -54,7 +54,7 @@ class _Tree:
     def __init__(self, nodes: int) -> None:
         self.left = nodes
 
-    def node(self, value: Any, depth: int) -> Any:
+    def node(self, value: object, depth: int) -> Any:
         self.left -= 1
         if value is None or isinstance(value, bool):
             return value

@@ -123,7 +123,7 @@ class Order:
         counts: Array,
         sizes: Array,
         *,
-        epoch: Any,
+        epoch: object,
         settings: OrderSettings | None = None,
         lane_lengths: list[int] | None = None,
     ) -> None:

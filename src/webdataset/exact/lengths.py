@@ -40,7 +40,7 @@ class Measure:
         self.stages = stages
         self.length: Callable[[Any], float] = key if callable(key) else lambda sample: len(sample[key])
 
-    def of(self, sample: Any, own: Sequence[Any]) -> float:
+    def of(self, sample: object, own: Sequence[Any]) -> float:
         """The length of a sample, with the stages of its own dataset; 0 if they leave nothing of it."""
         items: Any = iter([sample])
         for stage in (*own, *self.stages):

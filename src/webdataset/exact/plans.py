@@ -215,14 +215,14 @@ shuffled: the samples of a batch lie {distance:.0%} as far apart as in a perfect
 
 @suggesting()
 def plan(
-    urls: Any,
+    urls: object,
     *,
     ranks: int = 1,
     workers: int = 1,
     batch: int = 1,
     partial: bool = True,
     remainder: str = "pad",
-    seed: Any = 0,
+    seed: object = 0,
     epoch: int = 0,
     shuffle_bytes: int | str = SHUFFLE_BYTES,
     block_bytes: int | str = BLOCK_BYTES,

@@ -31,7 +31,7 @@ def map(data: Iterable[Any], f: Callable[[Any], Any], handler: Handler = reraise
     _check_callable("map", f)
     f = _in_pass(f)
 
-    def mapped(sample: Any) -> Any:
+    def mapped(sample: object) -> Any:
         result = f(sample)
         if result is sample or not isinstance(result, dict) or "__key__" in result:
             return result
@@ -147,7 +147,7 @@ def then(data: Iterable[Any], f: Callable[..., Iterable[Any]], *args: Any, **kw:
 def decode(
     data: Iterable[dict[str, Any]],
     /,
-    *args: Any,
+    *args: object,
     handler: Handler = reraise_exception,
     pre: Sequence[Any] | None = None,
     post: Sequence[Any] | None = None,
@@ -155,7 +155,7 @@ def decode(
     partial: bool = False,
     allow_pickle: bool = False,
     fields: Mapping[str, Any] | None = None,
-    **kw: Any,
+    **kw: object,
 ) -> Iterator[dict[str, Any]]:
     """Decode fields by their extension; a string such as "pil" or "rgb8" says how images are decoded.
 
@@ -228,7 +228,7 @@ def xdecode(
     must_decode: bool = True,
     defaults: Sequence[tuple[str, Any]] = default_decoders,
     handler: Handler = reraise_exception,
-    **kw: Any,
+    **kw: object,
 ) -> Iterator[dict[str, Any]]:
     """Decode by glob patterns: each function gets a stream, later rules win, False leaves the bytes.
 
@@ -266,7 +266,7 @@ def find_decoder(decoders: Sequence[tuple[str, Any]], path: str) -> Any:
     return None
 
 
-def _xdecoded(rules: Sequence[tuple[str, Any]], field: str, value: Any, must_decode: bool) -> Any:
+def _xdecoded(rules: Sequence[tuple[str, Any]], field: str, value: object, must_decode: bool) -> Any:
     decoder = find_decoder(rules, field)
     if decoder is None and must_decode:
         patterns = ", ".join(dict.fromkeys(pattern for pattern, _ in rules))
@@ -285,13 +285,13 @@ class UnknownFieldError(DecodingError, ValueError):
     """xdecode met a field that no rule names."""
 
 
-def _in_pass(function: Any) -> Any:
+def _in_pass(function: object) -> Any:
     """The function, or for one that wants to know in which pass it is used, as repeatable() does, that of this pass."""
     in_pass = getattr(function, "in_pass", None)
     return in_pass(current_pass()) if callable(in_pass) else function
 
 
-def _with_key_of(sample: Any, result: dict[Any, Any]) -> dict[Any, Any]:
+def _with_key_of(sample: object, result: dict[Any, Any]) -> dict[Any, Any]:
     """A copy, because the function may hand out the same dict again."""
     if not isinstance(sample, dict) or "__key__" not in sample:
         return result
@@ -300,10 +300,10 @@ def _with_key_of(sample: Any, result: dict[Any, Any]) -> dict[Any, Any]:
     return result
 
 
-def _check_callable(name: str, f: Any) -> None:
+def _check_callable(name: str, f: object) -> None:
     if not callable(f):
         raise TypeError(f"{name} takes a function, got {f!r}")
 
 
-def _type(value: Any) -> str:
+def _type(value: object) -> str:
     return type(value).__name__

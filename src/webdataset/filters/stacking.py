@@ -28,7 +28,7 @@ class Unfinished:
     dtype: Any
     is_tensor: bool
 
-    def write_into(self, row: Any) -> None:
+    def write_into(self, row: object) -> None:
         """Write the finished values into an array of the shape and type."""
         raise NotImplementedError
 
@@ -77,7 +77,7 @@ _NUMPY_TYPES = {
 }
 
 
-def finished_in_batch(stage: Any, stages: Sequence[Any], is_default: Callable[[Stage], bool]) -> Any:
+def finished_in_batch(stage: object, stages: Sequence[Any], is_default: Callable[[Stage], bool]) -> Any:
     """The stage, or in the place of a decoder of images one that leaves them unfinished.
 
     That needs a batch with the default collation (`is_default` tells) further on, and until there only stages that do
@@ -103,7 +103,7 @@ def _handlers(stage: Stage) -> list[Any]:
     return [*stage.args, *stage.kw.values(), *(fields.values() if isinstance(fields, dict) else ())]
 
 
-def _left(how: Any) -> Any:
+def _left(how: object) -> Any:
     unfinished = getattr(how, "unfinished", None)
     return how if unfinished is None else unfinished()
 

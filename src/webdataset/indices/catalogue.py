@@ -252,7 +252,7 @@ class Catalogue:
     @classmethod
     def load(
         cls,
-        path: Any,
+        path: object,
         *,
         keys: SplitName = base_plus_ext,
         storage_options: Mapping[str, Any] | None = None,

@@ -96,7 +96,7 @@ def serve() -> None:
             _send(target, (StorageError(f"{type(result).__name__}: {result}", url=url), []))
 
 
-def _send(stream: IO[bytes], message: Any) -> None:
+def _send(stream: IO[bytes], message: object) -> None:
     stream.write(base64.b64encode(pickle.dumps(message)) + b"\n")
     stream.flush()
 

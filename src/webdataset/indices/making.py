@@ -48,7 +48,7 @@ Progress = Callable[[int, int, str], Any]
 
 
 def index(
-    urls: Any,
+    urls: object,
     *,
     jobs: int | None = None,
     force: bool = False,
@@ -103,7 +103,7 @@ def index(
 
 
 def catalogue_of(
-    urls: Any,
+    urls: object,
     *,
     keys: SplitName = base_plus_ext,
     jobs: int | None = None,
@@ -126,7 +126,7 @@ def catalogue_of(
     return _Work(shards, rules, local_copy=local_copy).catalogue(jobs, progress, reraise_exception)
 
 
-def _catalogue_in(urls: Any, rules: ReadingRules) -> Catalogue | None:
+def _catalogue_in(urls: object, rules: ReadingRules) -> Catalogue | None:
     """The catalogue that is meant, if it is one: itself, or the name of its file."""
     if isinstance(urls, Catalogue):
         if rules.concatenated and not urls.concatenated:

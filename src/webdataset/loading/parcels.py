@@ -37,11 +37,11 @@ WORTH_SHARING = 32 << 10
 class Packing:
     """A loader's collation, whose results leave its worker processes as parcels; elsewhere it changes nothing."""
 
-    def __init__(self, collate: Callable[[Any], Any], dataset: Any) -> None:
+    def __init__(self, collate: Callable[[Any], Any], dataset: object) -> None:
         self.collate = collate
         self.dataset = dataset
 
-    def __call__(self, samples: Any) -> Any:
+    def __call__(self, samples: object) -> Any:
         if not is_loader_worker(self.dataset):  # nor in a worker of another loader, whose dataset has one of its own
             return self.collate(samples)
         memory = of_this_thread()
@@ -105,7 +105,7 @@ class Parcel:
         return received, (self._blocks, self._parts)
 
 
-def packed(item: Any, memory: Memory) -> Any:
+def packed(item: object, memory: Memory) -> Any:
     """The item as a parcel; the item itself if it is small, or one that only torch knows how to send."""
     buffers: list[Any] = []
     file = io.BytesIO()
@@ -215,7 +215,7 @@ class _Pickler(pickle.Pickler):
     def __init__(self, file: Any, buffer_callback: Any) -> None:
         super().__init__(file, 5, buffer_callback=buffer_callback)
 
-    def reducer_override(self, value: Any) -> Any:
+    def reducer_override(self, value: object) -> Any:
         torch = sys.modules.get("torch")
         if torch is None or not isinstance(value, torch.Tensor):
             return NotImplemented

@@ -19,7 +19,7 @@ COLLATE_FN = 5
 """How many arguments of a DataLoader come before collate_fn, without the dataset."""
 
 
-def process_loader(dataset: Any, *args: Any, mailbox: Mailbox | None, **kw: Any) -> Any:
+def process_loader(dataset: Any, *args: object, mailbox: Mailbox | None, **kw: Any) -> Any:
     """A DataLoader; errors of its workers are looked up in the mailbox, if there is one."""
     kind = _loader_class()
     if can_share() and len(args) <= COLLATE_FN:
@@ -90,7 +90,7 @@ def _raised(exn: Exception, mailbox: Mailbox | None) -> Exception | None:
     return None if found is None or mailbox is None else mailbox.error(int(found[1]))
 
 
-def _died(exn: Exception, batches: Any) -> WorkerError | None:
+def _died(exn: Exception, batches: object) -> WorkerError | None:
     """Which worker died, and of what; torch tells its process id, and not always the signal."""
     found = re.match(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\)", str(exn))
     if found is None or not isinstance(exn, RuntimeError):

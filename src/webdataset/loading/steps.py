@@ -103,7 +103,7 @@ class StepWork:
 
 
 def exact_steps(
-    dataset: Any, args: tuple[Any, ...], options: dict[str, Any], *, threads: bool
+    dataset: object, args: tuple[Any, ...], options: dict[str, Any], *, threads: bool
 ) -> tuple[StepWorkers, dict[str, Any]]:
     """An exact dataset and a DataLoader's arguments, as the loader of steps takes them.
 
@@ -150,7 +150,7 @@ def _of_one_pass(dataset: DataPipeline) -> DataPipeline:
     return result
 
 
-def repeated_in_batches(dataset: Any, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[int, int]:
+def repeated_in_batches(dataset: object, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[int, int]:
     """How often a dataset is repeated, and to how many items it is cut: in batches, if the loader makes them."""
     passes, items = getattr(dataset, "repetitions", 1), getattr(dataset, "nsamples", -1)
     size = args[0] if args else options.get("batch_size", 1)

@@ -58,7 +58,7 @@ class _Allowed:
     def __init__(self, keys: set[bytes]) -> None:
         self._keys = keys
 
-    def callback(self, domain: Any, key: bytes) -> bool:  # noqa: ARG002 - one list for all
+    def callback(self, domain: object, key: bytes) -> bool:  # noqa: ARG002 - one list for all
         return key in self._keys
 
 

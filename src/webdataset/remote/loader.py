@@ -53,7 +53,7 @@ class RemoteLoader(DataLoaderFacade, DataPipeline, FluidInterface):
         self,
         urls: str | Sequence[str],
         *,
-        keys: Any = None,
+        keys: object = None,
         insecure: bool = False,
         rank: int | None = None,
         world_size: int | None = None,
@@ -62,7 +62,7 @@ class RemoteLoader(DataLoaderFacade, DataPipeline, FluidInterface):
         timeout: float = TIMEOUT,
         patience: float = PATIENCE,
         job: str = "",
-        device: Any = None,
+        device: object = None,
         pin_memory: bool = False,
         largest: int | str | None = None,
     ) -> None:
@@ -126,7 +126,7 @@ class RemoteLoader(DataLoaderFacade, DataPipeline, FluidInterface):
         self.close()
 
 
-def on_device(device: Any, pin_memory: bool, item: Any) -> Any:
+def on_device(device: object, pin_memory: bool, item: object) -> Any:
     """The arrays of an item as tensors on a device, through pinned memory if that is asked for and there is a GPU."""
     import torch
     from torch.utils.data import default_convert

@@ -89,10 +89,10 @@ class Producer:
 
     def __init__(
         self,
-        pipeline: Any,
+        pipeline: object,
         address: str,
         *,
-        keys: Any = None,
+        keys: object = None,
         insecure: bool = False,
         threads: int | None = None,
         ahead: int | str = AHEAD,

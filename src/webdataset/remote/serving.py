@@ -17,7 +17,7 @@ def serve(
     pipeline: Any,
     url: str = ADDRESS,
     *,
-    keys: Any = None,
+    keys: object = None,
     insecure: bool = False,
     threads: int | None = None,
     ahead: int | str = AHEAD,

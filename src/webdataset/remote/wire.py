@@ -79,7 +79,7 @@ def described_error(error: BaseException, id: int) -> Message:
 # -- batches ---------------------------------------------------------------------------------------
 
 
-def packed_batch(items: Sequence[Any], **fields: Any) -> Frames:
+def packed_batch(items: Sequence[Any], **fields: object) -> Frames:
     """A header and the frames of a step's items."""
     frames: Frames = []
     tree = [_described(item, frames, f"item {number}", 0) for number, item in enumerate(items)]
@@ -92,7 +92,7 @@ def packed_batch(items: Sequence[Any], **fields: Any) -> Frames:
     return [header, *frames]
 
 
-def unpacked_batch(header: Any, frames: Sequence[Any]) -> tuple[Message, list[Any]]:
+def unpacked_batch(header: object, frames: Sequence[Any]) -> tuple[Message, list[Any]]:
     """The message, and the items, whose arrays are the memory of the frames."""
     message = unpacked(header, MAX_HEADER_BYTES)
     return message, batch_items(message, frames)
@@ -154,7 +154,7 @@ def _described_dict(value: dict[Any, Any], frames: Frames, path: str, depth: int
     return ["d", list(value), nodes]
 
 
-def _described_array(value: Any, frames: Frames, path: str, depth: int) -> Any:
+def _described_array(value: object, frames: Frames, path: str, depth: int) -> Any:
     import numpy as np
 
     if isinstance(value, (bytearray, memoryview)):
@@ -213,7 +213,7 @@ def _plain_fields(description: Any) -> Any:
     return [[list(part) if isinstance(part, tuple) else part for part in field] for field in description]
 
 
-def _refuse(value: Any, path: str) -> Any:
+def _refuse(value: object, path: str) -> Any:
     raise EncodingError(
         f"{path} of a batch is a {type(value).__module__}.{type(value).__name__}, which is not sent",
         hint="make it an array, a number, text, bytes, or a list, tuple or dict of those; nothing is pickled",
@@ -227,7 +227,7 @@ class _Reader:
     def __init__(self, frames: list[memoryview]) -> None:
         self._frames = iter(frames)
 
-    def value(self, node: Any, depth: int) -> Any:
+    def value(self, node: object, depth: int) -> Any:
         if not isinstance(node, list):
             if isinstance(node, PLAIN):
                 return node
@@ -270,7 +270,7 @@ class _Reader:
             array[number] = self.value(node, depth + 1)
         return array.reshape(shape)
 
-    def _array(self, kind: str, dtype: Any, shape: list[int], inline: bytes | None = None) -> Any:
+    def _array(self, kind: str, dtype: object, shape: list[int], inline: bytes | None = None) -> Any:
         import numpy as np
 
         memory = self._next() if inline is None else bytearray(inline)
@@ -307,7 +307,7 @@ def _foreign_type(name: str, shape: tuple[int, ...], memory: Any) -> Any:
     return raw.view(getattr(ml_dtypes, name)).reshape(shape)
 
 
-def _number(dtype: Any, data: bytes) -> Any:
+def _number(dtype: object, data: bytes) -> Any:
     import numpy as np
 
     found = dtype_from(_fields(dtype))
@@ -316,13 +316,13 @@ def _number(dtype: Any, data: bytes) -> Any:
     return np.frombuffer(data, dtype=found)[0]
 
 
-def _checked_shape(shape: Any) -> tuple[int, ...]:
+def _checked_shape(shape: object) -> tuple[int, ...]:
     if not isinstance(shape, list) or len(shape) > MAX_DEPTH or any(type(n) is not int or n < 0 for n in shape):
         raise SampleError(f"a batch is damaged: {str(shape)[:80]} is no shape")
     return tuple(shape)
 
 
-def _fields(description: Any) -> Any:
+def _fields(description: object) -> Any:
     """A type as numpy describes it: msgpack has no tuples."""
     if not isinstance(description, list):
         return description

@@ -110,7 +110,7 @@ def _function(url: str) -> Callable[..., Any]:
     return loaded(read_plan(url).file("function.pickle"))
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     try:
         return value if len(json.dumps(value)) <= LARGEST_RESULT else None
     except (TypeError, ValueError):

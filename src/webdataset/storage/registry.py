@@ -33,7 +33,7 @@ def _ais(url: str, mode: str = "rb", **options: Any) -> Any:
     return open_ais(url, mode, **options)
 
 
-def _ssh(url: str, mode: str = "rb", **options: Any) -> Any:
+def _ssh(url: str, mode: str = "rb", **options: object) -> Any:
     from .shell.ssh import open_ssh
 
     return open_ssh(url, mode, **options)
@@ -49,7 +49,7 @@ OPENERS: dict[str, Opener] = {
 }
 
 
-def open_url(url: Any, mode: str = "rb", **options: Any) -> Any:
+def open_url(url: object, mode: str = "rb", **options: object) -> Any:
     """Open any url as a stream of bytes.
 
     >>> with open_url("pipe:echo hello") as stream:

@@ -85,7 +85,7 @@ class PiecewiseStream(QuietStream):
         return len(data)
 
 
-def partial_reads(stream: Any, report: Report | None = None) -> Any:
+def partial_reads(stream: object, report: Report | None = None) -> Any:
     """The stream with reads that return what is available, if it can do that; the report is told how long they take.
 
     A reader of large windows then gets the first samples of a slow source at once.

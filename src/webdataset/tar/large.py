@@ -77,7 +77,7 @@ class LargeMembers:
         self._wanted = wanted
         self._limit = limit
 
-    def limits(self, stream: Any, select: Select | None = None) -> Limits:
+    def limits(self, stream: object, select: Select | None = None) -> Limits:
         """The limits for one archive; `stream` is where it lies, if that is a plain file.
 
         Members that `select` leaves out are passed over.
@@ -102,7 +102,7 @@ class LargeMembers:
         return replacement
 
 
-def select_limits(select: Select, stream: Any = None) -> Limits:
+def select_limits(select: Select, stream: object = None) -> Limits:
     """The default limits, for an archive of which `select` leaves out members: large ones of these are not read."""
     limits, file = Limits.default(), _plain_file(stream)
     most = limits.max_member_bytes
@@ -139,7 +139,7 @@ def _place(path: str, offset: int) -> Opened:
     return opened
 
 
-def _plain_file(stream: Any) -> Any:
+def _plain_file(stream: object) -> Any:
     """The stream, if it is a file that can be opened again."""
     path = getattr(stream, "name", None) if isinstance(stream, (io.BufferedReader, io.FileIO)) else None
     return stream if isinstance(path, (str, bytes)) and os.path.isfile(path) else None

@@ -183,13 +183,13 @@ class Told(NamedTuple):
     status: ProducerStatus | None
 
 
-def statuses(urls: Sequence[str], *, keys: Any = None, insecure: bool = False, wait: float = 5.0) -> list[Told]:
+def statuses(urls: Sequence[str], *, keys: object = None, insecure: bool = False, wait: float = 5.0) -> list[Told]:
     """Ask producers how they are; one that does not answer in time has no status."""
     return next(watched(urls, keys=keys, insecure=insecure, wait=wait))
 
 
 def watched(
-    urls: Sequence[str], *, keys: Any = None, insecure: bool = False, wait: float = 5.0, every: float = 1.0
+    urls: Sequence[str], *, keys: object = None, insecure: bool = False, wait: float = 5.0, every: float = 1.0
 ) -> Iterator[list[Told]]:
     """What producers say of themselves, again and again."""
     zmq, keys, found = zeromq(), keys_of(keys, TRAINER), addresses(urls)

@@ -45,7 +45,7 @@ def find(module: str, name: str) -> tuple[Any, Builder | None]:
     return found
 
 
-def named(thing: Any) -> str:
+def named(thing: object) -> str:
     """A short name for messages; never a repr, which data could make endless."""
     if isinstance(thing, Name):
         return thing.name
@@ -57,7 +57,7 @@ def named(thing: Any) -> str:
 # -- registered classes ---------------------------------------------------------------------------
 
 
-def is_registered(thing: Any) -> bool:
+def is_registered(thing: object) -> bool:
     """Whether the program itself allowed this class."""
     return isinstance(thing, type) and any(thing is given for given in registered.values())
 
@@ -209,7 +209,7 @@ def _decimal(machine: Machine, args: tuple[Any, ...]) -> decimal.Decimal:
 class _UUIDDraft(Draft):
     __slots__ = ()
 
-    def finished(self, machine: Machine, state: Any) -> uuid.UUID:  # noqa: ARG002
+    def finished(self, machine: Machine, state: object) -> uuid.UUID:  # noqa: ARG002
         number = state.get("int") if type(state) is dict and len(state) == 1 else None
         check(type(number) is int, "a UUID", "with such a state")
         return uuid.UUID(int=number)
@@ -292,7 +292,7 @@ def _keys(machine: Machine, args: tuple[Any, ...]) -> list[Any]:
     return keys
 
 
-def _is_packed(value: Any, size: int) -> bool:
+def _is_packed(value: object, size: int) -> bool:
     return type(value) is bytes and len(value) == size
 
 

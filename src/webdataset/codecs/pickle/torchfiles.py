@@ -28,7 +28,7 @@ SWITCHES = (
 )
 
 
-def encode_pth(value: Any) -> bytes:
+def encode_pth(value: object) -> bytes:
     """The `value`, anything torch.save takes, as it writes it."""
     stream = io.BytesIO()
     torch_package().save(value, stream)

@@ -141,7 +141,7 @@ class PackageClient(KubeClient):
         read = self._core.read_namespaced_pod_log
         return self._asked(lambda **kw: read(pod, self.namespace, container=container, **kw))
 
-    def _plain(self, found: Any) -> dict[str, Any]:
+    def _plain(self, found: object) -> dict[str, Any]:
         plain: dict[str, Any] = self._api.sanitize_for_serialization(found)
         return plain
 

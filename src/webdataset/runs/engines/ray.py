@@ -67,7 +67,7 @@ class RayEngine(FuturesEngine):
             done, others = self._ray.wait(futures, num_returns=1, timeout=seconds)
         return done, others
 
-    def error_of(self, future: Any) -> str:
+    def error_of(self, future: object) -> str:
         try:
             self._ray.get(future)
         except Exception as error:

@@ -48,7 +48,7 @@ class CommandStream(AbortableStream):
         ignore_errors: bool = False,
         ignore_status: Iterable[int] = (),
         bufsize: int = 8192,
-        **popen: Any,
+        **popen: object,
     ) -> None:
         super().__init__()
         self.proc: subprocess.Popen[bytes] | None = None  # first, so that a failed start can be closed
@@ -124,7 +124,7 @@ class CommandStream(AbortableStream):
     def writable(self) -> bool:
         return not self.readable()
 
-    def write(self, data: Any, /) -> int:
+    def write(self, data: object, /) -> int:
         try:
             return cast(int, self.stream.write(data))
         except BrokenPipeError:

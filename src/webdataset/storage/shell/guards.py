@@ -131,7 +131,7 @@ class Guard:
             with contextlib.suppress(OSError):
                 os.write(self._pipe[1], f"{sign} {group}\n".encode())
 
-    def _registering(self, command: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _registering(self, command: object, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """A shell command that registers itself with the guard before it begins.
 
         Otherwise a process that is killed before it can register a command would leave it. On Linux a pipe can be

@@ -115,7 +115,7 @@ class HubClient(Client):
         """One commit."""
         self._commit(_hub_package(self.url), "Remove", "delete_file")
 
-    def _commit(self, hub: Any, verb: str, method: str, **options: Any) -> None:
+    def _commit(self, hub: Any, verb: str, method: str, **options: object) -> None:
         """Call a method of the hub's package; what it raises becomes one line."""
         place = self.place
         api = hub.HfApi(endpoint=self.endpoint, token=self.token() or False)

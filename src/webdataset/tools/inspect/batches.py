@@ -30,7 +30,7 @@ def remote_batches(urls: Any, count: int | None, **options: Any) -> Iterator[Any
             close(batches)
 
 
-def fields_of(batch: Any) -> dict[str, Any]:
+def fields_of(batch: object) -> dict[str, Any]:
     """The fields of a batch by name: those of a dict, or the places in a tuple.
 
     >>> fields_of((1, 2)), fields_of({"a": 1})
@@ -110,7 +110,7 @@ def statistics_lines(found: dict[str, FieldStatistics]) -> Iterator[str]:
         yield f"{name:<12} {' '.join(shown)}  {kinds}"
 
 
-def samples_of(batch: Any, number: int) -> Iterator[dict[str, Any]]:
+def samples_of(batch: object, number: int) -> Iterator[dict[str, Any]]:
     """The samples of a batch, for showing: what looks like an image is one."""
     fields = fields_of(batch)
     sizes = [
@@ -160,5 +160,5 @@ def _pixels(np: Any, value: Any) -> Any:
     return np.ascontiguousarray((value * 255).round().astype(np.uint8))
 
 
-def _length(value: Any) -> Any:
+def _length(value: object) -> Any:
     return len(value) if hasattr(value, "__len__") else 1

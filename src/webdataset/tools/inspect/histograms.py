@@ -56,7 +56,7 @@ def bars(bins: Bins, *, width: int = 40) -> str:
     return "\n".join(rows)
 
 
-def plot(description: Description, path: Any, *, format: str | None = None) -> None:
+def plot(description: Description, path: object, *, format: str | None = None) -> None:
     """Plot a histogram of each field's values, or of its sizes if it has no numbers.
 
     The result goes to a file, as PNG, PDF or SVG by its extension, or to a stream.

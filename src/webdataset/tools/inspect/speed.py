@@ -268,7 +268,7 @@ class _Watch:
         self.spent = {"open": 0.0, "first_byte": 0.0, "read": 0.0}
         self.bytes = 0
 
-    def opened(self, shards: Iterable[Any], handler: Any) -> Iterator[Any]:  # noqa: ARG002 - as url_opener is called
+    def opened(self, shards: Iterable[Any], handler: object) -> Iterator[Any]:  # noqa: ARG002 - as url_opener is called
         for shard in shards:
             self.start = self.start or time.perf_counter()
             stream, taken = self.timed(gopen, shard["url"])
@@ -285,7 +285,7 @@ class _Watch:
             if time.perf_counter() - self.start > self.seconds:  # even if no sample reaches the end of the pipeline
                 return
 
-    def timed(self, function: Callable[[Any], Any], argument: Any) -> tuple[Any, float]:
+    def timed(self, function: Callable[[Any], Any], argument: object) -> tuple[Any, float]:
         """Return the result and how long it took; time without CPU work was spent waiting."""
         before, busy = time.perf_counter(), _busy_seconds()
         result = function(argument)

@@ -318,7 +318,7 @@ def _check_end(stream: Any, target: str, size: int) -> None:
         current_report().warn("the archive has no end marker, nor has its source", url=target, offset=size)
 
 
-def _size_of(url: str, stream: Any) -> int | None:
+def _size_of(url: str, stream: object) -> int | None:
     """Return the number of bytes, if it is known before reading."""
     length = getattr(stream, "length", None)
     if length is not None:

@@ -130,7 +130,7 @@ def _nested(by: str, sample: Sample) -> Any:
         raise missing_field(by, sample) from None
 
 
-def _as_is(data: Any) -> Any:
+def _as_is(data: object) -> Any:
     return data
 
 

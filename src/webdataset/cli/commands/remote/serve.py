@@ -49,7 +49,7 @@ def run(options: Namespace) -> int:
     return _run_here(options, load_pipeline(options.program))
 
 
-def _run_here(options: Namespace, pipeline: Any) -> int:
+def _run_here(options: Namespace, pipeline: object) -> int:
     from contextlib import closing
 
     from webdataset.remote.addresses import is_stream
