@@ -334,7 +334,7 @@ class Decoder:
             raise _failure(sample, name, exn) from exn
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> bool:
     # read from the environment each time, until a program sets the module's variable
     if name == "pytorch_weights_only":
         return settings.pytorch_weights_only

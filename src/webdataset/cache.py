@@ -16,7 +16,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, BinaryIO
 
 from . import tariterators
 from .base.behaviour import behaves
@@ -74,7 +74,7 @@ DEFAULT_FOLDER = "./_cache"
 CHECK_SECONDS = 2.0
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> str | float:
     """Settings of the environment, under the old names of this module."""
     if name == "default_cache_dir":
         return settings.cache_dir or DEFAULT_FOLDER
@@ -452,7 +452,7 @@ def _records(streams: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
                 yield sample
 
 
-def _read_exactly(stream: Any, size: int) -> bytes:
+def _read_exactly(stream: BinaryIO, size: int) -> bytes:
     """The next bytes of a stream, read in pieces, so that memory grows with what arrives."""
     pieces, rest = [], size
     while rest and (piece := stream.read(min(rest, 1 << 20))):

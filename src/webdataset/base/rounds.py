@@ -10,7 +10,7 @@ from webdataset.errors import StateError
 from webdataset.handlers import close
 
 ENDLESS = sys.maxsize
-_NOTHING: Any = object()
+_NOTHING: object = object()
 
 
 class RoundLimits(NamedTuple):

@@ -217,7 +217,7 @@ def _changed(changes: list[ast.expr], keywords: list[ast.keyword]) -> ast.expr:
 COPY = "__copy_of_sample__"
 
 
-def _copy_of_sample(sample: Any, *changes: Any, **fields: Any) -> Any:
+def _copy_of_sample(sample: Any, *changes: Any, **fields: Any) -> dict[Any, Any]:
     if isinstance(sample, LazySample):
         return sample.changed(*changes, **fields)
     copy = dict(sample, **fields)

@@ -15,9 +15,12 @@ import math
 import os
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from webdataset.base.units import number_of_bytes
+
+if TYPE_CHECKING:
+    pass
 
 
 class UsageError(Exception):

@@ -12,13 +12,16 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import groupby, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from webdataset.base.reports import current_report
 from webdataset.handlers import Handler, close
 from webdataset.tariterators import tarfile_samples
 
 from .grammar import UsageError
+
+if TYPE_CHECKING:
+    from webdataset.base.reports import Report
 
 _RANGE = re.compile(r"(.+)(#(\d+),(\d+))", re.DOTALL)
 _CHANNEL = re.compile(r"zr?(push|pull|pub|sub)(\+[a-z]+)?://")
@@ -54,7 +57,7 @@ def special_samples(urls: Iterable[str], handler: Handler, *, concatenated: bool
     return _joined(parts, remembering, current_report())
 
 
-def _joined(parts: list[Any], handler: _RememberingHandler, report: Any) -> Iterator[Sample]:
+def _joined(parts: list[Any], handler: _RememberingHandler, report: Report) -> Iterator[Sample]:
     for read, what in parts:
         with report.in_force():
             samples = read(what, handler)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import json.encoder
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 from webdataset.errors import EncodingError
@@ -106,7 +107,7 @@ def kind_of(value: Any) -> str:
     return name
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any) -> object:
     if is_array(value) or is_tensor(value):
         return value.tolist()
     raise EncodingError(f"{kind_of(value)} has no JSON form")
@@ -128,5 +129,5 @@ def _json_encoder() -> Callable[[Any], str]:
 _to_json = _json_encoder()
 
 
-def _msgpack() -> Any:
+def _msgpack() -> ModuleType:
     return package("msgpack", extra="formats", purpose="for MessagePack fields")

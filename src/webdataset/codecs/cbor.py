@@ -16,7 +16,8 @@ import fractions
 import math
 import struct
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable
+from types import ModuleType
 from typing import Any
 
 from webdataset.errors import DecodingError
@@ -73,7 +74,7 @@ class _Reader:
         self._take = take
         self._keys = KeyGuard()
 
-    def value(self) -> Any:
+    def value(self) -> object:
         """One whole value; containers within each other are kept on a list, not on Python's stack."""
         within: list[_Open] = []
         while True:
@@ -91,7 +92,7 @@ class _Reader:
                         break
                 value = self._finish(within.pop())
 
-    def _head(self, within: list[_Open]) -> Any:
+    def _head(self, within: list[_Open]) -> object:
         """The next scalar, or _PENDING after the beginning of something with parts."""
         first = self._take(1)[0]
         kind, info = first >> 5, first & 31
@@ -122,7 +123,7 @@ class _Reader:
         _check(info < 28 or info == INDEFINITE, "an initial byte of a reserved form")
         return None if info == INDEFINITE else int.from_bytes(self._take(1 << (info - 24)), "big")
 
-    def _simple(self, info: int) -> Any:
+    def _simple(self, info: int) -> object:
         if info in FLOATS:
             form = FLOATS[info]
             return struct.unpack(form, self._take(struct.calcsize(form)))[0]
@@ -134,7 +135,7 @@ class _Reader:
         _check(info < 25, "an initial byte of a reserved form")
         return _cbor2().undefined if number == 23 else _cbor2().CBORSimpleValue(number)
 
-    def _finish(self, done: _Open) -> Any:
+    def _finish(self, done: _Open) -> object:
         if done.kind == ARRAY:
             return done.parts
         if done.kind == MAP:
@@ -151,7 +152,7 @@ class _Reader:
         self._keys.check(keys)
         return dict(zip(keys, parts[1::2], strict=True))
 
-    def _build_tagged(self, tag: int, value: Any) -> Any:
+    def _build_tagged(self, tag: int, value: Any) -> object:
         if tag == 258:
             _check(type(value) is list, "a set of another thing than a list")
             items = [_as_key(item) for item in value]
@@ -175,7 +176,7 @@ def _parts(kind: int, count: int | None) -> int | None:
     return count if count is None or kind != MAP else 2 * count
 
 
-def _as_key(value: object) -> Any:
+def _as_key(value: object) -> Hashable:
     """A value that can be hashed: lists become tuples."""
     if type(value) is list:
         return tuple(_as_key(item) for item in value)
@@ -185,39 +186,39 @@ def _as_key(value: object) -> Any:
     return value
 
 
-def _timestamp(seconds: Any) -> datetime.datetime:
+def _timestamp(seconds: float) -> datetime.datetime:
     _check(type(seconds) in (int, float) and math.isfinite(seconds), "a time of such a form")
     return EPOCH + datetime.timedelta(seconds=seconds)
 
 
-def _whole(data: Any) -> int:
+def _whole(data: bytes) -> int:
     _check(type(data) is bytes, "an integer of such a form")
     return int.from_bytes(data, "big")
 
 
-def _decimal(parts: object) -> decimal.Decimal:
+def _decimal(parts: Iterable[Any]) -> decimal.Decimal:
     exponent, mantissa = _exponent_and_mantissa(parts)
     return decimal.Decimal(mantissa).scaleb(exponent, decimal.Context(prec=decimal.MAX_PREC))
 
 
-def _binary(parts: object) -> decimal.Decimal:
+def _binary(parts: Iterable[Any]) -> decimal.Decimal:
     exponent, mantissa = _exponent_and_mantissa(parts)
     return decimal.Decimal(mantissa) * decimal.Decimal(2) ** exponent
 
 
-def _exponent_and_mantissa(parts: Any) -> tuple[int, int]:
+def _exponent_and_mantissa(parts: Iterable[Any]) -> tuple[int, int]:
     exponent, mantissa = parts
     _check(type(exponent) is int and type(mantissa) is int and abs(exponent) <= 10_000, "a number of such a form")
     return exponent, mantissa
 
 
-def _fraction(parts: Any) -> fractions.Fraction:
+def _fraction(parts: Iterable[Any]) -> fractions.Fraction:
     numerator, denominator = parts
     _check(type(numerator) is int and type(denominator) is int, "a fraction of such a form")
     return fractions.Fraction(numerator, denominator)
 
 
-def _complex(parts: Any) -> complex:
+def _complex(parts: Iterable[Any]) -> complex:
     real, imaginary = parts
     return complex(float(real), float(imaginary))
 
@@ -243,5 +244,5 @@ def _check(good: bool, what: str) -> None:
         raise DecodingError(f"the CBOR value has {what}")
 
 
-def _cbor2() -> Any:
+def _cbor2() -> ModuleType:
     return package("cbor2", extra="formats", purpose="for CBOR fields")

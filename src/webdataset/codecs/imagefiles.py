@@ -15,6 +15,7 @@ from .stored import DEEP_MODES, pillow
 
 if TYPE_CHECKING:
     import numpy as np
+    from PIL.Image import Image
 
     Array = np.ndarray[Any, Any]
 
@@ -155,7 +156,7 @@ def _cure(pixels: Array) -> str:
     return f"its values lie in {low}..{high}: a tiff of one channel holds int32, npy any"
 
 
-def _storable(picture: Any, name: str) -> Any:
+def _storable(picture: Image, name: str) -> Image | Array:
     """The picture in a mode that the format holds as it is, where Pillow would change values or not know the mode;
     a uint16 array for the encoders that are ours."""
     if picture.mode in DEEP_MODES and name in SHALLOW:
@@ -179,13 +180,13 @@ def _as_uint16(picture: object, name: str) -> Array:
     return pixels.astype(np.uint16)
 
 
-def _with_pixels(picture: Any, pixels: Array) -> Any:
+def _with_pixels(picture: Image, pixels: Array) -> Image:
     changed = pillow().fromarray(pixels)
     changed.info = picture.info.copy()
     return changed
 
 
-def _with_whole_palette(picture: Any) -> Any:
+def _with_whole_palette(picture: Image) -> Image:
     """A palette for every index: Pillow takes the bits per pixel from its length, and cuts off larger indices."""
     mode = picture.palette.mode if picture.palette else "RGB"  # or RGBA
     palette = picture.getpalette(mode) or []

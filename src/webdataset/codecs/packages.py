@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from typing import Any
+from types import ModuleType
 
 from webdataset.errors import MissingPackageError
 
 
-def package(name: str, *, extra: str, purpose: str) -> Any:
+def package(name: str, *, extra: str, purpose: str) -> ModuleType:
     """Import an optional package, or say what to install.
 
     >>> package("no_such_package", extra="image", purpose="to decode images")
@@ -24,13 +24,13 @@ def package(name: str, *, extra: str, purpose: str) -> Any:
         ) from exn
 
 
-def torch_package() -> Any:
+def torch_package() -> ModuleType:
     """torch, or what to install."""
     return package("torch", extra="torch", purpose="for tensors")
 
 
 @cache
-def torch_if_installed() -> Any:
+def torch_if_installed() -> ModuleType | None:
     """torch, or None."""
     try:
         return import_module("torch")

@@ -217,7 +217,7 @@ def bytelen(a: object) -> int:
     raise ValueError(f"{type(a).__name__} has no bytes")
 
 
-def bytedata(a: object) -> Any:
+def bytedata(a: object) -> bytes | bytearray | memoryview:
     """The bytes of an array in C order, native byte order; buffers as they are."""
     import numpy as np
 
@@ -260,7 +260,7 @@ def _frame(length: int) -> bytes:
     return magic_bytes + struct.pack("@q", length)
 
 
-def _payload_length(frame: Any) -> int:
+def _payload_length(frame: bytes | memoryview) -> int:
     if len(frame) < 16:
         raise ValueError(f"a chunk is cut in its first {len(frame)} bytes")
     found, length = struct.unpack("@qq", frame)

@@ -34,7 +34,7 @@ class _Unknown:
     """A value that nobody needs to know: it is no number and no tuple, or its keys are looked at by themselves."""
 
 
-def _call_result(function: Any, arguments: Any) -> Any:
+def _call_result(function: object, arguments: Any) -> object:
     """Complex numbers, too, are made to collide; the result of any other call is unknown."""
     is_complex = isinstance(function, str) and function.endswith(" complex") and isinstance(arguments, tuple)
     if is_complex and all(isinstance(number, (int, float)) for number in arguments):

@@ -6,6 +6,7 @@ import datetime
 import decimal
 import uuid
 from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from webdataset.errors import UnsafePickleError
@@ -62,7 +63,7 @@ def is_registered(thing: object) -> bool:
     return isinstance(thing, type) and any(thing is given for given in registered.values())
 
 
-def new_registered(cls: Any, args: tuple[Any, ...]) -> Any:
+def new_registered(cls: Any, args: tuple[Any, ...]) -> object:
     """A new instance, as pickle makes it: without __init__."""
     return cls.__new__(cls, *args)
 
@@ -79,7 +80,7 @@ def set_state(thing: Any, state: Any) -> None:
             object.__setattr__(thing, name, value)
 
 
-def _call_registered(given: Any) -> Builder:
+def _call_registered(given: Callable[..., Any]) -> Builder:
     return lambda machine, args: given(*args)  # noqa: ARG005 a builder takes the machine
 
 
@@ -220,7 +221,7 @@ def _uuid(machine: Machine, args: tuple[Any, ...]) -> _UUIDDraft:  # noqa: ARG00
     return _UUIDDraft()
 
 
-def _reconstructor(machine: Machine, args: tuple[Any, ...]) -> Any:
+def _reconstructor(machine: Machine, args: tuple[Any, ...]) -> object:
     """How protocols before 2 make an instance without __init__: class, base, the base's state."""
     check(len(args) == 3 and args[1] is object and args[2] is None, "an object", "with such a base")
     if args[0] is uuid.UUID:
