@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from webdataset.errors import StateError
 from webdataset.handlers import close
+
+if TYPE_CHECKING:
+    from webdataset.base.progress import RunnablePipeline
 
 ENDLESS = sys.maxsize
 _NOTHING: object = object()
@@ -22,7 +25,7 @@ class RoundLimits(NamedTuple):
     """Items, at most; 0 for any number."""
 
     @classmethod
-    def of(cls, pipeline: Any) -> RoundLimits:
+    def of(cls, pipeline: RunnablePipeline) -> RoundLimits:
         """Those of a pipeline."""
         return cls(None if pipeline.repetitions == ENDLESS else pipeline.repetitions, max(pipeline.nsamples, 0))
 

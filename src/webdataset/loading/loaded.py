@@ -96,7 +96,7 @@ class LoadedRunner(StreamedRunner):
     @property
     def later(self) -> list[Any]:
         """The stages after the loader."""
-        return self.pipeline.pipeline[1:]  # type: ignore[no-any-return]
+        return self.pipeline.pipeline[1:]
 
     def items(self) -> Iterator[Any]:
         """The items of the next pass, or of the next round of passes."""

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from webdataset.base.logs import Log
 from webdataset.base.states import differences
@@ -30,6 +30,9 @@ from webdataset.errors import (
 from .addresses import zeromq
 from .feeds import FeedStep, Outline
 from .wire import MAX_HEADER_BYTES, VERSION, batch_items, packed, size_of, unpacked
+
+if TYPE_CHECKING:
+    from .keys import KeyFile
 
 log = Log(__name__)
 
@@ -114,7 +117,7 @@ class Producers:
         self,
         urls: Sequence[str],
         *,
-        keys: Any,
+        keys: KeyFile | None,
         options: AskingOptions,
         rank: int,
         world: int,

@@ -62,7 +62,11 @@ class _Allowed:
         return key in self._keys
 
 
-def keys_of(keys: Any, kind: str) -> KeyFile | None:
+Keys = KeyFile | str | os.PathLike[str]
+"""Keys, or the file in which they are."""
+
+
+def keys_of(keys: Keys | None, kind: str) -> KeyFile | None:
     """The keys in a file, which must be of a producer or a trainer; None stays None."""
     if keys is None or isinstance(keys, KeyFile):
         found = keys
@@ -71,7 +75,7 @@ def keys_of(keys: Any, kind: str) -> KeyFile | None:
     if found is not None and found.kind != kind:
         raise SecurityError(
             f"these are the keys of a {found.kind}, and those of a {kind} are needed",
-            url=None if isinstance(keys, KeyFile) else os.fspath(keys),
+            url=None if keys is None or isinstance(keys, KeyFile) else os.fspath(keys),
             hint="`wl keygen serve.key train.key` makes both: the first for `wl serve`, the second for RemoteLoader",
         )
     return found
@@ -137,7 +141,7 @@ def _write(path: str, content: dict[str, Any]) -> None:
         raise StorageError(f"the keys cannot be written: {error.strerror}", url=path) from error
 
 
-def _key(text: Any) -> bytes:
+def _key(text: str) -> bytes:
     key = text.encode("ascii")
     if len(key) != 40:
         raise ValueError("a key has 40 characters")

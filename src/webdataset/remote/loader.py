@@ -20,7 +20,7 @@ from webdataset.pipeline import DataPipeline, add_length_method
 from .addresses import addresses, check_allowed, is_stream
 from .asking import AskingOptions
 from .feeds import feeds_of
-from .keys import TRAINER, keys_of
+from .keys import TRAINER, Keys, keys_of
 from .progress import RemoteOptions, RemoteProgress
 from .streams import StreamSource
 
@@ -53,7 +53,7 @@ class RemoteLoader(DataLoaderFacade, DataPipeline, FluidInterface):
         self,
         urls: str | Sequence[str],
         *,
-        keys: object = None,
+        keys: Keys | None = None,
         insecure: bool = False,
         rank: int | None = None,
         world_size: int | None = None,
@@ -139,7 +139,7 @@ def on_device(device: object, pin_memory: bool, item: object) -> Any:
     return item if device is None else _moved(torch.Tensor, item, lambda tensor: tensor.to(device, non_blocking=True))
 
 
-def _moved(kind: Any, value: Any, move: Callable[[Any], Any]) -> Any:
+def _moved(kind: type, value: Any, move: Callable[[Any], Any]) -> Any:
     if isinstance(value, kind):
         return move(value)
     if isinstance(value, dict):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from webdataset import tariterators
 from webdataset.base.behaviour import behaviour_of
@@ -20,6 +20,9 @@ from webdataset.base.stages import Stage
 from webdataset.base.states import about_shards
 from webdataset.filters import detshuffle
 from webdataset.shardlists import ShardShuffle
+
+if TYPE_CHECKING:
+    from webdataset.base.progress import RunnablePipeline
 
 
 class NotResumableError(ValueError):
@@ -120,7 +123,7 @@ def remembered(stages: Sequence[Any]) -> list[tuple[Any, str]]:
     return [(stage, name) for stage in stages for name in behaviour_of(stage).keeps]
 
 
-def described(pipeline: Any) -> dict[str, Any]:
+def described(pipeline: RunnablePipeline) -> dict[str, Any]:
     """What must be the same for a state to fit."""
     stages = [stage for stage in pipeline.pipeline if kind_of(stage) != "opens"]
     return {
@@ -131,7 +134,7 @@ def described(pipeline: Any) -> dict[str, Any]:
     }
 
 
-def _described_source(source: Any) -> Any:
+def _described_source(source: Any) -> dict[str, Any]:
     urls = getattr(source, "urls", None)
     if isinstance(urls, list):
         digest = hashlib.blake2b("\n".join(map(str, urls)).encode("utf-8", "surrogatepass"), digest_size=8)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from webdataset.base.context import PassContext
 from webdataset.base.positions import Position
@@ -24,6 +24,9 @@ from .segments import StreamPass
 from .sources import Count, PassBuilder
 from .states import stream_position, stream_state
 
+if TYPE_CHECKING:
+    from webdataset.base.progress import RunnablePipeline
+
 
 class StreamedRunner:
     """Runs a pipeline as a chain of generators, and knows after which item it is.
@@ -31,7 +34,7 @@ class StreamedRunner:
     A runner is made whenever one is asked for; what it knows is in the pipeline's progress.
     """
 
-    def __init__(self, pipeline: Any, progress: PipelineProgress, wrap: Callable[[Any], Any]) -> None:
+    def __init__(self, pipeline: RunnablePipeline, progress: PipelineProgress, wrap: Callable[[Any], Any]) -> None:
         self.pipeline = pipeline
         self.progress = progress
         self.wrap = wrap
@@ -145,7 +148,7 @@ class StreamedRunner:
             progress.described = key, described(pipeline)
         return progress.described[1]
 
-    def state(self, position: Any = None) -> dict[str, Any]:
+    def state(self, position: object = None) -> dict[str, Any]:
         """The state after the latest item, or at a position."""
         return stream_state(self.described(), self.position() if position is None else restored(position))
 

@@ -5,7 +5,7 @@ An opener is a function `(url, mode, **options) -> stream`. Options an opener do
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from .local import open_local, standard_stream
@@ -76,7 +76,7 @@ def check_mode(mode: str) -> None:
         raise ModeError(f'the mode must be "rb" or "wb", got {mode!r}')
 
 
-def unknown_scheme(url: str, known: Any) -> ValueError:
+def unknown_scheme(url: str, known: Iterable[str]) -> ValueError:
     """The error of a url that nothing can open."""
     import difflib
 

@@ -98,7 +98,7 @@ def plain_headers(np: ModuleType, octets: Array) -> tuple[Array, Array]:
     return good, sizes
 
 
-def _all_octal(digits: Array) -> Any:
+def _all_octal(digits: Array) -> bool | numpy.bool | Array:
     octal = digits <= 7
     return True if octal.all() else octal.all(axis=1)
 

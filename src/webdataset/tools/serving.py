@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from webdataset.errors import CommandError, UnavailableError, WebDatasetError
 from webdataset.pipeline import DataPipeline
 from webdataset.remote.addresses import addresses, check_allowed, zeromq
-from webdataset.remote.keys import TRAINER, keys_of
+from webdataset.remote.keys import TRAINER, Keys, keys_of
 from webdataset.remote.producer import ProducerStatus
 from webdataset.remote.wire import MAX_HEADER_BYTES, packed, unpacked
 
@@ -183,13 +183,13 @@ class Told(NamedTuple):
     status: ProducerStatus | None
 
 
-def statuses(urls: Sequence[str], *, keys: object = None, insecure: bool = False, wait: float = 5.0) -> list[Told]:
+def statuses(urls: Sequence[str], *, keys: Keys | None = None, insecure: bool = False, wait: float = 5.0) -> list[Told]:
     """Ask producers how they are; one that does not answer in time has no status."""
     return next(watched(urls, keys=keys, insecure=insecure, wait=wait))
 
 
 def watched(
-    urls: Sequence[str], *, keys: object = None, insecure: bool = False, wait: float = 5.0, every: float = 1.0
+    urls: Sequence[str], *, keys: Keys | None = None, insecure: bool = False, wait: float = 5.0, every: float = 1.0
 ) -> Iterator[list[Told]]:
     """What producers say of themselves, again and again."""
     zmq, keys, found = zeromq(), keys_of(keys, TRAINER), addresses(urls)

@@ -18,7 +18,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import unquote
 
 from webdataset.base.settings import settings
@@ -36,6 +36,9 @@ from webdataset.storage.urls import scheme_of
 
 from . import xxhash
 from .client import NOT_FOUND, REFUSED, AisConnector, Cluster, cluster_of, failure, incomplete
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 PROVIDERS = {"ais": "ais", "s3": "aws", "gs": "gcp", "gcs": "gcp", "az": "azure", "oci": "oci"}
 CHUNK_BYTES = 1 << 20
@@ -136,7 +139,7 @@ class AisObject(StoredObject):
         url: str,
         *,
         etl_name: str | None = None,
-        etl_args: Any = None,
+        etl_args: object = None,
         archpath: str | None = None,
         verify: bool = True,
         api: str | None = None,
@@ -254,7 +257,7 @@ class AisStream(HttpStream):
             affordable = kind != "xxhash2" or xxhash.is_affordable(response.length)
             self._hasher = _CHECKSUMS[kind]() if kind in _CHECKSUMS and self._checksum and affordable else None
 
-    def readinto1(self, buffer: Any, /) -> int:
+    def readinto1(self, buffer: WriteableBuffer, /) -> int:
         view = memoryview(buffer).cast("B")
         count = super().readinto1(view)
         for hasher in (self._hasher, self._digest_so_far):

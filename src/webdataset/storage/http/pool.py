@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import select
+import socket
 import threading
 import time
 from collections import defaultdict
@@ -89,7 +90,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=POOL.forget)
 
 
-def _is_quiet(sock: Any) -> bool:
+def _is_quiet(sock: socket.socket | None) -> bool:
     """Whether there is nothing to read: neither the end of the connection nor an unexpected byte."""
     if sock is None:
         return False
