@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from bisect import bisect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import accumulate
 from math import inf
 from typing import TYPE_CHECKING, Any, Self
@@ -208,7 +208,7 @@ def _in_turn(iterators: list[Iterator[Any]], longest: bool, turns: Turns) -> Ite
 
 
 def _drawn(
-    iterators: list[Iterator[Any]], weights: list[float], longest: bool, drawn: object, turns: Turns
+    iterators: list[Iterator[Any]], weights: list[float], longest: bool, drawn: Callable[[], float], turns: Turns
 ) -> Iterator[Any]:
     try:
         while longest or not turns.ended:
@@ -223,7 +223,9 @@ def _drawn(
         _close_all(iterators)
 
 
-def _drawn_until_one_ends(iterators: list[Iterator[Any]], borders: list[float], drawn: Any, turns: Turns) -> Any:
+def _drawn_until_one_ends(
+    iterators: list[Iterator[Any]], borders: list[float], drawn: Callable[[], float], turns: Turns
+) -> Generator[Any, None, int]:
     total, last = borders[-1], len(borders) - 1
     while True:
         turns.taken += 1

@@ -269,7 +269,7 @@ def _is_switch(value: Any) -> bool:
 class _HandlerOption:
     """The option of a filter that is a handler: where it stands among the options, and its default."""
 
-    def __init__(self, place: int, default: Any) -> None:
+    def __init__(self, place: int, default: object) -> None:
         self._place = place
         self._default = default
 

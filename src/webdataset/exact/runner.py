@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from webdataset.base.context import PassContext
 from webdataset.base.mailbox import left_regularly, publish
@@ -21,6 +21,9 @@ from .rounds import Rounds
 from .run import EpochRun
 from .states import exact_place, exact_state
 
+if TYPE_CHECKING:
+    from webdataset.base.progress import RunnablePipeline
+
 
 class ExactRunner:
     """Runs an exact pipeline by steps, and knows in which step it is.
@@ -28,7 +31,7 @@ class ExactRunner:
     A runner is made whenever one is asked for; what it knows is in the pipeline's progress.
     """
 
-    def __init__(self, pipeline: Any, progress: PipelineProgress) -> None:
+    def __init__(self, pipeline: RunnablePipeline, progress: PipelineProgress) -> None:
         self.pipeline = pipeline
         self.progress = progress
 
@@ -141,7 +144,7 @@ class ExactRunner:
         """After which item it is, or where the next pass begins."""
         return self.place or self.next_place()
 
-    def state(self, position: Any = None) -> dict[str, Any]:
+    def state(self, position: object = None) -> dict[str, Any]:
         """The state after the latest item, or at a position."""
         _, _, worker, workers = pytorch_worker_info()
         place = self.position() if position is None else _restored(position)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from webdataset.base.reports import Report, current_report
 from webdataset.base.stages import Stage, pipelinefilter
@@ -13,6 +13,9 @@ from webdataset.errors import SampleError
 from webdataset.handlers import Handler, close, handled, reraise_exception
 
 from .stacking import Unfinished, finished_in_batch, stacked_arrays, stacked_tensors, stacked_unfinished
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Collation = Callable[[list[Any]], Any]
 
@@ -276,7 +279,7 @@ def _alike(column: Sequence[Any]) -> bool:
     )
 
 
-def _numbers(column: list[Any]) -> Any:
+def _numbers(column: list[Any]) -> np.ndarray[Any, Any] | list[Any]:
     import numpy
 
     kinds = (int, float, numpy.number, numpy.bool_)

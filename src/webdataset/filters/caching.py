@@ -247,7 +247,7 @@ def _number(n: int) -> bytes:
     return b"%012d" % n
 
 
-def _lmdb() -> Any:
+def _lmdb() -> ModuleType:
     try:
         import lmdb
     except ImportError as exn:

@@ -6,7 +6,7 @@ import copy
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
-from typing import Any
+from typing import Any, BinaryIO
 
 from webdataset.base.context import current_pass
 from webdataset.base.stages import pipelinefilter
@@ -199,18 +199,18 @@ def decode(
     return handled(data, decoded, handler, stage="decode")
 
 
-def decode_bin(stream: Any) -> Any:
+def decode_bin(stream: BinaryIO) -> Any:
     """The bytes as they are."""
     return stream.read()
 
 
-def decode_text(stream: Any) -> str:
+def decode_text(stream: BinaryIO) -> str:
     """Text in utf-8."""
     text: str = stream.read().decode("utf-8")
     return text
 
 
-def decode_pickle(stream: Any) -> Any:
+def decode_pickle(stream: BinaryIO) -> Any:
     """A pickle of plain data; anything else is refused, as in `decode`."""
     from webdataset.codecs import pickles
 

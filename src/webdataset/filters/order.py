@@ -89,7 +89,7 @@ class detshuffle(PipelineStage):  # noqa: N801 - named like the filter it is
 class Sampled(PipelineStage):
     """What `rsample` is in exact epochs: by a random number of each sample, whatever came before it."""
 
-    def __init__(self, p: float, seed: Any = None) -> None:
+    def __init__(self, p: float, seed: int | None = None) -> None:
         self.p = _checked_probability(p)
         self.seed = 0 if seed is None else seed
 
@@ -231,7 +231,7 @@ def _shuffled_in_bytes(
         close(source)
 
 
-def _put(buffer: list[tuple[int, Any]], sample: Any) -> int:
+def _put(buffer: list[tuple[int, Any]], sample: object) -> int:
     size = size_in_bytes(sample)
     buffer.append((size, sample))
     return size
@@ -255,7 +255,7 @@ def _checked_probability(p: float) -> float:
     return p
 
 
-def _generator(seed: Any) -> random.Random:
+def _generator(seed: int | float | str | bytes | bytearray | None) -> random.Random:
     """Without a seed, one of the pass: every pass and worker has its own, and a resumed pass has it again."""
     return random.Random(current_pass().seed() if seed is None else seed)
 

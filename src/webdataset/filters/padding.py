@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .batches import BatchError, combine_values, default_collation_fn, keys_of, name_of_column
 from .mistakes import OptionError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def pad(
@@ -111,7 +114,7 @@ def _size(value: object) -> tuple[int, ...] | None:
     return tuple(value.shape) or None
 
 
-def _lengths(column: list[Any]) -> Any:
+def _lengths(column: list[Any]) -> np.ndarray[Any, Any]:
     import numpy
 
     return numpy.array([len(value) for value in column])

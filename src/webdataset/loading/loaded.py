@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from webdataset.base.behaviour import behaviour_of
 from webdataset.base.context import PassContext
@@ -31,6 +31,9 @@ from .workers import (
     sends_positions,
     with_positions,
 )
+
+if TYPE_CHECKING:
+    from webdataset.base.progress import RunnablePipeline
 
 
 class Loading(NamedTuple):
@@ -76,7 +79,7 @@ def _loader(
     return ThreadLoader(dataset, *args, **options)
 
 
-def _mailbox(dataset: Any, *, processes: bool) -> Mailbox | None:
+def _mailbox(dataset: object, *, processes: bool) -> Mailbox | None:
     """What the worker processes of a pipeline leave their counts in."""
     if not processes or not isinstance(dataset, DataPipeline):
         return None
@@ -88,7 +91,9 @@ def _mailbox(dataset: Any, *, processes: bool) -> Mailbox | None:
 class LoadedRunner(StreamedRunner):
     """Runs a loader as the source of a pipeline; its workers know where it is."""
 
-    def __init__(self, pipeline: Any, progress: PipelineProgress, wrap: Callable[[Any], Any], workers: Workers) -> None:
+    def __init__(
+        self, pipeline: RunnablePipeline, progress: PipelineProgress, wrap: Callable[[Any], Any], workers: Workers
+    ) -> None:
         super().__init__(pipeline, progress, wrap)
         self.workers = workers
         self.limits = RoundLimits.of(pipeline)
@@ -128,7 +133,7 @@ class LoadedRunner(StreamedRunner):
     def _items_in_passes(self, count: int) -> int:
         return self.workers.length(self.later, count)
 
-    def state(self, position: Any = None) -> dict[str, Any]:
+    def state(self, position: object = None) -> dict[str, Any]:
         """The state after the latest item."""
         if position is not None:
             return super().state(position)
@@ -156,9 +161,9 @@ class LoadedRunner(StreamedRunner):
     def _rounds(self) -> Any:
         return self.workers.rounds(self.limits, held=may_hold(self.later) is not None)
 
-    def _kept(self, opened: ExitStack, iterator: Any) -> Iterator[Any]:
+    def _kept(self, opened: ExitStack, iterator: Iterator[Any]) -> Iterator[Any]:
         opened.callback(close, iterator)
-        return iterator  # type: ignore[no-any-return]
+        return iterator
 
 
 def _timed(items: Iterator[Any], report: Report) -> Iterator[Any]:
@@ -182,10 +187,10 @@ def _timed(items: Iterator[Any], report: Report) -> Iterator[Any]:
         close(items)
 
 
-_END: Any = object()
+_END: object = object()
 
 
-def may_hold(stages: list[Any]) -> Any:
+def may_hold(stages: list[Any]) -> object:
     """The first of the stages after a loader that may hold samples which the loader has given; None without one."""
     return next((stage for stage in stages if not behaviour_of(stage).in_pool), None)
 
@@ -193,7 +198,7 @@ def may_hold(stages: list[Any]) -> Any:
 class _Expansion:
     """Watches a stage after a loader: once it has made several items of one, the loader's state does not say it all."""
 
-    def __init__(self, progress: PipelineProgress, stage: Any) -> None:
+    def __init__(self, progress: PipelineProgress, stage: object) -> None:
         self._progress = progress
         self._stage = stage
         self._items = 0

@@ -310,7 +310,7 @@ def _fused(stages: Sequence[Stage], context: PassContext, group: _Group) -> _Gro
         return group
     deferred = _Deferred(context.report)
     with PassContext(epoch=context.epoch, report=deferred).in_force():
-        source: Any = deferred.noted(group.items)
+        source: Iterator[Any] = deferred.noted(group.items)
         for stage in stages:
             source = stage(source)
     try:

@@ -165,7 +165,7 @@ class EachItem:
     def __init__(self, function: Callable[[Any], Any]) -> None:
         self.function = function
 
-    def __call__(self, step: Any) -> Any:
+    def __call__(self, step: tuple[Any, ...]) -> tuple[Any, ...]:
         place, items, *counts = step
         return place, [self.function(item) for item in items], *counts
 

@@ -48,8 +48,8 @@ class ThreadLoader:
         drop_last: bool = False,
         timeout: float = 0,
         worker_init_fn: Callable[[int], Any] | None = None,
-        multiprocessing_context: Any = None,
-        generator: Any = None,
+        multiprocessing_context: object = None,
+        generator: object = None,
         *,
         prefetch_factor: int | None = None,
         persistent_workers: bool = False,
@@ -210,7 +210,7 @@ def has_cuda() -> bool:
     return torch is not None and torch.cuda.is_available()
 
 
-def _has_indices(dataset: Any) -> bool:
+def _has_indices(dataset: object) -> bool:
     """Is this what torch calls a map-style dataset?"""
     iterable = getattr(sys.modules.get("torch.utils.data"), "IterableDataset", ())
     if isinstance(dataset, (TorchIterable, *([iterable] if iterable else []))):
