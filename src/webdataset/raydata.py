@@ -12,6 +12,7 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
 from itertools import islice, pairwise
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .codecs.packages import package
@@ -28,6 +29,8 @@ from .tariterators import tarfile_samples
 from .writer import TarWriter
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from .indices.catalogue import Shard
 
 BLOCK_BYTES = 32 << 20
@@ -153,7 +156,7 @@ def _over_shards(dataset: DataPipeline, parts: Iterable[ShardPart]) -> Iterator[
 # -- Ray's classes, made when Ray is there -----------------------------------------------------------------
 
 
-def _ray_data(purpose: str) -> Any:
+def _ray_data(purpose: str) -> ModuleType:
     package("ray", extra="ray", purpose=purpose)
     return package("ray.data", extra="ray", purpose=purpose)
 
@@ -291,7 +294,7 @@ def _table(rows: list[dict[str, Any]], make: Callable[[dict[str, Any]], Any]) ->
 _SIMPLE = (bytes, str, int, float, bool, type(None))
 
 
-def _stacked(values: list[Any]) -> Any:
+def _stacked(values: list[Any]) -> np.ndarray[Any, Any] | list[Any]:
     """Return equal arrays as one; tensors as arrays."""
     import numpy as np
 

@@ -219,9 +219,13 @@ def tarfile_samples(
         reading = Reading(select_files, rename_files, large, concatenated)
         return _each_shard(streams, reading, grouping.of_shard, handler, current_pass())
     # a replacement need not know the options that nobody uses
-    chosen: Any = {"select_files": select_files, "rename_files": rename_files, "concatenated": concatenated or None}
+    chosen: dict[str, Any] = {
+        "select_files": select_files,
+        "rename_files": rename_files,
+        "concatenated": concatenated or None,
+    }
     files = tar_file_expander(streams, handler=handler, **{name: f for name, f in chosen.items() if f is not None})
-    splitting: Any = {} if keys is base_plus_ext else {"keys": keys}
+    splitting: dict[str, Any] = {} if keys is base_plus_ext else {"keys": keys}
     return group_by_keys(files, handler=handler, **splitting)
 
 
@@ -445,7 +449,7 @@ class _Boundary:
 
     def __init__(self) -> None:
         self.number = 0
-        self.url: Any = None
+        self.url: str | None = None
         self.offset = -1
 
     def __call__(self, item: Sample) -> int:

@@ -10,15 +10,18 @@ import re
 import sys
 import types
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .base.settings import settings
 from .base.stages import PipelineStage
 from .base.workers import make_seed, pytorch_worker_info, pytorch_worker_seed
 from .errors import ObsoleteError
 from .storage.urls import braceexpand
+
+if TYPE_CHECKING:
+    pass
 
 __all__ = [
     "ObsoleteException",
@@ -58,7 +61,7 @@ def is_iterable(obj: object) -> bool:
     return hasattr(obj, "__iter__") and not isinstance(obj, (str, bytes))
 
 
-def guess_batchsize(batch: Any) -> int:
+def guess_batchsize(batch: Sequence[Any]) -> int:
     """The number of samples in a batch: the length of its first column."""
     return len(batch[0])
 

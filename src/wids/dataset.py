@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from webdataset.autodecode import Decoder, imagehandler
 from webdataset.base.logs import Log
@@ -29,6 +29,9 @@ from webdataset.storage.ranges import RangeReader
 from webdataset.storage.urls import is_local
 
 from .specs import read_specs
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Sample = dict[str, Any]
 Transform = Callable[[Sample], Sample]
@@ -82,7 +85,7 @@ class ShardListDataset:
             log.warning("%s: %d shards, %d samples", self.dataset_name, len(specs.shards), len(self))
 
     @property
-    def cum_lengths(self) -> Any:
+    def cum_lengths(self) -> np.ndarray[Any, Any]:
         """How many samples there are up to the end of each shard."""
         return self.catalogue.ends
 

@@ -32,7 +32,7 @@ class Unfinished:
     dtype: np.dtype[Any]
     is_tensor: bool
 
-    def write_into(self, row: object) -> None:
+    def write_into(self, row: np.ndarray[Any, Any]) -> None:
         """Write the finished values into an array of the shape and type."""
         raise NotImplementedError
 

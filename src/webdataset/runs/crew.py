@@ -47,7 +47,7 @@ class Hand:
         """Whether it has started, which does not count as time of an item."""
         self._answer = b""
 
-    def _copied(self, serve: Serve, others: Iterable[Hand]) -> Any:
+    def _copied(self, serve: Serve, others: Iterable[Hand]) -> ForkedProcess:
         """Fork, which takes a hundredth of the time, as everything is imported already."""
         # a copy that held the others' pipes would keep them from noticing that nobody asks any more
         pipes = [stream.fileno() for hand in others for stream in (hand.process.stdin, hand.process.stdout)]
@@ -302,7 +302,7 @@ class Crew:
 
 def do_items(
     plan: RunPlan, numbers: Iterable[int], hands: Iterable[Hand] = (), *, keep: bool = False, submission: str = ""
-) -> Any:
+) -> tuple[int, list[Hand]]:
     """Do these items, one after the other; return the exit code, and the idle processes if they are to be kept."""
     crew = Crew(plan, numbers, hands=hands, submission=submission)
     worst = Verdict.DONE

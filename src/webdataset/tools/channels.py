@@ -15,13 +15,17 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from webdataset.base.reports import current_report
 from webdataset.base.settings import settings
 from webdataset.errors import MissingPackageError, SampleError, SecurityError, StorageError
 from webdataset.handlers import Handler, ask, checked_handler, reraise_exception
 from webdataset.writing.transactions import Transaction
+
+if TYPE_CHECKING:
+    from webdataset.base.reports import Report
 
 Sample = dict[str, Any]
 Bound = Callable[[str], None]
@@ -76,7 +80,7 @@ def received(url: str, handler: Handler = reraise_exception, *, bound: Bound | N
     return _received(url, checked_handler(handler), current_report(), bound)
 
 
-def _received(url: str, handler: Handler, report: Any, bound: Bound | None) -> Iterator[Sample]:
+def _received(url: str, handler: Handler, report: Report, bound: Bound | None) -> Iterator[Sample]:
     with _Channel(url, "PULL", "SUB", bound=bound) as channel:
         while True:
             try:
@@ -232,7 +236,7 @@ def _text(key: str | bytes) -> str:
     return key if isinstance(key, str) else key.decode("utf-8", "surrogateescape")
 
 
-def _zmq() -> Any:
+def _zmq() -> ModuleType:
     try:
         import msgpack  # noqa: F401 - fail before anything is open
         import zmq

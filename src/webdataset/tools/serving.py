@@ -12,7 +12,8 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from webdataset.errors import CommandError, UnavailableError, WebDatasetError
 from webdataset.pipeline import DataPipeline
@@ -20,6 +21,9 @@ from webdataset.remote.addresses import addresses, check_allowed, zeromq
 from webdataset.remote.keys import TRAINER, Keys, keys_of
 from webdataset.remote.producer import ProducerStatus
 from webdataset.remote.wire import MAX_HEADER_BYTES, packed, unpacked
+
+if TYPE_CHECKING:
+    from webdataset.remote.keys import KeyFile
 
 RESTART_SECONDS = 1.0
 """How long a process that died stays away, so that one that cannot live does not keep the machine busy."""
@@ -205,7 +209,7 @@ def watched(
         context.destroy(linger=0)
 
 
-def _connected(zmq: Any, context: Any, keys: Any, address: str) -> Any:
+def _connected(zmq: ModuleType, context: Any, keys: KeyFile | None, address: str) -> Any:
     socket = context.socket(zmq.DEALER)
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.IPV6, 1)
@@ -216,7 +220,7 @@ def _connected(zmq: Any, context: Any, keys: Any, address: str) -> Any:
     return socket
 
 
-def _asked(zmq: Any, sockets: list[Any], wait: float) -> list[ProducerStatus | None]:
+def _asked(zmq: ModuleType, sockets: list[Any], wait: float) -> list[ProducerStatus | None]:
     poller = zmq.Poller()
     for socket in sockets:
         while socket.poll(0):

@@ -112,7 +112,7 @@ class SampleEncoder:
             _check_case(field for field in sample if (suffixes.get(field) or self._suffix(field))[0])
         return members
 
-    def _encoded(self, field: str, value: object) -> Any:
+    def _encoded(self, field: str, value: object) -> bytes | LargeMember:
         if isinstance(value, LargeMember):
             return value
         if self._table is None or field[0] == "_":

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
 from typing import Any
 
 from webdataset.errors import MissingPackageError
@@ -225,14 +226,14 @@ def _error_of(status: int | None, reason: str) -> KubeError:
     return kind(f"the Kubernetes server answers: {reason}", hint=hint)
 
 
-def _message(body: Any) -> str:
+def _message(body: str | bytes) -> str:
     try:
         return str(json.loads(body)["message"])
     except (KeyError, TypeError, ValueError):
         return ""
 
 
-def _of_this_pod(config: Any, error: Exception) -> str:
+def _of_this_pod(config: ModuleType, error: Exception) -> str:
     """Use the service account of the pod in which this runs."""
     try:
         config.load_incluster_config()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Iterable
+from types import ModuleType
 from typing import Any
 
 from webdataset.base.settings import settings
@@ -42,7 +43,7 @@ class RayEngine(FuturesEngine):
             resources["memory"] = self.options.memory
         self._remote = ray.remote(**resources | self.own.get("remote", {}))(do_task)
 
-    def _init(self, ray: Any) -> None:
+    def _init(self, ray: ModuleType) -> None:
         given: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
         if self.options.address:
             given["address"] = self.options.address

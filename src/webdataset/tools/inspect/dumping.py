@@ -180,7 +180,7 @@ class _AnyField(dict[str, Any]):
     def __contains__(self, name: object) -> bool:
         return True
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> int:
         return 0
 
 
@@ -190,7 +190,7 @@ class _Pattern(string.Formatter):
     def __init__(self, own: dict[str, Any], sample: Sample) -> None:
         self.own, self.sample = own, sample
 
-    def get_field(self, field_name: str, args: object, kwargs: object) -> Any:  # noqa: ARG002 - string.Formatter's
+    def get_field(self, field_name: str, args: object, kwargs: object) -> tuple[Any, str]:  # noqa: ARG002 - string.Formatter's
         if field_name in self.own:
             return self.own[field_name], field_name
         if not field_name or field_name.isdigit():

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from itertools import pairwise
+from types import ModuleType
 from typing import Any
 
 from webdataset.base.units import counted, size_text
@@ -92,7 +93,7 @@ def save_figure(figure: Any, path: Any, format: str | None) -> None:
     drawing_package().close(figure)
 
 
-def drawing_package() -> Any:
+def drawing_package() -> ModuleType:
     """Import pyplot, without a display."""
     try:
         matplotlib = import_module("matplotlib")
@@ -152,7 +153,7 @@ def _span(numbers: Any, more: str) -> str:
     return f"{_number(numbers.least)} .. {_number(numbers.most)}, mean {_number(numbers.mean)}{more}"
 
 
-def _counted(counts: Any, total: int, most: int = 5) -> str:
+def _counted(counts: Counter[Any], total: int, most: int = 5) -> str:
     texts = [shown(name) if n == total else f"{shown(name)} ({n:,})" for name, n in counts.most_common(most)]
     return ", ".join(texts) + (f", and {len(counts) - most} more" if len(counts) > most else "")
 

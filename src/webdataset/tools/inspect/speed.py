@@ -8,10 +8,10 @@ it includes imports and the like.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from webdataset.filters import batched, decode, shuffle, to_tuple
 from webdataset.gopen import gopen
@@ -64,7 +64,7 @@ class SpeedTest:
             return Choice("process", "the code of -m may hold the GIL")
         return chosen_workers(DataPipeline(SimpleShardList(["-"]), *self.stages().values()))
 
-    def samples_in(self, item: Any) -> int:
+    def samples_in(self, item: Sequence[Any]) -> int:
         """How many samples one result of the last stage holds."""
         if not self.batchsize:
             return 1
@@ -315,7 +315,7 @@ def _busy_seconds() -> float:
 class _WatchedStream:
     """A stream whose reads are timed."""
 
-    def __init__(self, stream: Any, watch: _Watch) -> None:
+    def __init__(self, stream: BinaryIO, watch: _Watch) -> None:
         self._stream = stream
         self._watch = watch
         self._function = getattr(stream, "read1", stream.read)

@@ -223,7 +223,7 @@ def _pyarrow() -> tuple[Any, Any]:
     return pyarrow, parquet
 
 
-def _parquet_value(value: object) -> Any:
+def _parquet_value(value: object) -> object:
     return value if isinstance(value, (bytes, float)) else plain_value(value)
 
 
@@ -250,7 +250,7 @@ def _text(data: bytes) -> str:
         return "base64:" + base64.b64encode(data).decode("ascii")
 
 
-def _text_key(key: object) -> Any:
+def _text_key(key: object) -> object:
     return _text(key) if isinstance(key, bytes) else key
 
 

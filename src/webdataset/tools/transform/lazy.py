@@ -20,7 +20,7 @@ DecodeField = Callable[[str, bytes], Any]
 
 PLAIN = frozenset(["cls", "cls2", "index", "inx", "id", "txt", "text", "transcript", "json", "jsn"])
 
-_NOTHING: Any = object()
+_NOTHING: object = object()
 _IMMUTABLE = (int, float, str, bytes, bool, type(None))
 
 
@@ -121,7 +121,7 @@ class LazySample(dict[str, Any]):
     setdefault = MutableMapping.setdefault
     update = MutableMapping.update
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[Any, ...]:
         return dict, (dict(self.items()),)
 
     def _decoded(self, name: str, data: bytes) -> Any:

@@ -174,7 +174,12 @@ def _bucket_in_order(
             yield held.pop()[1]
 
 
-def _read_in_turn(urls: Sequence[str], read: Any, seed: object, report: Report) -> Iterator[Entry]:
+def _read_in_turn(
+    urls: Sequence[str],
+    read: Callable[[str], tuple[Iterable[Sample], Callable[[], dict[str, Any]]]],
+    seed: object,
+    report: Report,
+) -> Iterator[Entry]:
     for shard, url in enumerate(urls):
         samples, counts = read(url)
         yield from numbered(samples, seed, shard)
@@ -236,7 +241,7 @@ class _Shuffler:
         self.read, self.seed = read, seed
         self.pack = pack() if pack is not None else None
 
-    def __call__(self, job: tuple[int, str | dict[str, int]]) -> Any:
+    def __call__(self, job: tuple[int, str | dict[str, int]]) -> object:
         number, what = job
         return self._deal_shard(number, what) if isinstance(what, str) else self._order_bucket(number, what)
 
