@@ -5,10 +5,13 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Iterator
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from .context import PassContext
 from .counter import PassCounter
+
+if TYPE_CHECKING:
+    from webdataset.base.positions import Position
 
 
 class RunnablePipeline(Protocol):
@@ -48,7 +51,7 @@ class PipelineProgress:
     def forget(self) -> None:
         """Begin as if there had been no pass."""
         self.context: PassContext | None = None
-        self.start: Any = None
+        self.start: Position | None = None
         """Where the next pass is to begin, if a state was loaded."""
         self.starts_of_workers: list[Any] | None = None
         """The same for each worker process of a loader."""

@@ -22,6 +22,8 @@ from .packages import package, torch_package
 
 if TYPE_CHECKING:
     import numpy as np
+    from av.container import InputContainer
+    from av.video.stream import VideoStream
 
     from webdataset.base.context import PassContext
 
@@ -128,7 +130,7 @@ class VideoClip(Clip):
         self.fps = fps
         self.size = size
 
-    def __call__(self, key: str, data: bytes) -> Any:
+    def __call__(self, key: str, data: bytes) -> tuple[Any, dict[str, Any]] | None:
         if key.rpartition(".")[2].lower() not in VIDEO_EXTENSIONS:
             return None
         av = package("av", extra="video", purpose="for video fields")
@@ -137,7 +139,7 @@ class VideoClip(Clip):
                 raise DecodingError("there is no video in it")
             return self._decoded(container, float(container.duration or 0) / av.time_base)
 
-    def _decoded(self, container: Any, duration: float) -> tuple[Any, dict[str, Any]]:
+    def _decoded(self, container: InputContainer, duration: float) -> tuple[Any, dict[str, Any]]:
         torch = torch_package()
         stream = container.streams.video[0]
         stream.thread_type = "AUTO"
@@ -184,7 +186,7 @@ class AudioClip(Clip):
         self.rate = rate
         self.mono = mono
 
-    def __call__(self, key: str, data: bytes) -> Any:
+    def __call__(self, key: str, data: bytes) -> tuple[Any, int] | None:
         if key.rpartition(".")[2].lower() not in AUDIO_EXTENSIONS:
             return None
         torch = torch_package()
@@ -226,7 +228,7 @@ class AudioClip(Clip):
         return f"audio(rate={self.rate}, mono={self.mono}, start={self.start}, seconds={self.seconds})"
 
 
-def _frames(container: Any, stream: Any, begin: float) -> Iterator[tuple[float, Any]]:
+def _frames(container: InputContainer, stream: VideoStream, begin: float) -> Iterator[tuple[float, Any]]:
     """Frames with their times, from the last key frame before a time on."""
     first = float((stream.start_time or 0) * stream.time_base)
     if begin > 1.0:

@@ -13,12 +13,15 @@ expands more than a thousandfold is taken for a bomb.
 from __future__ import annotations
 
 import io
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from webdataset.base.settings import settings
 from webdataset.errors import DecodingError, LimitError, ShardError
 
 from .methods import KINDS
+
+if TYPE_CHECKING:
+    from .methods import StreamCompressor
 
 READ_BYTES = 256 << 10
 WRITE_BYTES = 256 << 10  # the smallest piece that is decompressed at once
@@ -128,7 +131,7 @@ def gunzip_bounded(data: bytes, *, max_bytes: int | None = None, max_ratio: int 
 class Compressor:
     """A stream that compresses what is written to it."""
 
-    def __init__(self, fileobj: Writable, method: Any) -> None:
+    def __init__(self, fileobj: Writable, method: StreamCompressor) -> None:
         self._fileobj = fileobj
         self._method = method
         self.closed = False

@@ -74,7 +74,7 @@ class ZstandardDecompressor:
 
     STEP = 1 << 10  # its output has no limit: 1 KiB expands to 32 MiB at most
 
-    def __init__(self, zstandard: Any) -> None:
+    def __init__(self, zstandard: ModuleType) -> None:
         self._method = zstandard.ZstdDecompressor().decompressobj()
         self._waiting = b""
 
@@ -106,7 +106,8 @@ def _gzip_decompressor() -> StreamDecompressor:
         from isal import igzip_lib
     except ImportError:
         return ZlibDecompressor()
-    return igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
+    method: StreamDecompressor = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
+    return method
 
 
 def _gzip_compressor(level: int | None) -> StreamCompressor:
@@ -118,7 +119,8 @@ def _gzip_compressor(level: int | None) -> StreamCompressor:
         except ImportError:
             level = 6
         else:
-            return isal_zlib.compressobj(isal_zlib.Z_DEFAULT_COMPRESSION, isal_zlib.DEFLATED, 31)
+            method: StreamCompressor = isal_zlib.compressobj(isal_zlib.Z_DEFAULT_COMPRESSION, isal_zlib.DEFLATED, 31)
+            return method
     return zlib.compressobj(level, zlib.DEFLATED, 31)
 
 

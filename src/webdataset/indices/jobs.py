@@ -82,7 +82,7 @@ def serve() -> None:
     source, target = sys.stdin.buffer, sys.stdout.buffer
     for line in source:
         url, rules, where, force, strict = _receive(line)
-        result: Any
+        result: object
         with warnings.catch_warnings(record=True) as caught, Report(strict=strict).in_force():
             warnings.simplefilter("always")
             try:

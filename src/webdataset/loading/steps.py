@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from webdataset.base.counter import PassCounter
 from webdataset.base.iterables import TorchIterable
@@ -27,6 +27,9 @@ from webdataset.pipeline import DataPipeline
 
 from .collation import collated_as_torch, converted_as_torch
 from .workers import reported
+
+if TYPE_CHECKING:
+    from webdataset.exact.runner import ExactRunner
 
 
 class Steps(TorchIterable):
@@ -255,7 +258,7 @@ class StepWorkers:
         self.dataset.runner.seek(place)
 
 
-def _arriving(runner: Any, steps: Iterable[Any]) -> Iterator[tuple[Position, list[Any]]]:
+def _arriving(runner: ExactRunner, steps: Iterable[Any]) -> Iterator[tuple[Position, list[Any]]]:
     """The steps as they come from the workers; what these have counted is added up."""
     for at, items, *counts in steps:
         runner.mark_started()

@@ -194,11 +194,11 @@ def _applied(data: Iterable[Any], function: Callable[[Any], Any]) -> Iterator[An
     return handled(data, function)
 
 
-def _fetch(dataset: Any, finish: Callable[[Any], Any], batches: bool, index: Any) -> Any:
+def _fetch(dataset: Any, finish: Callable[[Any], Any], batches: bool, index: Iterable[Any]) -> Any:
     return finish([dataset[i] for i in index] if batches else dataset[index])
 
 
-def _pinned(finish: Callable[[Any], Any], samples: Any) -> Any:
+def _pinned(finish: Callable[[Any], Any], samples: object) -> Any:
     from torch.utils.data._utils.pin_memory import pin_memory
 
     return pin_memory(finish(samples))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from types import ModuleType
+from typing import Any
 
 from webdataset.base.settings import settings
 from webdataset.errors import MissingPackageError, SecurityError
@@ -75,7 +75,7 @@ def check_allowed(address: str, keys: object, *, insecure: bool) -> None:
         )
 
 
-def zeromq() -> ModuleType:
+def zeromq() -> Any:
     """The package zmq, or the error that says what to install."""
     try:
         import msgpack  # noqa: F401 - both, before anything is open

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from webdataset.errors import SecurityError, StorageError
 
 from .addresses import zeromq
+
+if TYPE_CHECKING:
+    import zmq
 
 PRODUCER, TRAINER = "producer", "trainer"
 MOST_BYTES = 1 << 20
@@ -32,7 +35,7 @@ class KeyFile(NamedTuple):
     def __repr__(self) -> str:
         return f"<keys of a {self.kind}>"
 
-    def serve(self, context: Any, socket: Any) -> Any:
+    def serve(self, context: zmq.Context[Any], socket: zmq.Socket[Any]) -> Any:
         """Make a socket that is to be bound let in only who is in the list; stop() what is returned in the end."""
         zmq = zeromq()
         from zmq.auth.thread import ThreadAuthenticator
@@ -46,7 +49,7 @@ class KeyFile(NamedTuple):
         socket.setsockopt(zmq.CURVE_PUBLICKEY, self.public)
         return guard
 
-    def connect(self, socket: Any) -> None:
+    def connect(self, socket: zmq.Socket[Any]) -> None:
         """Make a socket that is to be connected show this key, and believe only the producer's."""
         zmq = zeromq()
         socket.setsockopt(zmq.CURVE_SECRETKEY, self.secret)

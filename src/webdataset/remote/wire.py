@@ -276,7 +276,7 @@ class _Reader:
             array[number] = self.value(node, depth + 1)
         return array.reshape(shape)
 
-    def _array(self, kind: str, dtype: object, shape: list[int], inline: bytes | None = None) -> Any:
+    def _array(self, kind: str, dtype: object, shape: list[int], inline: bytes | None = None) -> object:
         import numpy as np
 
         memory = self._next() if inline is None else bytearray(inline)
@@ -294,7 +294,7 @@ class _Reader:
         return torch.from_numpy(array) if kind == "x" and torch is not None else array
 
 
-def _foreign_type(name: str, shape: tuple[int, ...], memory: Any) -> Any:
+def _foreign_type(name: str, shape: tuple[int, ...], memory: memoryview | bytearray) -> object:
     import numpy as np
 
     torch = sys.modules.get("torch")

@@ -91,7 +91,7 @@ class StreamedRunner:
         """After which item the pipeline is."""
         progress = self.progress
         if progress.start is not None:
-            return progress.start  # type: ignore[no-any-return]
+            return progress.start
         if progress.run is None:
             return self.next_position()
         if isinstance(progress.run, str):
@@ -248,7 +248,7 @@ class StreamedRunner:
             if len(positions) != workers:
                 raise StateError(f"the state is that of {len(positions)} workers, and there are {workers}")
             self.seek(positions[worker])
-        return progress.start  # type: ignore[no-any-return]
+        return progress.start
 
     def _adopt(self, position: Position) -> None:
         """Take over the seeds that nobody gave, and what stages count."""

@@ -6,6 +6,7 @@ An opener is a function `(url, mode, **options) -> stream`. Options an opener do
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from io import BufferedIOBase
 from typing import Any
 
 from .local import open_local, standard_stream
@@ -17,7 +18,7 @@ from .urls import FAMILIES, as_url, scheme_of
 Opener = Callable[..., Any]
 
 
-def _http(url: str, mode: str = "rb", **options: Any) -> Any:
+def _http(url: str, mode: str = "rb", **options: Any) -> BufferedIOBase:
     if mode == "wb":
         from .stores.webdav import open_put
 
@@ -27,13 +28,13 @@ def _http(url: str, mode: str = "rb", **options: Any) -> Any:
     return open_http(url, mode, **options)
 
 
-def _ais(url: str, mode: str = "rb", **options: Any) -> Any:
+def _ais(url: str, mode: str = "rb", **options: Any) -> BufferedIOBase:
     from .ais.objects import open_ais
 
     return open_ais(url, mode, **options)
 
 
-def _ssh(url: str, mode: str = "rb", **options: object) -> Any:
+def _ssh(url: str, mode: str = "rb", **options: object) -> BufferedIOBase:
     from .shell.ssh import open_ssh
 
     return open_ssh(url, mode, **options)

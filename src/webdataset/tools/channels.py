@@ -15,7 +15,6 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Iterable, Iterator
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from webdataset.base.reports import current_report
@@ -236,7 +235,7 @@ def _text(key: str | bytes) -> str:
     return key if isinstance(key, str) else key.decode("utf-8", "surrogateescape")
 
 
-def _zmq() -> ModuleType:
+def _zmq() -> Any:
     try:
         import msgpack  # noqa: F401 - fail before anything is open
         import zmq

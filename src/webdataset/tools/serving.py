@@ -23,6 +23,8 @@ from webdataset.remote.producer import ProducerStatus
 from webdataset.remote.wire import MAX_HEADER_BYTES, packed, unpacked
 
 if TYPE_CHECKING:
+    import zmq
+
     from webdataset.remote.keys import KeyFile
 
 RESTART_SECONDS = 1.0
@@ -209,7 +211,7 @@ def watched(
         context.destroy(linger=0)
 
 
-def _connected(zmq: ModuleType, context: Any, keys: KeyFile | None, address: str) -> Any:
+def _connected(zmq: ModuleType, context: zmq.Context[Any], keys: KeyFile | None, address: str) -> zmq.Socket[Any]:
     socket = context.socket(zmq.DEALER)
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.IPV6, 1)

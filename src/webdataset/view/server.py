@@ -141,13 +141,15 @@ class _Server(ThreadingHTTPServer):
         self._room = threading.BoundedSemaphore(CONNECTIONS)
         super().__init__(*args)
 
-    def process_request(self, request: Any, client_address: Any) -> None:
+    def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
         if not self._room.acquire(blocking=False):
             self.shutdown_request(request)  # somebody opens connections without end
             return
         super().process_request(request, client_address)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
+    def process_request_thread(
+        self, request: socket.socket | tuple[bytes, socket.socket], client_address: object
+    ) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:

@@ -172,7 +172,7 @@ def _histograms(field: FieldDescription, classes: Counter[str] | None) -> Iterat
     yield _bars("bytes", field.sizes)
 
 
-def _bars(of: str, numbers: Any) -> dict[str, Any]:
+def _bars(of: str, numbers: Range) -> dict[str, Any]:
     bins = numbers.histogram(BINS)
     return {"of": of, "bars": [{"from": low, "to": high, "count": n} for low, high, n in bins]}
 

@@ -68,7 +68,7 @@ def new_registered(cls: Any, args: tuple[Any, ...]) -> object:
     return cls.__new__(cls, *args)
 
 
-def set_state(thing: Any, state: Any) -> None:
+def set_state(thing: object, state: Any) -> None:
     """Give an instance of a registered class its state, as pickle does it."""
     if (setstate := getattr(thing, "__setstate__", None)) is not None:
         setstate(state)

@@ -15,6 +15,8 @@ from .builders import Builder, Name, check
 from .torchfiles import load_checked
 
 if TYPE_CHECKING:
+    import torch
+
     from .machine import Machine
 
 
@@ -76,7 +78,9 @@ BUILDERS: dict[str, Builder] = {
 }
 
 
-def _lies_inside(storage: Any, offset: int, size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+def _lies_inside(
+    storage: torch.storage.TypedStorage, offset: int, size: tuple[int, ...], stride: tuple[int, ...]
+) -> bool:
     """torch itself would enlarge the storage instead."""
     if 0 in size:
         return True

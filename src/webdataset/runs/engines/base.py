@@ -96,7 +96,7 @@ class FuturesEngine(Engine):
         """Start or find the cluster, once."""
 
     @abstractmethod
-    def start(self, submission: Submission, numbers: list[int]) -> Any:
+    def start(self, submission: Submission, numbers: list[int]) -> object:
         """Start a task, and return its future."""
 
     @abstractmethod

@@ -59,7 +59,7 @@ class RayEngine(FuturesEngine):
             raise EngineError(f"no Ray cluster answers{place}", hint=hint) from error
         self._started = True
 
-    def start(self, submission: Submission, numbers: list[int]) -> Any:
+    def start(self, submission: Submission, numbers: list[int]) -> object:
         return self._remote.remote(submission.plan.url, submission.id, numbers)
 
     def ended(self, futures: list[Any], seconds: float) -> tuple[Iterable[Any], list[Any]]:

@@ -18,6 +18,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from io import BufferedIOBase
 from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import unquote
 
@@ -50,7 +51,7 @@ _QUERY = re.compile(rf"\?((?:(?:{'|'.join(_OPTIONS)})=[^&]*(?:&|$))+)$")
 _CHECKSUMS: dict[str, Callable[[], xxhash.Hash]] = {"xxhash2": xxhash.new, "md5": hashlib.md5, "sha512": hashlib.sha512}
 
 
-def open_ais(url: str, mode: str = "rb", *, bufsize: int = 8192, **options: Any) -> Any:
+def open_ais(url: str, mode: str = "rb", *, bufsize: int = 8192, **options: Any) -> BufferedIOBase:
     """Open an object; without a named cluster through the `ais` command, which has a configuration of its own."""
     if not options.get("endpoint") and not settings.ais_endpoint:
         if shutil.which("ais") is None and not settings.secure:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import importlib
 import re
-from typing import TYPE_CHECKING, Any
+from io import BufferedIOBase
+from typing import TYPE_CHECKING
 
 from webdataset.base.settings import settings
 from webdataset.errors import MissingShardError, StorageError
@@ -47,7 +48,7 @@ def stored_object(url: str, **options: object) -> StoredObject:
     return found
 
 
-def open_store(url: str, mode: str = "rb", *, bufsize: int = 0, **options: object) -> Any:  # noqa: ARG001 - all openers take it
+def open_store(url: str, mode: str = "rb", *, bufsize: int = 0, **options: object) -> BufferedIOBase:  # noqa: ARG001 - all openers take it
     """Open an object for reading or writing."""
     found = stored_object(url, **options)
     return found.stream() if mode == "rb" else found.upload()

@@ -13,13 +13,16 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from itertools import pairwise
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from webdataset.base.units import counted, size_text
 from webdataset.display.describing import Description, FieldDescription, shape_range
 from webdataset.errors import MissingPackageError
 
 from .listing import shown
+
+if TYPE_CHECKING:
+    from webdataset.display.describing import Range
 
 Bins = Sequence[tuple[float, float, int]]
 
@@ -149,7 +152,7 @@ def _measured(field: FieldDescription) -> tuple[str, Any]:
     return ("lengths", field.lengths) if field.lengths.count else ("bytes", field.sizes)
 
 
-def _span(numbers: Any, more: str) -> str:
+def _span(numbers: Range, more: str) -> str:
     return f"{_number(numbers.least)} .. {_number(numbers.most)}, mean {_number(numbers.mean)}{more}"
 
 

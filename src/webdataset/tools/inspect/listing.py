@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from webdataset.base.reports import current_report
 from webdataset.codecs.compression import decompressed, kind_of_content
@@ -32,6 +32,9 @@ from webdataset.tar.header import BLOCK
 from webdataset.tar.index import ShardIndex
 from webdataset.tar.scan import MemberEntry, scan_members
 from webdataset.tariterators import base_plus_ext
+
+if TYPE_CHECKING:
+    from webdataset.codecs.compression import ReadableStream
 
 _KINDS = {
     "0": stat.S_IFREG, "S": stat.S_IFREG, "2": stat.S_IFLNK, "3": stat.S_IFCHR, "4": stat.S_IFBLK, "5": stat.S_IFDIR,
@@ -57,7 +60,9 @@ class SampleEntry(NamedTuple):
         return sum(self.fields.values())
 
 
-def members(source: Any, *, url: str | None = None, concatenated: bool = False) -> Iterator[MemberEntry]:
+def members(
+    source: str | ReadableStream, *, url: str | None = None, concatenated: bool = False
+) -> Iterator[MemberEntry]:
     """Yield every member of an archive, a url or a stream; data is skipped if possible.
 
     Of a large remote object only headers are fetched, unless they are too close together.

@@ -95,7 +95,7 @@ class _Missing:
     def __init__(self, handler: Handler) -> None:
         self.handler = checked_handler(handler)
 
-    def __call__(self, error: Exception) -> Any:
+    def __call__(self, error: Exception) -> object:
         return isinstance(error, MissingShardError) or self.handler(error)
 
 
