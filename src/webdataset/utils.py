@@ -12,16 +12,13 @@ import types
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from .base.settings import settings
 from .base.stages import PipelineStage
 from .base.workers import make_seed, pytorch_worker_info, pytorch_worker_seed
 from .errors import ObsoleteError
 from .storage.urls import braceexpand
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "ObsoleteException",

@@ -15,12 +15,9 @@ import math
 import os
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from webdataset.base.units import number_of_bytes
-
-if TYPE_CHECKING:
-    pass
 
 
 class UsageError(Exception):

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from webdataset.base.behaviour import behaviour_of
 from webdataset.base.mixing import Mixture
@@ -18,9 +18,6 @@ from webdataset.base.stages import Stage
 from webdataset.base.units import counted, size_text
 
 from .markup import columns, table
-
-if TYPE_CHECKING:
-    from webdataset.indices.catalogue import Catalogue
 
 MOST_CHARACTERS = 100
 WORDS = {"_Reader": "samples of the shards", "_checked": "check_empty", "ProcessLoader": "DataLoader"}
@@ -109,7 +106,7 @@ def _options(stage: object) -> str:
     return ", ".join(f"{name}={_shown(value)}" for name, value in _attributes(stage))
 
 
-def _catalogue(catalogue: Catalogue, stage: object) -> str:
+def _catalogue(catalogue: Any, stage: object) -> str:
     facts = [urls_text(catalogue.urls), counted(catalogue.total, "sample")]
     if (catalogue.sizes >= 0).all():
         facts.append(size_text(int(catalogue.sizes.sum())))

@@ -105,7 +105,7 @@ class _Pass:
     def __init__(self, outline: Outline, epoch: int, first: int) -> None:
         self.outline = outline
         self.epoch = epoch
-        self.next_asked = self.next_given = first
+        self.next_asked = first
         self.wanted: dict[int, _Wanted] = {}
         self.arrived: dict[int, Arrived] = {}
 
@@ -196,7 +196,6 @@ class Producers:
                 with self._changed:
                     self._wait(lambda number=number: number in mine.arrived)  # type: ignore[misc]
                     found = mine.arrived.pop(number)
-                    mine.next_given = number + 1
                     self._held -= found.size
                 self._alert()
                 yield found

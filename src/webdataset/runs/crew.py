@@ -170,7 +170,6 @@ class Crew:
         """Of the task, if an engine may have begun it before; what is done of it is not done again."""
         self.stopped: AttemptRecord | None = None
         """The record that says that going on makes no sense."""
-        self.given_up = 0
         self._fresh = iter(numbers)
         self._again: deque[tuple[int, int]] = deque()
         self._size = size
@@ -260,8 +259,6 @@ class Crew:
             self.stopped = record
         elif not record.final:
             self._again.append((record.number, record.attempt + 1))
-        elif record.status != DONE:
-            self.given_up += 1
 
     def _overdue(self) -> list[AttemptRecord]:
         limit = self.plan.options.timeout

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from webdataset.runs.numbers import parsed_ranges
 from webdataset.runs.outcomes import EXIT_CODES, Verdict
 from webdataset.runs.runs import Submission
 
@@ -129,12 +128,6 @@ class KubernetesEngine(Engine):
     @property
     def running(self) -> int:
         return int(self._status.get("active") or 0)
-
-    @property
-    def failed_indexes(self) -> list[int]:
-        """The tasks that Kubernetes has given up."""
-        text = self._status.get("failedIndexes") or ""
-        return list(parsed_ranges(text)) if text else []
 
     @property
     def reason(self) -> str:  # type: ignore[override]

@@ -12,7 +12,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 from webdataset.errors import SecurityError
 from webdataset.storage.local import ReadFile
@@ -33,9 +33,6 @@ from .tail import (
     open_shared,
     too_long,
 )
-
-if TYPE_CHECKING:
-    pass
 
 WAIT_SECONDS = 120.0
 """How long to wait for another process that receives no byte, before the source is read without the folder."""
