@@ -74,7 +74,7 @@ DEFAULT_FOLDER = "./_cache"
 CHECK_SECONDS = 2.0
 
 
-def __getattr__(name: str) -> str | float:
+def __getattr__(name: str) -> Any:
     """Settings of the environment, under the old names of this module."""
     if name == "default_cache_dir":
         return settings.cache_dir or DEFAULT_FOLDER

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, BinaryIO, NoReturn
+from typing import Any, BinaryIO
 
 from .base.logs import Log
 from .base.redact import redacted
@@ -240,7 +240,7 @@ def gopen_hf(url: str, mode: str = "rb", bufsize: int = 8192, **kw: object) -> A
     return OPENERS["hf"](url, mode, bufsize=bufsize, **kw)
 
 
-def gopen_error(url: str, *args: object, **kw: object) -> NoReturn:  # noqa: ARG001 - stands in for an opener
+def gopen_error(url: str, *args: object, **kw: object) -> Any:  # noqa: ARG001 - stands in for an opener
     """The opener of unknown schemes: an error that says how to add one."""
     raise unknown_scheme(url, gopen_schemes)
 

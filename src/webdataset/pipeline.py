@@ -115,7 +115,7 @@ class DataPipeline(ShownPipeline, TorchIterable, PipelineStage):
         """
         return start(left_for_batch(f, self.pipeline), *args, **kw)
 
-    def run(self, src: object = None) -> Iterator[Any]:
+    def run(self, src: Any = None) -> Iterator[Any]:
         """Read the pipeline as the first stage of another."""
         if src is not None:
             raise ValueError("a pipeline can only be the first stage of another: it has a source of its own")
@@ -274,7 +274,7 @@ class DataPipeline(ShownPipeline, TorchIterable, PipelineStage):
 
     # -- helpers ---------------------------------------------------------------------------------
 
-    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
         kind = type(self)
         return _rebuilt, (getattr(kind, "_without_len", kind), self.__dict__, self.length)
 

@@ -10,7 +10,7 @@ import re
 import sys
 import types
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice
 from typing import Any, TypeVar
 
@@ -58,7 +58,7 @@ def is_iterable(obj: object) -> bool:
     return hasattr(obj, "__iter__") and not isinstance(obj, (str, bytes))
 
 
-def guess_batchsize(batch: Sequence[Any]) -> int:
+def guess_batchsize(batch: Any) -> int:
     """The number of samples in a batch: the length of its first column."""
     return len(batch[0])
 

@@ -21,7 +21,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count as count_from
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from .base.logs import Log, progress_bar
 from .base.printing import did_you_mean
@@ -170,7 +170,7 @@ class TarWriter(Transaction):
         if self._finalizer.detach() is not None:
             self._output.abort()
 
-    def __reduce__(self) -> NoReturn:
+    def __reduce__(self) -> str | tuple[Any, ...]:
         raise TypeError("a writer cannot be sent to another process: open one in each, or use ShardWriter(shared=True)")
 
 
@@ -341,7 +341,7 @@ class ShardWriter(Transaction):
         if error is not None:
             self.overwriting.note(error)
 
-    def __reduce__(self) -> NoReturn:
+    def __reduce__(self) -> str | tuple[Any, ...]:
         raise TypeError("a writer cannot be sent to another process: open one in each, with shared=True")
 
     def _put(self, members: Members) -> None:

@@ -6,7 +6,7 @@ Every pass is a new epoch with another order; an order is a function of seed and
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence, Sized
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from webdataset.base.workers import make_seed, pytorch_worker_info
@@ -80,7 +80,7 @@ class ChunkedSampler:
 
     def __init__(
         self,
-        dataset: Sized,
+        dataset: Any,
         *,
         dslength_per_replica: int = -1,
         num_samples: int | tuple[int, int] | None = None,
@@ -132,7 +132,7 @@ class ChunkedSampler:
 
 
 def DistributedChunkedSampler(  # noqa: N802 - its old name
-    dataset: Sized,
+    dataset: Any,
     *,
     num_replicas: int | None = None,
     num_samples: int | None = None,

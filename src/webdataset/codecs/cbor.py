@@ -16,7 +16,7 @@ import fractions
 import math
 import struct
 import uuid
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable
 from types import ModuleType
 from typing import Any
 
@@ -186,39 +186,39 @@ def _as_key(value: object) -> Hashable:
     return value
 
 
-def _timestamp(seconds: float) -> datetime.datetime:
+def _timestamp(seconds: Any) -> datetime.datetime:
     _check(type(seconds) in (int, float) and math.isfinite(seconds), "a time of such a form")
     return EPOCH + datetime.timedelta(seconds=seconds)
 
 
-def _whole(data: bytes) -> int:
+def _whole(data: Any) -> int:
     _check(type(data) is bytes, "an integer of such a form")
     return int.from_bytes(data, "big")
 
 
-def _decimal(parts: Iterable[Any]) -> decimal.Decimal:
+def _decimal(parts: Any) -> decimal.Decimal:
     exponent, mantissa = _exponent_and_mantissa(parts)
     return decimal.Decimal(mantissa).scaleb(exponent, decimal.Context(prec=decimal.MAX_PREC))
 
 
-def _binary(parts: Iterable[Any]) -> decimal.Decimal:
+def _binary(parts: Any) -> decimal.Decimal:
     exponent, mantissa = _exponent_and_mantissa(parts)
     return decimal.Decimal(mantissa) * decimal.Decimal(2) ** exponent
 
 
-def _exponent_and_mantissa(parts: Iterable[Any]) -> tuple[int, int]:
+def _exponent_and_mantissa(parts: Any) -> tuple[int, int]:
     exponent, mantissa = parts
     _check(type(exponent) is int and type(mantissa) is int and abs(exponent) <= 10_000, "a number of such a form")
     return exponent, mantissa
 
 
-def _fraction(parts: Iterable[Any]) -> fractions.Fraction:
+def _fraction(parts: Any) -> fractions.Fraction:
     numerator, denominator = parts
     _check(type(numerator) is int and type(denominator) is int, "a fraction of such a form")
     return fractions.Fraction(numerator, denominator)
 
 
-def _complex(parts: Iterable[Any]) -> complex:
+def _complex(parts: Any) -> complex:
     real, imaginary = parts
     return complex(float(real), float(imaginary))
 

@@ -130,7 +130,7 @@ class VideoClip(Clip):
         self.fps = fps
         self.size = size
 
-    def __call__(self, key: str, data: bytes) -> tuple[Any, dict[str, Any]] | None:
+    def __call__(self, key: str, data: bytes) -> Any:
         if key.rpartition(".")[2].lower() not in VIDEO_EXTENSIONS:
             return None
         av = package("av", extra="video", purpose="for video fields")
@@ -186,7 +186,7 @@ class AudioClip(Clip):
         self.rate = rate
         self.mono = mono
 
-    def __call__(self, key: str, data: bytes) -> tuple[Any, int] | None:
+    def __call__(self, key: str, data: bytes) -> Any:
         if key.rpartition(".")[2].lower() not in AUDIO_EXTENSIONS:
             return None
         torch = torch_package()

@@ -6,7 +6,7 @@ import copy
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from webdataset.base.context import current_pass
 from webdataset.base.stages import pipelinefilter
@@ -15,6 +15,9 @@ from webdataset.handlers import Handler, handled, reraise_exception
 
 from .closing import closing
 from .mistakes import OptionError
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsRead
 
 
 @pipelinefilter(kind="each", eager=True)
@@ -199,18 +202,18 @@ def decode(
     return handled(data, decoded, handler, stage="decode")
 
 
-def decode_bin(stream: BinaryIO) -> Any:
+def decode_bin(stream: SupportsRead[bytes]) -> Any:
     """The bytes as they are."""
     return stream.read()
 
 
-def decode_text(stream: BinaryIO) -> str:
+def decode_text(stream: SupportsRead[bytes]) -> str:
     """Text in utf-8."""
     text: str = stream.read().decode("utf-8")
     return text
 
 
-def decode_pickle(stream: BinaryIO) -> Any:
+def decode_pickle(stream: SupportsRead[bytes]) -> Any:
     """A pickle of plain data; anything else is refused, as in `decode`."""
     from webdataset.codecs import pickles
 

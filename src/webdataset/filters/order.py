@@ -89,7 +89,7 @@ class detshuffle(PipelineStage):  # noqa: N801 - named like the filter it is
 class Sampled(PipelineStage):
     """What `rsample` is in exact epochs: by a random number of each sample, whatever came before it."""
 
-    def __init__(self, p: float, seed: int | None = None) -> None:
+    def __init__(self, p: float, seed: Any = None) -> None:
         self.p = _checked_probability(p)
         self.seed = 0 if seed is None else seed
 

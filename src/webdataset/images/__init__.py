@@ -15,7 +15,7 @@ after a resume. The results are torch tensors where torch is installed, else num
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NoReturn
+from typing import Any
 
 from .canvas import Canvas
 from .operations import (
@@ -152,5 +152,5 @@ def pipeline(
     return ImagePipeline(steps, mode=mode, masks=names, seed=seed, output=output)
 
 
-def __getattr__(name: str) -> NoReturn:
+def __getattr__(name: str) -> Any:
     raise AttributeError(f"webdataset.images has no {name!r}; it has {', '.join(__all__)}")

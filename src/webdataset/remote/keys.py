@@ -144,7 +144,7 @@ def _write(path: str, content: dict[str, Any]) -> None:
         raise StorageError(f"the keys cannot be written: {error.strerror}", url=path) from error
 
 
-def _key(text: str) -> bytes:
+def _key(text: Any) -> bytes:
     key = text.encode("ascii")
     if len(key) != 40:
         raise ValueError("a key has 40 characters")

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import threading
 from contextlib import ExitStack, nullcontext
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from webdataset.base.reports import current_report
 from webdataset.base.stops import Stop
@@ -91,7 +91,7 @@ class RangeReader:
     def __exit__(self, *args: object) -> None:
         self.close()
 
-    def __reduce__(self) -> NoReturn:
+    def __reduce__(self) -> str | tuple[Any, ...]:
         raise TypeError("a RangeReader belongs to one process; send the url and open it there")
 
 

@@ -8,7 +8,7 @@ arrays are copied from bytes of the right length.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from webdataset.codecs.dtypes import MAX_DEPTH, MAX_ITEM_BYTES, depth, fits, is_dtype_string, is_shape
 
@@ -64,7 +64,7 @@ class DtypeDraft(Draft):
         check(depth(dtype) <= MAX_DEPTH, "a dtype", f"of more than {MAX_DEPTH} levels")
         return dtype.newbyteorder(order) if order in "<>" and names is None and subarray is None else dtype
 
-    def _plain(self, size: int, metadata: object) -> np.dtype[Any]:
+    def _plain(self, size: Any, metadata: object) -> np.dtype[Any]:
         import numpy as np
 
         kind = self.letters[:1]
@@ -120,13 +120,7 @@ BUILDERS: dict[str, Builder] = {
 
 
 def _array(
-    machine: Machine,
-    data: Any,
-    dtype: np.dtype[Any],
-    shape: tuple[int, ...],
-    order: Literal["C", "F"],
-    *,
-    objects: bool = True,
+    machine: Machine, data: Any, dtype: Any, shape: Any, order: Any, *, objects: bool = True
 ) -> np.ndarray[Any, Any]:
     import numpy as np
 
@@ -144,9 +138,7 @@ def _array(
     return array
 
 
-def _object_array(
-    machine: Machine, items: list[Any], shape: tuple[int, ...], order: Literal["C", "F"]
-) -> np.ndarray[Any, Any]:
+def _object_array(machine: Machine, items: Any, shape: tuple[int, ...], order: Any) -> np.ndarray[Any, Any]:
     import numpy as np
 
     fits = type(items) is list and len(items) == math.prod(shape)
@@ -160,9 +152,7 @@ def _object_array(
     return shaped
 
 
-def _with_fields(
-    machine: Machine, names: tuple[str, ...], fields: dict[str, Any], size: int, *, flags: object
-) -> np.dtype[Any]:
+def _with_fields(machine: Machine, names: Any, fields: Any, size: Any, *, flags: object) -> np.dtype[Any]:
     """numpy's constructor checks that the fields lie inside the item and that objects do not overlap."""
     import numpy as np
 

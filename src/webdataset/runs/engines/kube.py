@@ -226,7 +226,7 @@ def _error_of(status: int | None, reason: str) -> KubeError:
     return kind(f"the Kubernetes server answers: {reason}", hint=hint)
 
 
-def _message(body: str | bytes) -> str:
+def _message(body: Any) -> str:
     try:
         return str(json.loads(body)["message"])
     except (KeyError, TypeError, ValueError):
