@@ -4,32 +4,13 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from .context import PassContext
 from .counter import PassCounter
 
 if TYPE_CHECKING:
     from webdataset.base.positions import Position
-
-
-class RunnablePipeline(Protocol):
-    """A pipeline, as those who run it see it."""
-
-    pipeline: list[Any]
-    """The source and the stages."""
-    repetitions: int
-    nsamples: int
-    strict: bool | None
-
-    @property
-    def runner(self) -> Any:
-        """The streamed or the exact runner, each with what only it can do."""
-
-    def iterator(self) -> Iterator[Any]: ...
-    def iterator1(self) -> Iterator[Any]: ...
-    def invoke(self, f: Any, *args: Any, **kw: Any) -> Any: ...
 
 
 class PipelineProgress:

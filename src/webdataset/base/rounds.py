@@ -4,16 +4,31 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from webdataset.errors import StateError
 from webdataset.handlers import close
 
-if TYPE_CHECKING:
-    from webdataset.base.progress import RunnablePipeline
-
 ENDLESS = sys.maxsize
 _NOTHING: object = object()
+
+
+class RunnablePipeline(Protocol):
+    """A pipeline, as those who run it see it."""
+
+    pipeline: list[Any]
+    """The source and the stages."""
+    repetitions: int
+    nsamples: int
+    strict: bool | None
+
+    @property
+    def runner(self) -> Any:
+        """The streamed or the exact runner, each with what only it can do."""
+
+    def iterator(self) -> Iterator[Any]: ...
+    def iterator1(self) -> Iterator[Any]: ...
+    def invoke(self, f: Any, *args: Any, **kw: Any) -> Any: ...
 
 
 class RoundLimits(NamedTuple):

@@ -124,7 +124,7 @@ class Feed:
             return set(positions), []
         return {place for place in positions if place < total}, [place for place in positions if place >= total]
 
-    def _is_mine(self, step: int) -> bool:
+    def _is_mine(self, step: Any) -> Any:
         """Whether this worker gives a step: the steps from the base on go to the workers in turn."""
         return (step - self._base) % self._workers == self._worker
 

@@ -30,7 +30,7 @@ from .program import ExactShards, ExactSource, Program
 from .run import AHEAD
 
 if TYPE_CHECKING:
-    from webdataset.base.progress import RunnablePipeline
+    from webdataset.base.rounds import RunnablePipeline
     from webdataset.epochs.order import Order
 
 PAIRS = 1 << 20

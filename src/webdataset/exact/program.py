@@ -129,7 +129,7 @@ class ExactShards(PipelineStage):
         about = about_shards(catalogue.urls, int(catalogue.total))
         return {"data": catalogue.fingerprint(), **self.settings._asdict(), "about": about}
 
-    def _order(self, epoch: int, lane_lengths: list[int] | None) -> Order:
+    def _order(self, epoch: object, lane_lengths: list[int] | None) -> Order:
         catalogue, settings = self.catalogue, self.settings
         sizes = catalogue.planned_sizes
         return Order(catalogue.counts, sizes, epoch=epoch, settings=settings, lane_lengths=lane_lengths)

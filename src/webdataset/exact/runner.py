@@ -22,7 +22,7 @@ from .run import EpochRun
 from .states import exact_place, exact_state
 
 if TYPE_CHECKING:
-    from webdataset.base.progress import RunnablePipeline
+    from webdataset.base.rounds import RunnablePipeline
 
 
 class ExactRunner:

@@ -33,7 +33,7 @@ from .workers import (
 )
 
 if TYPE_CHECKING:
-    from webdataset.base.progress import RunnablePipeline
+    from webdataset.base.rounds import RunnablePipeline
 
 
 class Loading(NamedTuple):

@@ -194,7 +194,7 @@ def _applied(data: Iterable[Any], function: Callable[[Any], Any]) -> Iterator[An
     return handled(data, function)
 
 
-def _fetch(dataset: Any, finish: Callable[[Any], Any], batches: bool, index: Iterable[Any]) -> Any:
+def _fetch(dataset: Any, finish: Callable[[Any], Any], batches: bool, index: Any) -> Any:
     return finish([dataset[i] for i in index] if batches else dataset[index])
 
 

@@ -22,7 +22,7 @@ from webdataset.filters import detshuffle
 from webdataset.shardlists import ShardShuffle
 
 if TYPE_CHECKING:
-    from webdataset.base.progress import RunnablePipeline
+    from webdataset.base.rounds import RunnablePipeline
 
 
 class NotResumableError(ValueError):

@@ -31,7 +31,7 @@ from .layout import Layout, is_mixture, is_pipeline, kind_of, runs_ahead
 from .positions import History, InMixture, InShard, InShuffle
 
 if TYPE_CHECKING:
-    from webdataset.base.progress import RunnablePipeline
+    from webdataset.base.rounds import RunnablePipeline
 
 END = sys.maxsize
 MANY = 1000

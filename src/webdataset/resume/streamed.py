@@ -25,7 +25,7 @@ from .sources import Count, PassBuilder
 from .states import stream_position, stream_state
 
 if TYPE_CHECKING:
-    from webdataset.base.progress import RunnablePipeline
+    from webdataset.base.rounds import RunnablePipeline
 
 
 class StreamedRunner:

@@ -166,7 +166,7 @@ class IndexedSamples:
 class _Piece:
     """Samples that lie one after the other, and where each begins."""
 
-    def __init__(self, piece: bytes, begins: np.ndarray[Any, Any]) -> None:
+    def __init__(self, piece: bytes, begins: Array) -> None:
         self._piece = piece
         self._begins = begins
 
