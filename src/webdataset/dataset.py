@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 from . import shardlists, tariterators
 from .base.behaviour import Behaviour, behaves
 from .base.settings import settings
-from .base.stages import PipelineStage, argument_names
+from .base.stages import PipelineStage, Stage, argument_names
 from .base.workers import pytorch_worker_info
 from .cache import FileCache
 from .errors import EmptyDatasetError
@@ -33,7 +33,6 @@ from .tariterators import SplitName, base_plus_ext, group_by_keys, tar_file_expa
 from .version1 import Version1
 
 if TYPE_CHECKING:
-    from webdataset.base.stages import Stage
     from webdataset.exact.program import ExactShards
 
     from .exact.plans import Plan

@@ -18,7 +18,7 @@ from .handlers import Handler, ignore_and_continue, reraise_exception, warn_and_
 from .tariterators import url_opener
 
 if TYPE_CHECKING:
-    from webdataset.pipeline import DataPipeline
+    from .pipeline import DataPipeline
 
 _UNSET: object = object()
 

@@ -10,7 +10,7 @@ from .context import PassContext
 from .counter import PassCounter
 
 if TYPE_CHECKING:
-    from webdataset.base.positions import Position
+    from .positions import Position
 
 
 class PipelineProgress:

@@ -12,16 +12,13 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import groupby, islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from webdataset.base.reports import current_report
+from webdataset.base.reports import Report, current_report
 from webdataset.handlers import Handler, close
 from webdataset.tariterators import tarfile_samples
 
 from .grammar import UsageError
-
-if TYPE_CHECKING:
-    from webdataset.base.reports import Report
 
 _RANGE = re.compile(r"(.+)(#(\d+),(\d+))", re.DOTALL)
 _CHANNEL = re.compile(r"zr?(push|pull|pub|sub)(\+[a-z]+)?://")

@@ -13,15 +13,12 @@ expands more than a thousandfold is taken for a bomb.
 from __future__ import annotations
 
 import io
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from webdataset.base.settings import settings
 from webdataset.errors import DecodingError, LimitError, ShardError
 
-from .methods import KINDS
-
-if TYPE_CHECKING:
-    from .methods import StreamCompressor
+from .methods import KINDS, StreamCompressor
 
 READ_BYTES = 256 << 10
 WRITE_BYTES = 256 << 10  # the smallest piece that is decompressed at once

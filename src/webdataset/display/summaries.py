@@ -9,9 +9,7 @@ from webdataset.base.units import counted, size_text
 from .markup import columns, number_text, table
 
 if TYPE_CHECKING:
-    from webdataset.display.describing import Range
-
-    from .describing import Description, FieldDescription
+    from .describing import Description, FieldDescription, Range
 
 HEAD = ("field", "samples", "type", "shape", "values", "length", "size")
 

@@ -22,7 +22,7 @@ from webdataset.base.stages import suggesting
 from webdataset.base.units import counted, number_of_bytes, size_text
 from webdataset.epochs.mixed import Mixed
 from webdataset.epochs.numbers import Array, permutation, stream
-from webdataset.epochs.order import BLOCK_BYTES, LANES, SHUFFLE_BYTES, OrderSettings
+from webdataset.epochs.order import BLOCK_BYTES, LANES, SHUFFLE_BYTES, Order, OrderSettings
 from webdataset.epochs.share import Cut, Share
 from webdataset.indices.making import catalogue_of
 
@@ -31,7 +31,6 @@ from .run import AHEAD
 
 if TYPE_CHECKING:
     from webdataset.base.rounds import RunnablePipeline
-    from webdataset.epochs.order import Order
 
 PAIRS = 1 << 20
 """About how many pairs of samples the quality of a shuffle is judged by."""

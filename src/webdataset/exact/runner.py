@@ -5,13 +5,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from webdataset.base.context import PassContext
 from webdataset.base.mailbox import left_regularly, publish
 from webdataset.base.positions import Position, named
 from webdataset.base.progress import PipelineProgress
-from webdataset.base.rounds import RoundLimits, one_after_the_other
+from webdataset.base.rounds import RoundLimits, RunnablePipeline, one_after_the_other
 from webdataset.base.workers import is_loader_worker, pytorch_worker_info
 from webdataset.handlers import close
 
@@ -20,9 +20,6 @@ from .program import GROUP, Program, program_of
 from .rounds import Rounds
 from .run import EpochRun
 from .states import exact_place, exact_state
-
-if TYPE_CHECKING:
-    from webdataset.base.rounds import RunnablePipeline
 
 
 class ExactRunner:

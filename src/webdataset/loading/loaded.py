@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from webdataset.base.behaviour import behaviour_of
 from webdataset.base.context import PassContext
 from webdataset.base.mailbox import Mailbox
 from webdataset.base.progress import PipelineProgress
 from webdataset.base.reports import Report
-from webdataset.base.rounds import RoundLimits
+from webdataset.base.rounds import RoundLimits, RunnablePipeline
 from webdataset.errors import StateError
 from webdataset.handlers import close
 from webdataset.pipeline import DataPipeline
@@ -31,9 +31,6 @@ from .workers import (
     sends_positions,
     with_positions,
 )
-
-if TYPE_CHECKING:
-    from webdataset.base.rounds import RunnablePipeline
 
 
 class Loading(NamedTuple):

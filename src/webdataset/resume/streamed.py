@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from webdataset.base.context import PassContext
 from webdataset.base.positions import Position
 from webdataset.base.progress import PipelineProgress
-from webdataset.base.rounds import one_after_the_other
+from webdataset.base.rounds import RunnablePipeline, one_after_the_other
 from webdataset.base.workers import is_loader_worker, pytorch_worker_info
 from webdataset.errors import StateError
 from webdataset.handlers import close
@@ -23,9 +23,6 @@ from .positions import ENDED, InStream, Owner, restored
 from .segments import StreamPass
 from .sources import Count, PassBuilder
 from .states import stream_position, stream_state
-
-if TYPE_CHECKING:
-    from webdataset.base.rounds import RunnablePipeline
 
 
 class StreamedRunner:

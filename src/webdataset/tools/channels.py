@@ -15,16 +15,13 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from webdataset.base.reports import current_report
+from webdataset.base.reports import Report, current_report
 from webdataset.base.settings import settings
 from webdataset.errors import MissingPackageError, SampleError, SecurityError, StorageError
 from webdataset.handlers import Handler, ask, checked_handler, reraise_exception
 from webdataset.writing.transactions import Transaction
-
-if TYPE_CHECKING:
-    from webdataset.base.reports import Report
 
 Sample = dict[str, Any]
 Bound = Callable[[str], None]

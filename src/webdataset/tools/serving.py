@@ -18,14 +18,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from webdataset.errors import CommandError, UnavailableError, WebDatasetError
 from webdataset.pipeline import DataPipeline
 from webdataset.remote.addresses import addresses, check_allowed, zeromq
-from webdataset.remote.keys import TRAINER, Keys, keys_of
+from webdataset.remote.keys import TRAINER, KeyFile, Keys, keys_of
 from webdataset.remote.producer import ProducerStatus
 from webdataset.remote.wire import MAX_HEADER_BYTES, packed, unpacked
 
 if TYPE_CHECKING:
     import zmq
 
-    from webdataset.remote.keys import KeyFile
 
 RESTART_SECONDS = 1.0
 """How long a process that died stays away, so that one that cannot live does not keep the machine busy."""

@@ -13,16 +13,13 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from itertools import pairwise
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from webdataset.base.units import counted, size_text
-from webdataset.display.describing import Description, FieldDescription, shape_range
+from webdataset.display.describing import Description, FieldDescription, Range, shape_range
 from webdataset.errors import MissingPackageError
 
 from .listing import shown
-
-if TYPE_CHECKING:
-    from webdataset.display.describing import Range
 
 Bins = Sequence[tuple[float, float, int]]
 

@@ -17,10 +17,10 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from webdataset.base.reports import current_report
-from webdataset.codecs.compression import decompressed, kind_of_content
+from webdataset.codecs.compression import ReadableStream, decompressed, kind_of_content
 from webdataset.errors import StorageError
 from webdataset.gopen import gopen
 from webdataset.indices.files import find_index, opened_parts, remote_state
@@ -32,9 +32,6 @@ from webdataset.tar.header import BLOCK
 from webdataset.tar.index import ShardIndex
 from webdataset.tar.scan import MemberEntry, scan_members
 from webdataset.tariterators import base_plus_ext
-
-if TYPE_CHECKING:
-    from webdataset.codecs.compression import ReadableStream
 
 _KINDS = {
     "0": stat.S_IFREG, "S": stat.S_IFREG, "2": stat.S_IFLNK, "3": stat.S_IFCHR, "4": stat.S_IFBLK, "5": stat.S_IFDIR,
