@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from webdataset.codecs.images import decode_image
@@ -126,7 +125,7 @@ def _nearest(pixels: Array, width: int, height: int) -> Array:
     return found
 
 
-def _by_torch(torch: ModuleType, pixels: Array, width: int, height: int) -> Array:
+def _by_torch(torch: Any, pixels: Array, width: int, height: int) -> Array:
     tensor = torch.from_numpy(pixels).permute(2, 0, 1)[None]
     interpolate = torch.nn.functional.interpolate
     scaled = interpolate(tensor, size=(height, width), mode="bilinear", antialias=True, align_corners=False)

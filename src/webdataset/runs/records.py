@@ -13,7 +13,7 @@ import socket
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Any, Self
 
 from webdataset.errors import WebDatasetError
 
@@ -54,7 +54,7 @@ class AttemptRecord:
     error: str = ""
     final: bool = False
     """Whether nothing more is tried: it is done, or was given up."""
-    result: object = None
+    result: Any = None
     """What the function returned, if JSON can say it."""
 
     def line(self) -> bytes:
