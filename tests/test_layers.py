@@ -18,6 +18,8 @@ MOST_MODULES = 24
 MOST_JOINED = 12
 LARGER = 80
 MOST_METHODS = 30
+MOST_ANY = 614
+"""Parameters, results and variables whose type is `Any`: it may only become smaller."""
 
 
 def contracts() -> list[dict[str, object]]:
@@ -74,6 +76,27 @@ def test_no_public_class_has_the_name_of_another() -> None:
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_")
     )
     assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_few_things_are_of_any_type() -> None:
+    """What is decoded from users' data may be anything; a program's own values are not."""
+    found = Counter(
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "src").rglob("*.py")
+        for annotation in annotations(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(annotation, ast.Name) and annotation.id == "Any"
+    )
+    assert found.total() <= MOST_ANY, found.most_common(20)
+
+
+def annotations(tree: ast.Module) -> list[ast.expr | None]:
+    found: list[ast.expr | None] = []
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            found.append(node.returns)
+        elif isinstance(node, (ast.arg, ast.AnnAssign)):
+            found.append(node.annotation)
+    return found
 
 
 def test_every_larger_module_has_tests_of_its_name() -> None:

@@ -22,7 +22,7 @@ _log = Log("webdataset.ais")
 
 
 def get_batch(
-    urls: Iterable[str], *, missing: str = "raise", batch_items: int = BATCH_ITEMS, **options: Any
+    urls: Iterable[str], *, missing: str = "raise", batch_items: int = BATCH_ITEMS, **options: object
 ) -> Iterator[tuple[str, bytes | None]]:
     """Yield `(url, data)` for `ais:` urls of objects and of members of shards, in their order.
 

@@ -121,7 +121,7 @@ def morehandlers(key: str, data: bytes) -> Any:
     return None if decode is None else decode(data)
 
 
-def call_extension_handler(key: str, data: Any, f: Callable[[Any], Any], extensions: Sequence[str]) -> Any:
+def call_extension_handler(key: str, data: object, f: Callable[[Any], Any], extensions: Sequence[str]) -> Any:
     """Call f if the key ends in one of the extensions, part by part."""
     parts = key.lower().split(".")
     for extension in extensions:
@@ -208,7 +208,7 @@ class FieldHandler:
         return f"FieldHandler({self.name!r}, {self.how!r})"
 
 
-def of_sample(handler: Any, sample: Mapping[str, Any]) -> Any:
+def of_sample(handler: object, sample: Mapping[str, Any]) -> Any:
     """The handler for the fields of one sample, where it has one: `handler.of_sample(sample)`."""
     found = getattr(handler, "of_sample", None)
     return handler if found is None else found(sample)
@@ -319,7 +319,7 @@ class Decoder:
         found._per_sample = False
         return found
 
-    def _field(self, sample: Sample, name: str, value: Any) -> Any:
+    def _field(self, sample: Sample, name: str, value: object) -> Any:
         if name.startswith("__"):
             return _text(value)
         if self.only is not None and name not in self.only:
@@ -334,14 +334,14 @@ class Decoder:
             raise _failure(sample, name, exn) from exn
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> bool:
     # read from the environment each time, until a program sets the module's variable
     if name == "pytorch_weights_only":
         return settings.pytorch_weights_only
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-def _is_handler(value: Any) -> bool:
+def _is_handler(value: object) -> bool:
     return callable(value) or isinstance(value, str)
 
 
@@ -367,7 +367,7 @@ def _takes_key(function: Callable[..., Any]) -> bool:
     return len(needed) == 2
 
 
-def _text(value: Any) -> Any:
+def _text(value: object) -> Any:
     if not isinstance(value, bytes):
         return value
     try:

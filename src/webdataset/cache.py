@@ -16,7 +16,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, BinaryIO
 
 from . import tariterators
 from .base.behaviour import behaves
@@ -234,14 +234,14 @@ class FileCache:
         url = _url_of(item)
         return self._opened_shard(url, self._stream(url))
 
-    def _stream(self, item: Any) -> Any:
+    def _stream(self, item: object) -> Any:
         url = as_url(item)
         if self._is_in_place(url):
             return StreamingOpen(self.verbose).open(url)["stream"]
         request = self._request(url)
         return self.folder.open(request) if self._can_stream() else self._opened_whole(url, request)
 
-    def _opened_shard(self, url: str, stream: Any) -> dict[str, Any]:
+    def _opened_shard(self, url: str, stream: object) -> dict[str, Any]:
         opened = {"url": url, "stream": stream}
         if self._is_in_place(url):
             path = local_path(url)
@@ -470,7 +470,7 @@ def _records(streams: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
                 yield sample
 
 
-def _read_exactly(stream: Any, size: int) -> bytes:
+def _read_exactly(stream: BinaryIO, size: int) -> bytes:
     """The next bytes of a stream, read in pieces, so that memory grows with what arrives."""
     pieces, rest = [], size
     while rest and (piece := stream.read(min(rest, 1 << 20))):

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, SupportsIndex, o
 from . import shardlists, tariterators
 from .base.behaviour import Behaviour, behaves
 from .base.settings import settings
-from .base.stages import PipelineStage, argument_names, suggesting
+from .base.stages import PipelineStage, Stage, argument_names, suggesting
 from .base.workers import pytorch_worker_info
 from .cache import FileCache
 from .errors import EmptyDatasetError
@@ -34,6 +34,8 @@ from .version1 import Version1
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar  # every type checker brings it; typing's own has defaults since Python 3.13
+
+    from webdataset.exact.program import ExactShards
 
     from .exact.plans import Plan
     from .filters import Collation, Names
@@ -194,11 +196,12 @@ class WebDataset(DataPipeline, FluidInterface, Generic[Item]):
     @property
     def catalogue(self) -> Catalogue:
         """The shards of an exact dataset, with the number of samples in each and their indices."""
-        return self._exact().catalogue  # type: ignore[no-any-return]
+        return self._exact().catalogue
 
-    def _exact(self) -> Any:
+    def _exact(self) -> ExactShards:
         if self.exact:
-            return self.pipeline[0]
+            source: ExactShards = self.pipeline[0]
+            return source
         raise TypeError(f"a streamed {type(self).__name__!r} object has no catalogue: WebDataset(..., exact=True) has")
 
     @suggesting(method=True)
@@ -483,9 +486,9 @@ class _Reader(PipelineStage):
         options = StorageOptions.of(self.options).changed(proxy=self.proxy)
         return {"keys": self.keys, "storage_options": options, "concatenated": self.concatenated, **chosen}
 
-    def _replaced(self) -> Any:
+    def _replaced(self) -> Stage:
         """The stage that a program has put in the place of ours, with the options that were given."""
-        chosen: Any = {"select_files": self.select_files, "rename_files": self.rename_files}
+        chosen: dict[str, Any] = {"select_files": self.select_files, "rename_files": self.rename_files}
         chosen["concatenated"] = self.concatenated or None
         options = {name: given for name, given in chosen.items() if given is not None}
         return tariterators.tarfile_to_samples(handler=self.handler, **options)
@@ -500,7 +503,7 @@ def _already_open(src: Iterable[Any], handler: Handler) -> Iterator[Any]:  # noq
 
 
 def _cache(  # noqa: PLR0917 - all of them are the dataset's own
-    cache_dir: Any,
+    cache_dir: str | os.PathLike[str] | None,
     cache_size: int,
     url_to_name: Callable[[str], str] | None,
     verbose: bool,
@@ -535,7 +538,7 @@ def _shard_buffer(shardshuffle: int | bool | None) -> int:
     return int(shardshuffle or 0)
 
 
-def _is_list(urls: Any) -> bool:
+def _is_list(urls: object) -> bool:
     """Whether this names a file with urls in it, rather than shards."""
     return isinstance(urls, str) and urls.partition("?")[0].endswith((".yaml", ".yml", ".json"))
 
@@ -564,7 +567,7 @@ def _source(urls: Any, *, resampled: bool, mode: str | None, seed: int | None, o
     return shardlists.SimpleShardList(urls, storage_options=options)
 
 
-def _exact_seed(seed: int | None, *, large: Any, resampled: bool) -> int:
+def _exact_seed(seed: int | None, *, large: object, resampled: bool) -> int:
     """The seed of exact epochs, after a look at what does not go with them."""
     if large is not None:
         raise ValueError("large= is for streamed datasets: it does not go with exact=True")
@@ -574,14 +577,16 @@ def _exact_seed(seed: int | None, *, large: Any, resampled: bool) -> int:
     return seed if seed is not None else settings.seed or 0
 
 
-def _exact_source(urls: Any, order: Any, copies: list[FileCache], **options: Any) -> Any:
+def _exact_source(
+    urls: object, order: tuple[Any, int | str, int | str, int], copies: list[FileCache], **options: Any
+) -> ExactShards:
     """The source of exact epochs, which only datasets that have them import."""
     from .exact.program import exact_shards
 
     return exact_shards(_listed(urls), order=order, local_copy=copies[0].get_file if copies else None, **options)
 
 
-def _listed(urls: Any) -> Any:
+def _listed(urls: object) -> Any:
     """The shards of an exact dataset as a string, a list or a catalogue."""
     if isinstance(urls, os.PathLike):
         urls = os.fspath(urls)
@@ -604,7 +609,7 @@ def shards_in(folder: str) -> list[str]:
     return [os.path.join(folder, name) for name in names]
 
 
-def _lists_shards_itself(urls: Any) -> bool:
+def _lists_shards_itself(urls: object) -> bool:
     """A dataset of `{"url": ...}`, rather than a list of urls or a generator of them."""
     return (hasattr(urls, "__iter__") and not isinstance(urls, (str, list, tuple, set, frozenset, range))) and (
         isinstance(urls, PipelineStage) or not hasattr(urls, "__next__")

@@ -76,7 +76,7 @@ class WebDatasetError(Exception):
         self.field = field
         self.hint = hint
 
-    def at(self, **places: Any) -> WebDatasetError:
+    def at(self, **places: object) -> WebDatasetError:
         """Fill in `places` that were not known where the error arose, and return the error itself."""
         for name, value in places.items():
             if getattr(self, name) is None:

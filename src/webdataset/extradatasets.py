@@ -24,7 +24,7 @@ class MockDataset(TorchIterable):
     [{'cls': 7}, {'cls': 7}]
     """
 
-    def __init__(self, sample: Any, length: int) -> None:
+    def __init__(self, sample: object, length: int) -> None:
         self.sample = sample
         self.length = length
 

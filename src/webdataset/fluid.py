@@ -65,7 +65,7 @@ class FluidInterface(FilterMethods):
         self,
         fname: str | os.PathLike[str],
         map_size: float = 1e12,
-        pickler: Any = pickle,
+        pickler: object = pickle,
         chunksize: int = 500,
         *,
         allow_pickle: bool | None = None,
@@ -136,7 +136,7 @@ class FluidInterface(FilterMethods):
         self,
         length: int | None = None,
         checker: Callable[[Any], Any] | None = None,
-        mock_sample: Any = None,
+        mock_sample: object = None,
         mock_length: int = 10000,
         mock: bool = False,
     ) -> Self:
@@ -169,7 +169,7 @@ def _first(dataset: Any, n: int) -> Iterator[Any]:
         close(items)
 
 
-def _checked(checker: Callable[[Any], Any], sample: Any) -> Any:
+def _checked(checker: Callable[[Any], Any], sample: object) -> Any:
     checker(sample)
     return sample
 
@@ -184,7 +184,7 @@ class FluidWrapper(DataPipeline, FluidInterface):
     [1, 2]
     """
 
-    def __init__(self, initial: Any) -> None:
+    def __init__(self, initial: object) -> None:
         super().__init__([initial])
 
 
@@ -208,5 +208,5 @@ class Processor(FluidWrapper):
         self.processing = (function if isinstance(function, Filter) else Filter(function))(*options, **kw)
         self.pipeline = [first, self.processing] if given else []
 
-    def __call__(self, dataset: Any) -> FluidWrapper:
+    def __call__(self, dataset: object) -> FluidWrapper:
         return FluidWrapper(dataset).compose(self.processing)

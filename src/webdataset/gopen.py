@@ -31,7 +31,12 @@ info: dict[str, Any] = {}
 
 
 def gopen(
-    url: Any, mode: str = "rb", bufsize: int = 8192, *, storage_options: Mapping[str, Any] | None = None, **kw: Any
+    url: object,
+    mode: str = "rb",
+    bufsize: int = 8192,
+    *,
+    storage_options: Mapping[str, Any] | None = None,
+    **kw: object,
 ) -> Any:
     """Open a url: a path, `-` for standard input or output, `file:`, `pipe:`, `http:`, `s3:` and more.
 
@@ -66,7 +71,7 @@ def gopen(
     return opener(url, mode, bufsize, **kw)
 
 
-def open_ranges(url: Any, *, storage_options: Mapping[str, Any] | None = None, **options: Any) -> RangeReader:
+def open_ranges(url: object, *, storage_options: Mapping[str, Any] | None = None, **options: object) -> RangeReader:
     """Open a url to read ranges of it; schemes that programs have added can only be read as whole streams.
 
     >>> import tempfile
@@ -186,7 +191,7 @@ def is_replaced(url: str) -> bool:
     return scheme in gopen_schemes and gopen_schemes[scheme] is not _NATIVE.get(scheme)
 
 
-def gopen_file(url: Any, mode: str = "rb", bufsize: int = -1) -> BinaryIO:
+def gopen_file(url: object, mode: str = "rb", bufsize: int = -1) -> BinaryIO:
     """Open a path or `file:` url."""
     return open_local(as_url(url), mode, buffering=bufsize)
 
@@ -200,42 +205,42 @@ def gopen_pipe(url: str, mode: str = "rb", bufsize: int = 8192, **kw: Any) -> Pi
     return Pipe(url[len("pipe:") :], mode=mode, shell=True, bufsize=bufsize, url=url, **kw)  # noqa: S604 - its purpose
 
 
-def gopen_curl(url: str, mode: str = "rb", bufsize: int = 8192, **kw: Any) -> Any:  # noqa: ARG001 - all openers take it
+def gopen_curl(url: str, mode: str = "rb", bufsize: int = 8192, **kw: object) -> Any:  # noqa: ARG001 - all openers take it
     """Open a web address, or a file of another machine (`ssh:`, `sftp:`, `scp:`, `ftps:`)."""
     return OPENERS[scheme_of(url)](url, mode, **kw)
 
 
-def gopen_gsutil(url: str, mode: str = "rb", bufsize: int = 8192, **kw: Any) -> Any:
+def gopen_gsutil(url: str, mode: str = "rb", bufsize: int = 8192, **kw: object) -> Any:
     """Open a Google Cloud Storage object."""
     return OPENERS["gs"](url, mode, bufsize=bufsize, **kw)
 
 
-def gopen_s3(url: str, mode: str = "rb", bufsize: int = 8192, **kw: Any) -> Any:
+def gopen_s3(url: str, mode: str = "rb", bufsize: int = 8192, **kw: object) -> Any:
     """Open an S3 object."""
     return OPENERS["s3"](url, mode, bufsize=bufsize, **kw)
 
 
-def gopen_ais(url: str, mode: str = "rb", bufsize: int = 8192, **kw: Any) -> Any:
+def gopen_ais(url: str, mode: str = "rb", bufsize: int = 8192, **kw: object) -> Any:
     """Open an AIStore object, or another store's object through AIStore."""
     return OPENERS["ais"](url, mode, bufsize=bufsize, **kw)
 
 
-def gopen_htgs(url: str, mode: str = "rb", bufsize: int = 8192, **kw: Any) -> Any:
+def gopen_htgs(url: str, mode: str = "rb", bufsize: int = 8192, **kw: object) -> Any:
     """Open a Google Cloud Storage object under its old scheme."""
     return OPENERS["htgs"](url, mode, bufsize=bufsize, **kw)
 
 
-def gopen_az(url: str, mode: str = "rb", bufsize: int = 8192, **kw: Any) -> Any:
+def gopen_az(url: str, mode: str = "rb", bufsize: int = 8192, **kw: object) -> Any:
     """Open a blob of Azure."""
     return OPENERS["az"](url, mode, bufsize=bufsize, **kw)
 
 
-def gopen_hf(url: str, mode: str = "rb", bufsize: int = 8192, **kw: Any) -> Any:
+def gopen_hf(url: str, mode: str = "rb", bufsize: int = 8192, **kw: object) -> Any:
     """Open a file of a Hugging Face repository."""
     return OPENERS["hf"](url, mode, bufsize=bufsize, **kw)
 
 
-def gopen_error(url: str, *args: Any, **kw: Any) -> Any:  # noqa: ARG001 - stands in for an opener
+def gopen_error(url: str, *args: object, **kw: object) -> Any:  # noqa: ARG001 - stands in for an opener
     """The opener of unknown schemes: an error that says how to add one."""
     raise unknown_scheme(url, gopen_schemes)
 

@@ -52,7 +52,7 @@ def warn_and_stop(exn: Exception) -> bool:
 HANDLERS = (reraise_exception, ignore_and_continue, ignore_and_stop, warn_and_continue, warn_and_stop)
 
 
-def checked_handler(handler: Any, *, cure: str = "") -> Handler:
+def checked_handler(handler: object, *, cure: str = "") -> Handler:
     """The handler, if it is one; everything that takes a handler asks here, when it is built.
 
     >>> checked_handler("b.tar")
@@ -60,7 +60,7 @@ def checked_handler(handler: Any, *, cure: str = "") -> Handler:
     TypeError: a handler is a function of the exception, not 'b.tar'; several urls are passed as one list
     """
     if callable(handler):
-        return handler  # type: ignore[no-any-return]
+        return handler
     if not cure:
         several = isinstance(handler, (str, bytes, os.PathLike, list, tuple))
         cure = "several urls are passed as one list" if several else "for example wds.warn_and_continue"
@@ -154,7 +154,7 @@ def _handled(  # noqa: PLR0917 - called in one place
         close(source)
 
 
-def close(source: Any) -> None:
+def close(source: object) -> None:
     """Close an iterator that can be closed, for example a generator that holds a shard open."""
     closer = getattr(source, "close", None)
     if callable(closer):
@@ -166,7 +166,7 @@ def ask(handler: Handler, exn: Exception, report: Report, counted_as: str) -> bo
     return report.ask(handler, exn, counted_as)
 
 
-def placed(exn: Exception, item: Any) -> Exception:
+def placed(exn: Exception, item: object) -> Exception:
     """The same error, with the sample it happened in."""
     if not isinstance(item, dict):
         return exn

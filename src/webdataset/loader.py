@@ -74,7 +74,7 @@ class WebLoader(DataLoaderFacade, DataPipeline, FluidInterface, _TorchLoader):
 
     def __init__(  # noqa: PLR0917 - the order of the arguments is the DataLoader's
         self,
-        dataset: Any,
+        dataset: object,
         batch_size: int | None = 1,
         shuffle: bool | None = None,
         sampler: Iterable[Any] | None = None,
@@ -85,15 +85,15 @@ class WebLoader(DataLoaderFacade, DataPipeline, FluidInterface, _TorchLoader):
         drop_last: bool = False,
         timeout: float = 0,
         worker_init_fn: Callable[[int], Any] | None = None,
-        multiprocessing_context: Any = None,
-        generator: Any = None,
+        multiprocessing_context: object = None,
+        generator: object = None,
         *,
         workers: str = "process",
         prefetch_factor: int | None = None,
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
-        **newer: Any,
+        **newer: object,
     ) -> None:
         given = dict(locals())
         if workers not in WAYS:
@@ -184,7 +184,7 @@ def _refuse_unknown(newer: dict[str, Any], *, processes: bool) -> None:
             raise TypeError(f"WebLoader() got an unexpected keyword argument {name!r}{did_you_mean(name, known)}")
 
 
-def _warn_of_batches_of_batches(dataset: Any, options: dict[str, Any]) -> None:
+def _warn_of_batches_of_batches(dataset: object, options: dict[str, Any]) -> None:
     """Warn of a loader that makes batches of one batch each, as it does if nobody tells it not to."""
     if options.get("batch_size", 1) != 1 or not {"collate_fn", "batch_sampler"}.isdisjoint(options):
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from bisect import bisect
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import accumulate
 from math import inf
 from typing import TYPE_CHECKING, Any, Self
@@ -33,14 +33,14 @@ class _Mixture(ShownPipeline, Mixture, FluidInterface):
 
     if TYPE_CHECKING:
 
-        def compose(self, *args: Any) -> Self: ...
+        def compose(self, *args: object) -> Self: ...
 
         def __len__(self) -> int: ...
 
     else:
         __len__ = LengthIfKnown(lambda mixture: FluidWrapper(mixture).__len__ if mixture.exact else None)
 
-        def compose(self, *args: Any) -> FluidWrapper:
+        def compose(self, *args: object) -> FluidWrapper:
             """A pipeline that reads the mixture, and does this with it."""
             return FluidWrapper(self).compose(*args)
 
@@ -108,7 +108,7 @@ class RandomMix(_Mixture):
         probs: Sequence[float] | None = None,
         longest: bool = False,
         *,
-        seed: Any = None,
+        seed: object = None,
         samples: int | None = None,
     ) -> None:
         _checked_weights(probs, len(datasets))
@@ -208,7 +208,7 @@ def _in_turn(iterators: list[Iterator[Any]], longest: bool, turns: Turns) -> Ite
 
 
 def _drawn(
-    iterators: list[Iterator[Any]], weights: list[float], longest: bool, drawn: Any, turns: Turns
+    iterators: list[Iterator[Any]], weights: list[float], longest: bool, drawn: Callable[[], float], turns: Turns
 ) -> Iterator[Any]:
     try:
         while longest or not turns.ended:
@@ -223,7 +223,9 @@ def _drawn(
         _close_all(iterators)
 
 
-def _drawn_until_one_ends(iterators: list[Iterator[Any]], borders: list[float], drawn: Any, turns: Turns) -> Any:
+def _drawn_until_one_ends(
+    iterators: list[Iterator[Any]], borders: list[float], drawn: Callable[[], float], turns: Turns
+) -> Generator[Any, None, int]:
     total, last = borders[-1], len(borders) - 1
     while True:
         turns.taken += 1

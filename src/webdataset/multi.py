@@ -10,7 +10,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -26,7 +26,7 @@ class MultiLoader:
 
     def __init__(
         self,
-        dataset: Any,
+        dataset: object,
         workers: int = 4,
         verbose: bool = False,
         nokill: bool = False,
@@ -94,7 +94,7 @@ class MultiLoader:
             receiver.close()
 
 
-def _work(dataset: Any, worker: int, workers: int, sender: Connection) -> None:
+def _work(dataset: Iterable[Any], worker: int, workers: int, sender: Connection) -> None:
     os.environ["WORKER"], os.environ["NUM_WORKERS"] = str(worker), str(workers)
     try:
         for item in dataset:

@@ -183,7 +183,7 @@ class DataPipeline(ShownPipeline, TorchIterable, PipelineStage):
         finally:
             close(items)
 
-    def state_from_mark(self, mark: Any) -> dict[str, Any]:
+    def state_from_mark(self, mark: object) -> dict[str, Any]:
         """The state after the item that `placed()` gave with the position `mark`."""
         return self.runner.state(mark)  # type: ignore[no-any-return]
 
@@ -274,7 +274,7 @@ class DataPipeline(ShownPipeline, TorchIterable, PipelineStage):
 
     # -- helpers ---------------------------------------------------------------------------------
 
-    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> tuple[Any, ...]:
         kind = type(self)
         return _rebuilt, (getattr(kind, "_without_len", kind), self.__dict__, self.length)
 
@@ -300,7 +300,7 @@ def _stored(pipeline: DataPipeline) -> ExactSamples:
     return kept
 
 
-def add_length_method(pipeline: Any) -> Any:
+def add_length_method(pipeline: object) -> Any:
     """Give an object a `len()` that is its `length` attribute."""
     real_class.__set__(pipeline, _with_len(type(pipeline)))
     return pipeline
@@ -315,7 +315,7 @@ def _with_len(kind: type) -> type:
         return kind
     if kind not in _length_classes:
 
-        def __len__(self: Any) -> int:  # noqa: N807 - becomes the method of that name
+        def __len__(self: DataPipeline) -> int:  # noqa: N807 - becomes the method of that name
             return int(self.length) if self.length >= 0 else int(self.runner.length())
 
         body = {"__len__": __len__, "_without_len": kind, "__doc__": kind.__doc__, "__module__": kind.__module__}
@@ -323,8 +323,8 @@ def _with_len(kind: type) -> type:
     return _length_classes[kind]
 
 
-def _rebuilt(kind: type, state: dict[str, Any], length: int) -> Any:
-    result: Any = object.__new__(kind)
+def _rebuilt(kind: type, state: dict[str, Any], length: int) -> DataPipeline:
+    result: DataPipeline = object.__new__(kind)
     result.__dict__.update(state)
     if length >= 0 or result.exact:
         real_class.__set__(result, _with_len(kind))

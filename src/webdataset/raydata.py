@@ -12,6 +12,7 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
 from itertools import islice, pairwise
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .codecs.packages import package
@@ -28,6 +29,8 @@ from .tariterators import tarfile_samples
 from .writer import TarWriter
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from .indices.catalogue import Shard
 
 BLOCK_BYTES = 32 << 20
@@ -49,12 +52,12 @@ class ShardPart(NamedTuple):
 
 
 def read_ray(
-    urls: Any,
+    urls: object,
     *,
-    decode: Any = None,
+    decode: object = None,
     fields: Mapping[str, str] | None = None,
     override_num_blocks: int | None = None,
-    **options: Any,
+    **options: object,
 ) -> Any:
     """Return a Ray Dataset with a row for each sample: `__key__` and a column for each field, of bytes.
 
@@ -73,7 +76,7 @@ def read_ray(
     return ray_data.read_datasource(source, override_num_blocks=override_num_blocks, **options)
 
 
-def dataset_to_ray(dataset: DataPipeline, *, override_num_blocks: int | None = None, **options: Any) -> Any:
+def dataset_to_ray(dataset: DataPipeline, *, override_num_blocks: int | None = None, **options: object) -> Any:
     """Return a Ray Dataset with what a pipeline gives; each read task runs it over some of the shards."""
     ray_data = _ray_data("for to_ray()")
     first = dataset.pipeline[0] if dataset.pipeline else None
@@ -153,7 +156,7 @@ def _over_shards(dataset: DataPipeline, parts: Iterable[ShardPart]) -> Iterator[
 # -- Ray's classes, made when Ray is there -----------------------------------------------------------------
 
 
-def _ray_data(purpose: str) -> Any:
+def _ray_data(purpose: str) -> ModuleType:
     package("ray", extra="ray", purpose=purpose)
     return package("ray.data", extra="ray", purpose=purpose)
 
@@ -184,7 +187,7 @@ def _classes() -> tuple[Any, Any]:
             self,
             parallelism: int,
             per_task_row_limit: int | None = None,
-            data_context: Any = None,  # noqa: ARG002 - Ray's
+            data_context: object = None,  # noqa: ARG002 - Ray's
         ) -> list[Any]:
             tasks = []
             for parts in shard_parts(self.urls, parallelism, split=self.split):
@@ -229,7 +232,7 @@ def _write_rows(rows: Iterator[Any], output: str, number: int) -> int:
     return count
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     """Return a value as fields have it."""
     return value.item() if hasattr(value, "item") and getattr(value, "ndim", 1) == 0 else value
 
@@ -258,7 +261,7 @@ def _blocks(
         yield _table(rows, make)
 
 
-def _row(item: Any) -> dict[str, Any]:
+def _row(item: object) -> dict[str, Any]:
     """Return what a pipeline gives as a row: a sample's fields, or the parts of a tuple by number."""
     if isinstance(item, dict):
         return {name: value for name, value in item.items() if name not in ("__url__", "__local_path__", "__offset__")}
@@ -267,7 +270,7 @@ def _row(item: Any) -> dict[str, Any]:
     return {"item": item}
 
 
-def _size(value: Any) -> int:
+def _size(value: object) -> int:
     size = getattr(value, "nbytes", None)
     return size if isinstance(size, int) else len(value) if isinstance(value, (bytes, str)) else 8
 
@@ -291,7 +294,7 @@ def _table(rows: list[dict[str, Any]], make: Callable[[dict[str, Any]], Any]) ->
 _SIMPLE = (bytes, str, int, float, bool, type(None))
 
 
-def _stacked(values: list[Any]) -> Any:
+def _stacked(values: list[Any]) -> np.ndarray[Any, Any] | list[Any]:
     """Return equal arrays as one; tensors as arrays."""
     import numpy as np
 

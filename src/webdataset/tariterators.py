@@ -57,7 +57,7 @@ class Reading(NamedTuple):
     large: LargeMembers | None = None
     concatenated: bool = False
 
-    def limits(self, file: Any) -> Limits | None:
+    def limits(self, file: object) -> Limits | None:
         """The limits for a shard; `file` is where it lies, if that is a plain file."""
         if self.large is not None:
             return self.large.limits(file, self._is_selected)
@@ -79,7 +79,7 @@ def base_plus_ext(path: str) -> tuple[str | None, str | None]:
     return (path[:dot], path[dot + 1 :]) if dot > 0 else (None, None)
 
 
-def valid_sample(sample: Any) -> bool:
+def valid_sample(sample: object) -> bool:
     """Is this a sample: a dict with something in it that is not marked as bad?
 
     >>> valid_sample({"__key__": "a", "cls": b"1"}), valid_sample({"__bad__": True}), valid_sample({})
@@ -105,7 +105,7 @@ def url_opener(data: Iterable[Sample], handler: Handler = reraise_exception, **k
 
 
 def tar_file_iterator(
-    fileobj: Any,
+    fileobj: object,
     skip_meta: str | None = _SKIP_META.pattern,
     handler: Handler = reraise_exception,
     select_files: SelectFile | None = None,
@@ -137,7 +137,7 @@ def tar_file_expander(
     handler: Handler = reraise_exception,
     select_files: SelectFile | None = None,
     rename_files: RenameFile | None = None,
-    eof_value: Any = None,
+    eof_value: object = None,
     *,
     concatenated: bool = False,
 ) -> Iterator[Sample]:
@@ -219,9 +219,13 @@ def tarfile_samples(
         reading = Reading(select_files, rename_files, large, concatenated)
         return _each_shard(streams, reading, grouping.of_shard, handler, current_pass())
     # a replacement need not know the options that nobody uses
-    chosen: Any = {"select_files": select_files, "rename_files": rename_files, "concatenated": concatenated or None}
+    chosen: dict[str, Any] = {
+        "select_files": select_files,
+        "rename_files": rename_files,
+        "concatenated": concatenated or None,
+    }
     files = tar_file_expander(streams, handler=handler, **{name: f for name, f in chosen.items() if f is not None})
-    splitting: Any = {} if keys is base_plus_ext else {"keys": keys}
+    splitting: dict[str, Any] = {} if keys is base_plus_ext else {"keys": keys}
     return group_by_keys(files, handler=handler, **splitting)
 
 
@@ -445,7 +449,7 @@ class _Boundary:
 
     def __init__(self) -> None:
         self.number = 0
-        self.url: Any = None
+        self.url: str | None = None
         self.offset = -1
 
     def __call__(self, item: Sample) -> int:

@@ -44,12 +44,12 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 ObsoleteException = ObsoleteError
 
 
-def identity(x: Any) -> Any:
+def identity(x: object) -> Any:
     """The argument itself."""
     return x
 
 
-def is_iterable(obj: Any) -> bool:
+def is_iterable(obj: object) -> bool:
     """Can this be iterated over, text apart?
 
     >>> is_iterable([1]), is_iterable("abc")
@@ -143,12 +143,12 @@ def safe_eval(s: str, expr: str = "{}") -> Any:
     return eval(expr.format(s))  # noqa: S307 - a bare name in the caller's own expression
 
 
-def deprecated(arg: Any = None) -> Any:
+def deprecated(arg: object = None) -> Any:
     """Mark a function as deprecated: its use warns. Takes an optional reason."""
 
     def mark(function: Function, reason: str = "") -> Function:
         @functools.wraps(function)
-        def wrapper(*args: Any, **kw: Any) -> Any:
+        def wrapper(*args: object, **kw: object) -> Any:
             warnings.warn(f"{function.__name__} is deprecated {reason}".strip(), DeprecationWarning, stacklevel=2)
             return function(*args, **kw)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from . import autodecode, filters
 from .base.printing import did_you_mean
@@ -17,7 +17,10 @@ from .base.stages import PipelineStage
 from .handlers import Handler, ignore_and_continue, reraise_exception, warn_and_continue
 from .tariterators import url_opener
 
-_UNSET: Any = object()
+if TYPE_CHECKING:
+    from .pipeline import DataPipeline
+
+_UNSET: object = object()
 
 VERSION1 = {"extensions", "decoder", "transforms", "pipeline", "epochs", "opener", "errors", "shuffle", "associate"}
 VERSION1 |= {"prepare_for_worker", "container"}
@@ -59,7 +62,7 @@ class Version1:
             return None if not chosen or chosen is True else _UrlSelection(chosen)
         return splitter if self.arguments.get("prepare_for_worker", True) else None
 
-    def shard_shuffle(self, shardshuffle: Any) -> Any:
+    def shard_shuffle(self, shardshuffle: int | bool | None) -> int | bool | None:
         """`shuffle=n` shuffles the shards too."""
         return 1 << 30 if self.arguments.get("shuffle") and shardshuffle is None else shardshuffle
 
@@ -87,7 +90,7 @@ class Version1:
             stages += _tuples(given["extensions"], given.get("transforms"))
         return stages
 
-    def apply_lengths(self, dataset: Any, repeat: bool) -> None:
+    def apply_lengths(self, dataset: DataPipeline, repeat: bool) -> None:
         """`length=`, `epochs=` and `repeat=`, which change the finished dataset."""
         length = self.arguments.get("length")
         if length is not None:

@@ -107,7 +107,7 @@ class TarWriter(Transaction):
 
     def __init__(  # noqa: PLR0917 - the order is given by the API
         self,
-        fileobj: Any,
+        fileobj: object,
         user: str = "bigdata",
         group: str = "bigdata",
         mode: int = 0o444,
@@ -115,7 +115,7 @@ class TarWriter(Transaction):
         encoder: bool | Encoder | Mapping[str, Callable[[Any], bytes]] | None = True,
         keep_meta: bool = False,
         mtime: float | None = None,
-        format: Any = None,
+        format: object = None,
         *,
         level: int | None = None,
         durable: bool = False,
@@ -170,7 +170,7 @@ class TarWriter(Transaction):
         if self._finalizer.detach() is not None:
             self._output.abort()
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> str | tuple[Any, ...]:
         raise TypeError("a writer cannot be sent to another process: open one in each, or use ShardWriter(shared=True)")
 
 
@@ -341,7 +341,7 @@ class ShardWriter(Transaction):
         if error is not None:
             self.overwriting.note(error)
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> str | tuple[Any, ...]:
         raise TypeError("a writer cannot be sent to another process: open one in each, with shared=True")
 
     def _put(self, members: Members) -> None:

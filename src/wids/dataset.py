@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from webdataset.autodecode import Decoder, imagehandler
 from webdataset.base.logs import Log
@@ -29,6 +29,9 @@ from webdataset.storage.ranges import RangeReader
 from webdataset.storage.urls import is_local
 
 from .specs import read_specs
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Sample = dict[str, Any]
 Transform = Callable[[Sample], Sample]
@@ -51,17 +54,17 @@ class ShardListDataset:
 
     def __init__(
         self,
-        shards: Any,
+        shards: object,
         *,
         cache_size: float = 1e12,
         cache_dir: str | None = None,
         lru_size: int = 10,  # noqa: ARG002 - open files are bounded anyway
         dataset_name: str | None = None,
         localname: Callable[[str], str] | None = None,
-        transformations: Any = "PIL",
+        transformations: object = "PIL",
         keep: bool = False,  # noqa: ARG002 - what is cached is kept
         base: str | None = None,
-        options: Any = None,  # noqa: ARG002 - had no meaning
+        options: object = None,  # noqa: ARG002 - had no meaning
         storage_options: Mapping[str, Any] | None = None,
         concatenated: bool = False,
     ) -> None:
@@ -82,7 +85,7 @@ class ShardListDataset:
             log.warning("%s: %d shards, %d samples", self.dataset_name, len(specs.shards), len(self))
 
     @property
-    def cum_lengths(self) -> Any:
+    def cum_lengths(self) -> np.ndarray[Any, Any]:
         """How many samples there are up to the end of each shard."""
         return self.catalogue.ends
 
@@ -169,7 +172,7 @@ class _Decoding:
     def __call__(self, sample: Sample) -> Sample:
         return {name: self._value(sample, name, value) for name, value in sample.items()}
 
-    def _value(self, sample: Sample, name: str, value: Any) -> Any:
+    def _value(self, sample: Sample, name: str, value: object) -> Any:
         if not isinstance(value, io.BytesIO):
             return value
         data = value.getvalue()

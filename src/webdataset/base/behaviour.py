@@ -78,7 +78,7 @@ def behaves(kind: Kind, reason: str = "", **more: Any) -> Callable[[T], T]:
     return declared
 
 
-def behaviour_of(stage: Any) -> Behaviour:
+def behaviour_of(stage: object) -> Behaviour:
     """The behaviour that a stage declares."""
     declared = getattr(stage, "behaviour", None)
     if isinstance(declared, Behaviour):

@@ -11,7 +11,7 @@ import functools
 import sys
 import types
 from collections.abc import Callable
-from typing import Any, Self
+from typing import Any, Self, SupportsIndex
 
 real_class = object.__dict__["__class__"]
 
@@ -27,22 +27,22 @@ class TorchIterable:
         kind: Any = type(self)
         data = sys.modules.get("torch.utils.data")
         classes = tuple(getattr(data, name) for name in kind._torch_names if hasattr(data, name))
-        return _also_torch(kind, classes) if classes else kind  # type: ignore[no-any-return]
+        return _also_torch(kind, classes) if classes else kind
 
     @__class__.setter
     def __class__(self, kind: type) -> None:
         real_class.__set__(self, kind)
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: object) -> Any:
         """One dataset after the other, as torch's ChainDataset."""
         from torch.utils.data import ChainDataset
 
         return ChainDataset([self, other])
 
-    def __reduce_ex__(self, protocol: Any) -> str | tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> str | tuple[Any, ...]:
         """As usual, but remade by a function of ours: pickle's own insists on the class that `__class__` says."""
         made = super().__reduce_ex__(max(int(protocol), 2))
-        newobj: Any = getattr(copyreg, "__newobj__")  # noqa: B009 - spelled out, it would be a private name of the class
+        newobj: object = getattr(copyreg, "__newobj__")  # noqa: B009 - spelled out, it would be a private name of the class
         return (_remade, *made[1:]) if isinstance(made, tuple) and made[0] is newobj else made
 
 
@@ -59,7 +59,7 @@ class LengthIfKnown:
     def __init__(self, known: Callable[[Any], Callable[[], int] | None] = lambda _: None) -> None:
         self.known = known
 
-    def __get__(self, instance: Any, owner: type) -> Callable[[], int]:
+    def __get__(self, instance: object, owner: type) -> Callable[[], int]:
         found = None if instance is None else self.known(instance)
         if found is None:
             raise NoLengthError(
@@ -70,7 +70,7 @@ class LengthIfKnown:
 
 
 @functools.cache
-def _also_torch(kind: type, classes: tuple[Any, ...]) -> Any:
+def _also_torch(kind: type, classes: tuple[Any, ...]) -> type:
     """The class as a subclass of torch's; the class itself where it is one, or where metaclasses do not go together."""
     missing = [one for one in classes if one not in kind.__mro__]
     if not missing:
@@ -93,9 +93,9 @@ def _also_torch(kind: type, classes: tuple[Any, ...]) -> Any:
 class _Unannounced:
     """Spares a program's `__init_subclass__` a subclass that it did not define."""
 
-    def __init_subclass__(cls, **kw: Any) -> None:
+    def __init_subclass__(cls, **kw: object) -> None:
         pass
 
 
-def _remade(kind: type, *args: Any) -> Any:
+def _remade(kind: type, *args: object) -> object:
     return kind.__new__(kind, *args)

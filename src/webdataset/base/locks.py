@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import IO, Any
 
 
@@ -25,7 +26,7 @@ def locked(file: IO[Any], *, wait: bool) -> Iterator[bool]:
         fcntl.flock(file, fcntl.LOCK_UN)
 
 
-def _fcntl() -> Any:
+def _fcntl() -> ModuleType | None:
     try:
         import fcntl
     except ImportError:  # Windows: the lines of one process do not mix, those of several may

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
+    from numpy.typing import DTypeLike
 
     Array = np.ndarray[Any, Any]
 
@@ -84,7 +85,7 @@ class Memory:
         self.blocks = [block for block in self.blocks if block.passed_over <= PATIENCE]
         return found
 
-    def array(self, shape: tuple[int, ...], dtype: Any) -> Array:
+    def array(self, shape: tuple[int, ...], dtype: DTypeLike) -> Array:
         """An array with any content."""
         import numpy as np
 
@@ -93,7 +94,7 @@ class Memory:
         return array
 
 
-def large_array(shape: tuple[int, ...], dtype: Any) -> Array:
+def large_array(shape: tuple[int, ...], dtype: DTypeLike) -> Array:
     """An array with any content, in reused memory if it is large."""
     import numpy as np
 

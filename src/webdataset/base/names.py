@@ -63,7 +63,7 @@ class LazyPackage(ModuleType):
             value = self._submodule(name)
         return self.__dict__.setdefault(name, value)
 
-    def __setattr__(self, name: str, value: Any) -> None:
+    def __setattr__(self, name: str, value: object) -> None:
         """Python puts a submodule here as soon as it is imported: now its names mean what they shall mean."""
         if not isinstance(value, ModuleType) or sys.modules.get(f"{self.__name__}.{name}") is not value:
             super().__setattr__(name, value)

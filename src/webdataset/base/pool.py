@@ -163,7 +163,7 @@ class _Failure:
         self.exn = exn
 
 
-_END: Any = object()
+_END: object = object()
 
 
 def _results(pool: _Pool[T, R]) -> Iterator[R]:

@@ -41,7 +41,7 @@ def named(kind: type[T], saved: Any) -> T:
         raise StateError(f"the state is damaged: {printable(repr(saved), 80)} is no {kind.__name__}") from None
 
 
-def as_json(value: Any) -> Any:
+def as_json(value: object) -> Any:
     """A position by the names of its fields.
 
     >>> as_json(Position(1, where=Position(2)))["where"]["epoch"]

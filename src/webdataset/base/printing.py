@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
 
 MOST_NODES = 2_000_000
 """Values that a nested value may have, each counted as often as it is reached, where all of it is written out."""
@@ -34,7 +33,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def short_repr(value: Any, width: int) -> str:
+def short_repr(value: object, width: int) -> str:
     """The beginning of a value's repr, which takes no longer than that: data can make the whole of it endless.
 
     >>> short_repr(b"abcdef", 6), short_repr({"a": [1, 2]}, 20)

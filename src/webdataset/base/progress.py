@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import copy
 import random
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from .context import PassContext
 from .counter import PassCounter
+
+if TYPE_CHECKING:
+    from .positions import Position
 
 
 class PipelineProgress:
@@ -29,7 +32,7 @@ class PipelineProgress:
     def forget(self) -> None:
         """Begin as if there had been no pass."""
         self.context: PassContext | None = None
-        self.start: Any = None
+        self.start: Position | None = None
         """Where the next pass is to begin, if a state was loaded."""
         self.starts_of_workers: list[Any] | None = None
         """The same for each worker process of a loader."""

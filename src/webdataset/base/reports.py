@@ -101,7 +101,7 @@ class Report:
         self.dropped(counted_as, exn)
         return go_on
 
-    def success_for(self, handler: Any) -> Callable[[], Any] | None:
+    def success_for(self, handler: object) -> Callable[[], Any] | None:
         """What to call after an item came through, for handlers that want to know."""
         return getattr(handler, "succeeded", None)
 

@@ -4,13 +4,31 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from webdataset.errors import StateError
 from webdataset.handlers import close
 
 ENDLESS = sys.maxsize
-_NOTHING: Any = object()
+_NOTHING: object = object()
+
+
+class RunnablePipeline(Protocol):
+    """A pipeline, as those who run it see it."""
+
+    pipeline: list[Any]
+    """The source and the stages."""
+    repetitions: int
+    nsamples: int
+    strict: bool | None
+
+    @property
+    def runner(self) -> Any:
+        """The streamed or the exact runner, each with what only it can do."""
+
+    def iterator(self) -> Iterator[Any]: ...
+    def iterator1(self) -> Iterator[Any]: ...
+    def invoke(self, f: Any, *args: Any, **kw: Any) -> Any: ...
 
 
 class RoundLimits(NamedTuple):
@@ -22,7 +40,7 @@ class RoundLimits(NamedTuple):
     """Items, at most; 0 for any number."""
 
     @classmethod
-    def of(cls, pipeline: Any) -> RoundLimits:
+    def of(cls, pipeline: RunnablePipeline) -> RoundLimits:
         """Those of a pipeline."""
         return cls(None if pipeline.repetitions == ENDLESS else pipeline.repetitions, max(pipeline.nsamples, 0))
 

@@ -176,7 +176,7 @@ class Filter(Generic[P]):
         return self.__qualname__ if found is self else (Filter, (self.function, self.behaviour, self.eager))
 
 
-def argument_names(function: Any) -> tuple[str, ...]:
+def argument_names(function: Callable[..., Any]) -> tuple[str, ...]:
     """The names of a Python function's parameters, without `*args` and `**kw`.
 
     >>> argument_names(lambda data, n, *rest, seed=0, **more: 0)
@@ -197,7 +197,7 @@ class _Parameters(NamedTuple):
     any_name: bool
 
     @classmethod
-    def of(cls, function: Any, *, after: int = 1) -> _Parameters | None:
+    def of(cls, function: Callable[..., Any], *, after: int = 1) -> _Parameters | None:
         """Those of a function written in Python, after its first one or none; of other functions nothing is known."""
         code = getattr(function, "__code__", None)
         if code is None or code.co_argcount < after:
@@ -269,7 +269,7 @@ def _is_switch(value: Any) -> bool:
 class _HandlerOption:
     """The option of a filter that is a handler: where it stands among the options, and its default."""
 
-    def __init__(self, place: int, default: Any) -> None:
+    def __init__(self, place: int, default: object) -> None:
         self._place = place
         self._default = default
 
@@ -280,7 +280,7 @@ class _HandlerOption:
             checked_handler(given)
 
 
-def _handler_of(function: Any) -> _HandlerOption | None:
+def _handler_of(function: Callable[..., Any]) -> _HandlerOption | None:
     """The option named `handler`, if its default says that it is one of ours."""
     code = getattr(function, "__code__", None)
     if code is None:

@@ -27,7 +27,7 @@ def loader_state(states: Sequence[dict[str, Any]], next_worker: int = 0) -> dict
     return {"version": VERSION, "kind": "loader", "workers": workers, "next": next_worker, "of": described}
 
 
-def loader_places(described: Any, state: dict[str, Any], workers: int) -> tuple[list[dict[str, Any]], int]:
+def loader_places(described: object, state: dict[str, Any], workers: int) -> tuple[list[dict[str, Any]], int]:
     """The states for the workers of a loader, in their order, and whose turn it is; the loader must have as many."""
     check_fits(state, "loader", described)
     if len(state["workers"]) != max(workers, 1):
@@ -38,7 +38,7 @@ def loader_places(described: Any, state: dict[str, Any], workers: int) -> tuple[
     return [{**worker, "of": state["of"]} for worker in state["workers"]], state["next"]
 
 
-def check_fits(state: Any, kind: str, described: Any) -> None:
+def check_fits(state: object, kind: str, described: object) -> None:
     """Raise unless the state is of this kind, of a version we know, and of the same data and stages."""
     if not isinstance(state, dict) or not {"kind", "of"} <= {*state}:
         raise StateError(f"this is no state of a dataset: {str(state)[:80]!r}")
@@ -142,7 +142,7 @@ def _names(patterns: Sequence[str]) -> list[str]:
     return names
 
 
-def differences(path: str, saved: Any, here: Any) -> Iterator[str]:
+def differences(path: str, saved: object, here: object) -> Iterator[str]:
     """Where two descriptions differ, each as a sentence."""
     if isinstance(saved, dict) and isinstance(here, dict):
         told = set()
@@ -215,7 +215,7 @@ def _are(number: int) -> str:
     return f"is {number}" if number == 1 else f"are {number}"
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """The value as JSON gives it back."""
     if isinstance(value, dict):
         return {str(name): plain(inner) for name, inner in value.items()}

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
-def number_of_bytes(size: Any) -> int:
+def number_of_bytes(size: object) -> int:
     """A number of bytes, given as a number or with a unit.
 
     >>> number_of_bytes("256MiB"), number_of_bytes("2k"), number_of_bytes(1e9), number_of_bytes(0)

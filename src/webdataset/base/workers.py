@@ -6,12 +6,11 @@ Nothing here imports torch: a process that never imported it is no worker of a t
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 from .settings import settings
 
 
-def pytorch_worker_info(group: Any = None) -> tuple[int, int, int, int]:
+def pytorch_worker_info(group: object = None) -> tuple[int, int, int, int]:
     """(rank, world_size, worker, num_workers) of this process.
 
     >>> pytorch_worker_info()
@@ -22,13 +21,13 @@ def pytorch_worker_info(group: Any = None) -> tuple[int, int, int, int]:
     return rank, world_size, worker, num_workers
 
 
-def pytorch_worker_seed(group: Any = None) -> int:
+def pytorch_worker_seed(group: object = None) -> int:
     """A number that differs for every worker of every rank."""
     rank, _, worker, _ = pytorch_worker_info(group)
     return rank * 1000 + worker
 
 
-def is_loader_worker(dataset: Any = None) -> bool:
+def is_loader_worker(dataset: object = None) -> bool:
     """Whether this process is a worker of a torch loader, or of the one that reads this dataset.
 
     >>> is_loader_worker()
@@ -39,7 +38,7 @@ def is_loader_worker(dataset: Any = None) -> bool:
     return info is not None and (dataset is None or info.dataset is dataset)
 
 
-def make_seed(*args: Any, bits: int = 31) -> int:
+def make_seed(*args: object, bits: int = 31) -> int:
     """A seed of 31 bits from any values, the same in every process, on every Python.
 
     >>> make_seed("train", 3)
@@ -51,7 +50,7 @@ def make_seed(*args: Any, bits: int = 31) -> int:
     return int.from_bytes(digest, "big") & ((1 << bits) - 1)
 
 
-def _rank_and_world(group: Any) -> tuple[int, int]:
+def _rank_and_world(group: object) -> tuple[int, int]:
     rank, world_size = settings.rank_and_world
     if rank is not None and world_size is not None:
         return rank, world_size

@@ -207,7 +207,7 @@ def follow_earlier(options: Namespace, run: Run, plan: RunPlan) -> None:
             """What is left is told in the end."""
 
 
-def watch(options: Namespace, run: Run, controller: RunController, events: Any) -> int:
+def watch(options: Namespace, run: Run, controller: RunController, events: Iterable[Any]) -> int:
     """Show what happens until everything has ended; then the summary."""
     for _ in shown(options, run, controller, events):
         """It is shown."""

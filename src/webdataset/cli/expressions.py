@@ -217,7 +217,7 @@ def _changed(changes: list[ast.expr], keywords: list[ast.keyword]) -> ast.expr:
 COPY = "__copy_of_sample__"
 
 
-def _copy_of_sample(sample: Any, *changes: Any, **fields: Any) -> Any:
+def _copy_of_sample(sample: Any, *changes: Any, **fields: Any) -> dict[Any, Any]:
     if isinstance(sample, LazySample):
         return sample.changed(*changes, **fields)
     copy = dict(sample, **fields)
@@ -258,7 +258,7 @@ def _imported(path: str) -> Callable[[LazySample], Any]:
     return _attribute(module, name or "transform", module_name)
 
 
-def _attribute(module: Any, name: str, place: str) -> Callable[[LazySample], Any]:
+def _attribute(module: object, name: str, place: str) -> Callable[[LazySample], Any]:
     found = getattr(module, name, None)
     if not callable(found):
         raise UsageError(f"{place} has no function {name!r}; define one, or write {place}:FUNCTION")

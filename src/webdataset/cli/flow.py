@@ -21,7 +21,7 @@ from functools import partial
 from itertools import accumulate
 from operator import eq
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from webdataset.base.redact import redacted
 from webdataset.base.reports import Report
@@ -47,6 +47,9 @@ from .expressions import predicate
 from .grammar import UsageError
 from .inputs import is_channel, is_special, say_bound, special_samples, split_range
 from .progress import ProgressDisplay
+
+if TYPE_CHECKING:
+    from webdataset.tools.channels import Sender
 
 HANDLERS: dict[str, Handler] = {"raise": reraise_exception, "skip": ignore_and_continue, "stop": ignore_and_stop}
 
@@ -321,7 +324,7 @@ def packer(options: Namespace) -> Callable[[], Packer] | None:
     return None if is_channel(options.output) or single else Packer
 
 
-def _sender(options: Namespace) -> Any:
+def _sender(options: Namespace) -> Sender:
     from webdataset.tools.channels import Sender
 
     end, seed = getattr(options, "eof", True), getattr(options, "seed", None)

@@ -52,11 +52,11 @@ class Parser(argparse.ArgumentParser):
             return self._section.add_argument(*flags, **more)
         return super().add_argument(*flags, **more)
 
-    def switch(self, *flags: str, help: str, **more: Any) -> None:
+    def switch(self, *flags: str, help: str, **more: object) -> None:
         """Add a flag without a value."""
         self.add_argument(*flags, action="store_true", help=help, **more)
 
-    def number(self, *flags: str, help: str, **more: Any) -> None:
+    def number(self, *flags: str, help: str, **more: object) -> None:
         """Add a flag whose value is a count: `N`, at least 0, None by default."""
         self.add_argument(*flags, help=help, **{"metavar": "N", "type": count, **more})
 

@@ -14,7 +14,7 @@ from functools import partial
 from itertools import groupby, islice
 from typing import Any
 
-from webdataset.base.reports import current_report
+from webdataset.base.reports import Report, current_report
 from webdataset.handlers import Handler, close
 from webdataset.tariterators import tarfile_samples
 
@@ -54,7 +54,7 @@ def special_samples(urls: Iterable[str], handler: Handler, *, concatenated: bool
     return _joined(parts, remembering, current_report())
 
 
-def _joined(parts: list[Any], handler: _RememberingHandler, report: Any) -> Iterator[Sample]:
+def _joined(parts: list[Any], handler: _RememberingHandler, report: Report) -> Iterator[Sample]:
     for read, what in parts:
         with report.in_force():
             samples = read(what, handler)

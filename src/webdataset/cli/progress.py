@@ -131,7 +131,7 @@ class ProgressDisplay:
         if self.shown and not self.every and threading.current_thread() is threading.main_thread() and self._due():
             self._show()
 
-    def summary(self, stats: dict[str, Any] | None = None, written: str = "", **more: Any) -> None:
+    def summary(self, stats: dict[str, Any] | None = None, written: str = "", **more: object) -> None:
         """Print how much was read and written, and what was skipped and why; nothing with -q."""
         self.clear()
         if self.quiet:

@@ -12,11 +12,15 @@ import threading
 import warnings
 from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from . import streams
 from .grammar import Parser, UsageError, add_storage, command_parser, defaults
 from .table import ALL, COMMANDS, SHARDWISE
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
 FOR_PROGRAMMERS = (DeprecationWarning, ImportWarning, PendingDeprecationWarning, ResourceWarning)
 DATA_ERROR, USAGE_ERROR, INTERRUPTED, TERMINATED = 1, 2, 130, 143
@@ -39,7 +43,7 @@ def run_command(name: str, argv: Sequence[str]) -> int:
     return run_parser(parser_of(name, module), argv, runner_of(name, module), given)
 
 
-def runner_of(name: str, module: Any) -> Callable[[Namespace], int | None]:
+def runner_of(name: str, module: ModuleType) -> Callable[[Namespace], int | None]:
     """Return what runs a command: the command itself, or with --on an engine."""
     run: Callable[[Namespace], int | None] = module.run
     if name not in SHARDWISE:
@@ -58,12 +62,12 @@ def runner_of(name: str, module: Any) -> Callable[[Namespace], int | None]:
     return run_here_or_there
 
 
-def command_module(name: str) -> Any:
+def command_module(name: str) -> ModuleType:
     """Import the module of a command."""
     return importlib.import_module(f"{__package__}.{ALL[name].folder}.{name}")
 
 
-def parser_of(name: str, module: Any = None) -> Parser:
+def parser_of(name: str, module: ModuleType | None = None) -> Parser:
     """Return the complete parser of a command, from which help, docs/commands.md and completion are made."""
     module = module or command_module(name)
     parser = command_parser(name, description(module), module.EXAMPLES)
@@ -77,7 +81,7 @@ def parser_of(name: str, module: Any = None) -> Parser:
     return parser
 
 
-def description(module: Any) -> str:
+def description(module: object) -> str:
     """Return the description of a command: its docstring."""
     return str(module.__doc__).strip()
 
@@ -222,7 +226,7 @@ def _warnings_as_lines(program: str, options: Namespace) -> Iterator[None]:
     quiet = getattr(options, "quiet", False)
     shown: set[str] = set()
 
-    def show(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+    def show(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
         text = str(message)
         if not quiet and not issubclass(category, FOR_PROGRAMMERS) and text not in shown:
             shown.add(text)
@@ -258,13 +262,13 @@ def _termination() -> Iterator[None]:
         return
     ending: list[type[BaseException]] = [SystemExit]
 
-    def end(number: int, _: Any) -> None:
+    def end(number: int, _: object) -> None:
         if number == signal.SIGTERM:
             ending[0] = SystemExit
             signal.setitimer(signal.ITIMER_REAL, PATIENCE)
         raise SystemExit(TERMINATED) if ending[0] is SystemExit else ending[0]
 
-    def hear(lost: Any) -> None:
+    def hear(lost: UnraisableHookArgs) -> None:
         if isinstance(lost.exc_value, (KeyboardInterrupt, SystemExit)):
             ending[0] = type(lost.exc_value)
             signal.setitimer(signal.ITIMER_REAL, AGAIN)

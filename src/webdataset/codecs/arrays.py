@@ -31,7 +31,7 @@ NPY_HEADERS = {(1, 0): (2, "latin-1"), (2, 0): (4, "latin-1"), (3, 0): (4, "utf-
 MAX_NPY_HEADER = 64 << 10
 
 
-def encode_npy(value: Any) -> bytes:
+def encode_npy(value: object) -> bytes:
     """The `value`, an array or tensor, in numpy's own format."""
     import numpy as np
 
@@ -58,7 +58,7 @@ def decode_npy(data: bytes) -> Array:
     return array
 
 
-def encode_npz(value: Any) -> bytes:
+def encode_npz(value: object) -> bytes:
     """A dict of arrays as a compressed zip archive, byte for byte as numpy.savez_compressed makes it."""
     import zipfile
 
@@ -84,7 +84,7 @@ def decode_npz(data: bytes) -> dict[str, Any]:
         return dict(_npz_member(archive, member) for member in members)
 
 
-def encode_ten(value: Any) -> bytes:
+def encode_ten(value: object) -> bytes:
     """An array, or a list of arrays, in tenbin."""
     arrays = value if isinstance(value, (list, tuple)) else [value]
     return bytes(encode_buffer([as_array(array) for array in arrays]))
@@ -96,7 +96,7 @@ def decode_ten(data: bytes) -> list[Array]:
     return arrays
 
 
-def encode_safetensors(value: Any) -> bytes:
+def encode_safetensors(value: object) -> bytes:
     """A dict of arrays or tensors in safetensors."""
     if not isinstance(value, dict):
         raise EncodingError(f"a dict of arrays or tensors is needed, got {kind_of(value)}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import json.encoder
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 from webdataset.errors import EncodingError
@@ -12,7 +13,7 @@ from webdataset.errors import EncodingError
 from .packages import is_array, is_tensor, package
 
 
-def encode_int(value: Any) -> bytes:
+def encode_int(value: object) -> bytes:
     """A class label or other number, in ASCII.
 
     >>> encode_int(7), encode_int(True), encode_int("7")
@@ -39,7 +40,7 @@ def decode_int(data: bytes) -> int:
     return int(data)
 
 
-def encode_text(value: Any) -> bytes:
+def encode_text(value: object) -> bytes:
     """A text, in UTF-8."""
     if not isinstance(value, str):
         raise EncodingError(f"a str is needed, got {kind_of(value)}")
@@ -51,7 +52,7 @@ def decode_text(data: bytes) -> str:
     return data.decode("utf-8")
 
 
-def encode_json(value: Any) -> bytes:
+def encode_json(value: object) -> bytes:
     """Any JSON value; numpy and torch numbers and arrays become numbers and lists.
 
     >>> encode_json({"a": [1, None]})
@@ -65,7 +66,7 @@ def decode_json(data: bytes) -> Any:
     return json.loads(data)
 
 
-def encode_msgpack(value: Any) -> bytes:
+def encode_msgpack(value: object) -> bytes:
     """Any MessagePack value."""
     packed: bytes = _msgpack().packb(value)
     return packed
@@ -106,7 +107,7 @@ def kind_of(value: Any) -> str:
     return name
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: Any) -> object:
     if is_array(value) or is_tensor(value):
         return value.tolist()
     raise EncodingError(f"{kind_of(value)} has no JSON form")
@@ -128,5 +129,5 @@ def _json_encoder() -> Callable[[Any], str]:
 _to_json = _json_encoder()
 
 
-def _msgpack() -> Any:
+def _msgpack() -> ModuleType:
     return package("msgpack", extra="formats", purpose="for MessagePack fields")

@@ -16,7 +16,8 @@ import fractions
 import math
 import struct
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+from types import ModuleType
 from typing import Any
 
 from webdataset.errors import DecodingError
@@ -31,7 +32,7 @@ BREAK = object()
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
-def encode_cbor(value: Any) -> bytes:
+def encode_cbor(value: object) -> bytes:
     """Any CBOR value."""
     packed: bytes = _cbor2().dumps(value)
     return packed
@@ -73,7 +74,7 @@ class _Reader:
         self._take = take
         self._keys = KeyGuard()
 
-    def value(self) -> Any:
+    def value(self) -> object:
         """One whole value; containers within each other are kept on a list, not on Python's stack."""
         within: list[_Open] = []
         while True:
@@ -91,7 +92,7 @@ class _Reader:
                         break
                 value = self._finish(within.pop())
 
-    def _head(self, within: list[_Open]) -> Any:
+    def _head(self, within: list[_Open]) -> object:
         """The next scalar, or _PENDING after the beginning of something with parts."""
         first = self._take(1)[0]
         kind, info = first >> 5, first & 31
@@ -122,7 +123,7 @@ class _Reader:
         _check(info < 28 or info == INDEFINITE, "an initial byte of a reserved form")
         return None if info == INDEFINITE else int.from_bytes(self._take(1 << (info - 24)), "big")
 
-    def _simple(self, info: int) -> Any:
+    def _simple(self, info: int) -> object:
         if info in FLOATS:
             form = FLOATS[info]
             return struct.unpack(form, self._take(struct.calcsize(form)))[0]
@@ -134,7 +135,7 @@ class _Reader:
         _check(info < 25, "an initial byte of a reserved form")
         return _cbor2().undefined if number == 23 else _cbor2().CBORSimpleValue(number)
 
-    def _finish(self, done: _Open) -> Any:
+    def _finish(self, done: _Open) -> object:
         if done.kind == ARRAY:
             return done.parts
         if done.kind == MAP:
@@ -151,7 +152,7 @@ class _Reader:
         self._keys.check(keys)
         return dict(zip(keys, parts[1::2], strict=True))
 
-    def _build_tagged(self, tag: int, value: Any) -> Any:
+    def _build_tagged(self, tag: int, value: Any) -> object:
         if tag == 258:
             _check(type(value) is list, "a set of another thing than a list")
             items = [_as_key(item) for item in value]
@@ -175,7 +176,7 @@ def _parts(kind: int, count: int | None) -> int | None:
     return count if count is None or kind != MAP else 2 * count
 
 
-def _as_key(value: Any) -> Any:
+def _as_key(value: object) -> Hashable:
     """A value that can be hashed: lists become tuples."""
     if type(value) is list:
         return tuple(_as_key(item) for item in value)
@@ -243,5 +244,5 @@ def _check(good: bool, what: str) -> None:
         raise DecodingError(f"the CBOR value has {what}")
 
 
-def _cbor2() -> Any:
+def _cbor2() -> ModuleType:
     return package("cbor2", extra="formats", purpose="for CBOR fields")

@@ -11,13 +11,21 @@ import copy
 import io
 import random
 from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Self
 
 from webdataset.base.workers import make_seed
 from webdataset.errors import DecodingError
 
 from .media import AUDIO_EXTENSIONS, VIDEO_EXTENSIONS, Budget, open_container
 from .packages import package, torch_package
+
+if TYPE_CHECKING:
+    import numpy as np
+    from av.container import InputContainer
+    from av.video.stream import VideoStream
+
+    from webdataset.base.context import PassContext
 
 RANDOM = "random"
 
@@ -79,7 +87,7 @@ class Clip:
         self.epoch: int | None = None
         self.drawn: float | None = None
 
-    def in_pass(self, context: Any) -> Self:
+    def in_pass(self, context: PassContext) -> Self:
         """The decoder for one pass: random numbers are others in every epoch."""
         bound = copy.copy(self)
         bound.epoch = context.epoch
@@ -131,7 +139,7 @@ class VideoClip(Clip):
                 raise DecodingError("there is no video in it")
             return self._decoded(container, float(container.duration or 0) / av.time_base)
 
-    def _decoded(self, container: Any, duration: float) -> tuple[Any, dict[str, Any]]:
+    def _decoded(self, container: InputContainer, duration: float) -> tuple[Any, dict[str, Any]]:
         torch = torch_package()
         stream = container.streams.video[0]
         stream.thread_type = "AUTO"
@@ -193,7 +201,7 @@ class AudioClip(Clip):
             samples, rate = _resampled(samples, rate, self.rate), self.rate
         return torch.from_numpy(samples), rate
 
-    def _read(self, soundfile: Any, data: bytes) -> tuple[Any, int]:
+    def _read(self, soundfile: ModuleType, data: bytes) -> tuple[Any, int]:
         import numpy as np
 
         with soundfile.SoundFile(io.BytesIO(data)) as sound:
@@ -220,7 +228,7 @@ class AudioClip(Clip):
         return f"audio(rate={self.rate}, mono={self.mono}, start={self.start}, seconds={self.seconds})"
 
 
-def _frames(container: Any, stream: Any, begin: float) -> Iterator[tuple[float, Any]]:
+def _frames(container: InputContainer, stream: VideoStream, begin: float) -> Iterator[tuple[float, Any]]:
     """Frames with their times, from the last key frame before a time on."""
     first = float((stream.start_time or 0) * stream.time_base)
     if begin > 1.0:
@@ -245,7 +253,7 @@ def _nearest(frames: Iterator[tuple[float, Any]], wanted: list[float]) -> Iterat
         place += 1
 
 
-def _resampled(samples: Any, rate: int, wanted: int) -> Any:
+def _resampled(samples: np.ndarray[Any, Any], rate: int, wanted: int) -> np.ndarray[Any, Any]:
     import numpy as np
 
     av = package("av", extra="video", purpose="to resample sounds")

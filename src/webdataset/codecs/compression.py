@@ -18,7 +18,7 @@ from typing import Any, Protocol
 from webdataset.base.settings import settings
 from webdataset.errors import DecodingError, LimitError, ShardError
 
-from .methods import KINDS
+from .methods import KINDS, StreamCompressor
 
 READ_BYTES = 256 << 10
 WRITE_BYTES = 256 << 10  # the smallest piece that is decompressed at once
@@ -41,7 +41,7 @@ class Writable(Protocol):
     def write(self, data: bytes, /) -> object: ...
 
 
-def decompressed(stream: ReadableStream, *, url: str | None = None, max_ratio: int | None = None) -> Any:
+def decompressed(stream: ReadableStream, *, url: str | None = None, max_ratio: int | None = None) -> ReadableStream:
     """A stream with the plain content of `stream`; without compression it costs nothing to read through.
 
     The result has `read(n)`, which returns at most n bytes and b"" at the end, and `close()`. Damage, a cut and
@@ -54,7 +54,7 @@ def decompressed(stream: ReadableStream, *, url: str | None = None, max_ratio: i
     return _Peeked(stream, head) if consumed else stream
 
 
-def is_expanded(stream: Any) -> bool:
+def is_expanded(stream: object) -> bool:
     """Whether this is the content of a compressed stream, as `decompressed` returns it."""
     return isinstance(stream, _Expanded)
 
@@ -128,7 +128,7 @@ def gunzip_bounded(data: bytes, *, max_bytes: int | None = None, max_ratio: int 
 class Compressor:
     """A stream that compresses what is written to it."""
 
-    def __init__(self, fileobj: Writable, method: Any) -> None:
+    def __init__(self, fileobj: Writable, method: StreamCompressor) -> None:
         self._fileobj = fileobj
         self._method = method
         self.closed = False
@@ -229,7 +229,7 @@ class _Expanded:
 
     def _expand(self, data: bytes, most: int) -> bytes:
         try:
-            piece: bytes = self._decompressor.decompress(data, most)
+            piece = self._decompressor.decompress(data, most)
         except MemoryError:
             raise
         except Exception as error:  # each library has a type of its own
@@ -266,7 +266,7 @@ class _Expanded:
         return LimitError(message, url=self._url, offset=self._taken, hint=hint)
 
 
-def _peek(stream: Any) -> tuple[bytes, bool]:
+def _peek(stream: ReadableStream) -> tuple[bytes, bool]:
     """The first bytes, and whether they were taken from the stream."""
     buffered = getattr(stream, "stream", stream)  # behind partial reads
     if isinstance(buffered, io.BufferedReader) and len(head := buffered.peek(HEAD_BYTES)) >= HEAD_BYTES:

@@ -27,7 +27,7 @@ _TIME = r"[Mm]8(\[([1-9]\d{0,8})?(generic|Y|M|W|D|h|m|s|ms|us|ns|ps|fs|as)\])?"
 _DTYPE = re.compile(rf"[<>|=]?({_PLAIN}|{_TIME})")
 
 
-def is_dtype_string(text: Any) -> bool:
+def is_dtype_string(text: object) -> bool:
     """Whether a text is a data type as numpy writes it.
 
     >>> is_dtype_string("<f4"), is_dtype_string("<M8[25s]"), is_dtype_string("<M8[Y/0]")
@@ -69,7 +69,7 @@ def depth(dtype: np.dtype[Any]) -> int:
     return level
 
 
-def is_shape(shape: Any) -> bool:
+def is_shape(shape: object) -> bool:
     """Whether this is a tuple of sizes."""
     return (
         type(shape) is tuple and len(shape) <= MAX_DIMENSIONS and all(type(size) is int and size >= 0 for size in shape)
@@ -94,7 +94,7 @@ def _parts(dtype: np.dtype[Any]) -> list[np.dtype[Any]]:
     return [*fields, dtype.subdtype[0]] if dtype.subdtype else fields
 
 
-def _is_description(description: Any, levels: int) -> bool:
+def _is_description(description: object, levels: int) -> bool:
     if type(description) is str:
         return is_dtype_string(description)
     if levels == 0:
@@ -104,7 +104,7 @@ def _is_description(description: Any, levels: int) -> bool:
     return type(description) is list and all(_is_field(field, levels - 1) for field in description)
 
 
-def _is_field(field: Any, levels: int) -> bool:
+def _is_field(field: object, levels: int) -> bool:
     if type(field) is not tuple or len(field) not in (2, 3):
         return False
     names = field[0] if type(field[0]) is tuple else (field[0],)

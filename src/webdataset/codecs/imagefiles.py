@@ -15,6 +15,7 @@ from .stored import DEEP_MODES, pillow
 
 if TYPE_CHECKING:
     import numpy as np
+    from PIL.Image import Image
 
     Array = np.ndarray[Any, Any]
 
@@ -25,7 +26,7 @@ SHALLOW = ("JPEG", "WEBP")  # 8 bits per channel and no more
 DEEP_ENCODERS: dict[str, Callable[[Array], bytes]] = {"PNG": png.encode_deep, "PPM": pnm.encode_deep}
 
 
-def imageencoder(image: Any, format: str = "PNG") -> bytes:
+def imageencoder(image: object, format: str = "PNG") -> bytes:
     """A PIL image, array (HxW, HxWx1, HxWx3, HxWx4) or tensor (HxW, CxHxW) as a file of the format.
 
     Integers and bools are stored as they are, or refused by a format that cannot hold them. Floats must lie in 0..1
@@ -50,27 +51,27 @@ def imageencoder(image: Any, format: str = "PNG") -> bytes:
     return stream.getvalue()
 
 
-def encode_jpeg(value: Any) -> bytes:
+def encode_jpeg(value: object) -> bytes:
     """An image as JPEG, at the best quality."""
     return imageencoder(value, "JPEG")
 
 
-def encode_png(value: Any) -> bytes:
+def encode_png(value: object) -> bytes:
     """An image as PNG."""
     return imageencoder(value, "PNG")
 
 
-def encode_ppm(value: Any) -> bytes:
+def encode_ppm(value: object) -> bytes:
     """An image as PPM, PGM or PBM, as its mode needs."""
     return imageencoder(value, "PPM")
 
 
-def encode_tiff(value: Any) -> bytes:
+def encode_tiff(value: object) -> bytes:
     """An image as TIFF."""
     return imageencoder(value, "TIFF")
 
 
-def encode_webp(value: Any) -> bytes:
+def encode_webp(value: object) -> bytes:
     """An image as lossless WebP."""
     return imageencoder(value, "WEBP")
 
@@ -155,7 +156,7 @@ def _cure(pixels: Array) -> str:
     return f"its values lie in {low}..{high}: a tiff of one channel holds int32, npy any"
 
 
-def _storable(picture: Any, name: str) -> Any:
+def _storable(picture: Image, name: str) -> Image | Array:
     """The picture in a mode that the format holds as it is, where Pillow would change values or not know the mode;
     a uint16 array for the encoders that are ours."""
     if picture.mode in DEEP_MODES and name in SHALLOW:
@@ -169,7 +170,7 @@ def _storable(picture: Any, name: str) -> Any:
     return picture
 
 
-def _as_uint16(picture: Any, name: str) -> Array:
+def _as_uint16(picture: object, name: str) -> Array:
     import numpy as np
 
     pixels = np.asarray(picture)
@@ -179,13 +180,13 @@ def _as_uint16(picture: Any, name: str) -> Array:
     return pixels.astype(np.uint16)
 
 
-def _with_pixels(picture: Any, pixels: Array) -> Any:
+def _with_pixels(picture: Image, pixels: Array) -> Image:
     changed = pillow().fromarray(pixels)
     changed.info = picture.info.copy()
     return changed
 
 
-def _with_whole_palette(picture: Any) -> Any:
+def _with_whole_palette(picture: Image) -> Image:
     """A palette for every index: Pillow takes the bits per pixel from its length, and cuts off larger indices."""
     mode = picture.palette.mode if picture.palette else "RGB"  # or RGBA
     palette = picture.getpalette(mode) or []

@@ -10,6 +10,8 @@ from .stored import DEEP_MODES, deep_floats, deep_picture, misread_by_pillow, op
 
 if TYPE_CHECKING:
     import numpy as np
+    import torch
+    from PIL.Image import Image
 
     Array = np.ndarray[Any, Any]
 
@@ -67,13 +69,13 @@ def decode_image(data: bytes, spec: str) -> Any:
     return as_tensor(pixels) if container == "torch" else pixels
 
 
-def pillow_image(data: bytes, mode: str) -> Any:
+def pillow_image(data: bytes, mode: str) -> Image:
     """The image through Pillow, converted to the mode."""
     picture = _shallow_picture(data, mode)
     return deep_picture(data, mode) if picture is None else picture
 
 
-def _shallow_picture(data: bytes, mode: str) -> Any:
+def _shallow_picture(data: bytes, mode: str) -> Image | None:
     """The image converted by Pillow, if that is right: for deep ones it is not."""
     if misread_by_pillow(data):
         return None
@@ -140,7 +142,7 @@ def _scaled(pixels: Array) -> Array:
     return np.divide(pixels, np.float32(255), out=scaled, dtype=np.float32, casting="unsafe")
 
 
-def as_tensor(pixels: Array) -> Any:
+def as_tensor(pixels: Array) -> torch.Tensor:
     """The pixels as a tensor, of a wider type where torch lacks theirs."""
     import numpy as np
 

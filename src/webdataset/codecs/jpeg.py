@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 from .images import MANY_PIXELS, simplejpeg_package
 
 if TYPE_CHECKING:
+    from ctypes import CDLL
+
     import numpy as np
 
     Array = np.ndarray[Any, Any]
@@ -146,7 +148,7 @@ class TurboJpeg:
 class _Handle:
     """A decompressor, given back when its thread ends."""
 
-    def __init__(self, library: Any) -> None:
+    def __init__(self, library: CDLL) -> None:
         self._library = library
         self.number = library.tj3Init(1)
         self.process = os.getpid()

@@ -6,7 +6,7 @@ thousand integers of the same hash, and a dict of them takes minutes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from webdataset.errors import DecodingError
@@ -37,7 +37,7 @@ class KeyGuard:
         self.collisions: dict[tuple[int, int], int] = {}
         self.charge = charge
 
-    def check(self, keys: Iterable[Any], target: Any = None) -> None:
+    def check(self, keys: Iterable[Any], target: object = None) -> None:
         """Refuse keys that would make a dict or a set slow; without a target they are all there are."""
         counts = self.collisions if target is not None else {}
         for key in keys:
@@ -51,7 +51,7 @@ class KeyGuard:
             if times > MAX_COLLISIONS:
                 raise DecodingError("keys that were made to collide")
 
-    def _check_nested(self, key: Any) -> None:
+    def _check_nested(self, key: Collection[Any]) -> None:
         """Hashing and comparing walk through keys without a memory, so shared parts count each time."""
         seen, pending = 0, [(key, 1)]
         while pending:

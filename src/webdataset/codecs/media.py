@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import io
 from functools import cache
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from webdataset.base.settings import settings
 from webdataset.errors import DecodingError, MissingPackageError
 
 from .packages import package, torch_package
+
+if TYPE_CHECKING:
+    import torch
+    from av.container import InputContainer
 
 VIDEO_EXTENSIONS = frozenset(["mp4", "ogv", "mjpeg", "avi", "mov", "h264", "mpg", "webm", "wmv"])
 AUDIO_EXTENSIONS = frozenset(["flac", "mp3", "sox", "wav", "m4a", "ogg", "wma"])
@@ -50,14 +55,14 @@ def decode_audio(data: bytes) -> tuple[Any, int]:
     return torch.from_numpy(samples), rate
 
 
-def open_container(av: Any, data: bytes) -> Any:
+def open_container(av: ModuleType, data: bytes) -> InputContainer:
     """A container to read from; a title or comment that is not UTF-8 is no reason to fail."""
     # PyAV 19 reads such text without being asked, and has no argument for it any more
     is_old = int(av.__version__.partition(".")[0]) < 19
     return av.open(io.BytesIO(data), options=OPTIONS, **({"metadata_errors": "replace"} if is_old else {}))
 
 
-def _soundfile_samples(soundfile: Any, data: bytes) -> tuple[Any, int]:
+def _soundfile_samples(soundfile: ModuleType, data: bytes) -> tuple[Any, int]:
     """Read block by block: the length in the header is only a claim."""
     import numpy as np
 
@@ -70,7 +75,7 @@ def _soundfile_samples(soundfile: Any, data: bytes) -> tuple[Any, int]:
         return np.ascontiguousarray(samples.T), int(sound.samplerate)
 
 
-def _rates(container: Any) -> dict[str, Any]:
+def _rates(container: InputContainer) -> dict[str, Any]:
     info: dict[str, Any] = {}
     if container.streams.video and container.streams.video[0].average_rate:
         info["video_fps"] = float(container.streams.video[0].average_rate)
@@ -79,7 +84,7 @@ def _rates(container: Any) -> dict[str, Any]:
     return info
 
 
-def _torchcodec_frames(data: bytes) -> Any:
+def _torchcodec_frames(data: bytes) -> torch.Tensor | None:
     """The frames by torchcodec, which is several times faster, where it is installed and decodes them alike; else None.
 
     It cannot be told to open no other files, so it gets only formats that do not name any.
@@ -106,7 +111,9 @@ def _torchcodec_decoder() -> Any:
     return VideoDecoder
 
 
-def _decode(torch: Any, av: Any, container: Any, *, with_video: bool) -> tuple[list[Any], list[Any]]:
+def _decode(
+    torch: ModuleType, av: ModuleType, container: InputContainer, *, with_video: bool
+) -> tuple[list[Any], list[Any]]:
     frames: list[Any] = []
     sounds: list[Any] = []
     if not container.streams.video and not container.streams.audio:
@@ -204,6 +211,6 @@ def video_info(data: bytes) -> VideoInfo | None:
         return None
 
 
-def opened_media(data: bytes) -> Any:
+def opened_media(data: bytes) -> InputContainer:
     """A container with video or sound, opened by PyAV, nothing decoded yet."""
     return open_container(package("av", extra="video", purpose="for video fields"), data)

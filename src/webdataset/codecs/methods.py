@@ -7,11 +7,31 @@ All decompressors share the interface of `bz2.BZ2Decompressor`: `decompress(data
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import Any, NamedTuple, Protocol
 
 from webdataset.errors import MissingPackageError
 
 XZ_MEMORY = 512 << 20  # `xz -9` needs 65 MiB; the format allows 4 GiB
+
+
+class StreamDecompressor(Protocol):
+    """What expands one member or frame, piece by piece."""
+
+    @property
+    def needs_input(self) -> bool: ...
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes | None: ...
+    def decompress(self, data: bytes, most: int, /) -> bytes: ...
+
+
+class StreamCompressor(Protocol):
+    """What compresses one member or frame, piece by piece."""
+
+    def compress(self, data: bytes, /) -> bytes: ...
+    def flush(self) -> bytes: ...
 
 
 class Kind(NamedTuple):
@@ -20,8 +40,8 @@ class Kind(NamedTuple):
     title: str
     magics: tuple[bytes, ...]
     suffixes: tuple[str, ...]
-    decompressor: Callable[[], Any]
-    compressor: Callable[[int | None], Any]
+    decompressor: Callable[[], StreamDecompressor]
+    compressor: Callable[[int | None], StreamCompressor]
 
 
 class ZlibDecompressor:
@@ -54,7 +74,7 @@ class ZstandardDecompressor:
 
     STEP = 1 << 10  # its output has no limit: 1 KiB expands to 32 MiB at most
 
-    def __init__(self, zstandard: Any) -> None:
+    def __init__(self, zstandard: ModuleType) -> None:
         self._method = zstandard.ZstdDecompressor().decompressobj()
         self._waiting = b""
 
@@ -81,15 +101,16 @@ class ZstandardDecompressor:
         return b"".join(pieces)
 
 
-def _gzip_decompressor() -> Any:
+def _gzip_decompressor() -> StreamDecompressor:
     try:
         from isal import igzip_lib
     except ImportError:
         return ZlibDecompressor()
-    return igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
+    method: StreamDecompressor = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
+    return method
 
 
-def _gzip_compressor(level: int | None) -> Any:
+def _gzip_compressor(level: int | None) -> StreamCompressor:
     import zlib
 
     if level is None:
@@ -98,29 +119,30 @@ def _gzip_compressor(level: int | None) -> Any:
         except ImportError:
             level = 6
         else:
-            return isal_zlib.compressobj(isal_zlib.Z_DEFAULT_COMPRESSION, isal_zlib.DEFLATED, 31)
+            method: StreamCompressor = isal_zlib.compressobj(isal_zlib.Z_DEFAULT_COMPRESSION, isal_zlib.DEFLATED, 31)
+            return method
     return zlib.compressobj(level, zlib.DEFLATED, 31)
 
 
-def _bzip2_decompressor() -> Any:
+def _bzip2_decompressor() -> StreamDecompressor:
     import bz2
 
     return bz2.BZ2Decompressor()
 
 
-def _bzip2_compressor(level: int | None) -> Any:
+def _bzip2_compressor(level: int | None) -> StreamCompressor:
     import bz2
 
     return bz2.BZ2Compressor(9 if level is None else level)
 
 
-def _xz_decompressor() -> Any:
+def _xz_decompressor() -> StreamDecompressor:
     import lzma
 
     return lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=XZ_MEMORY)
 
 
-def _xz_compressor(level: int | None) -> Any:
+def _xz_compressor(level: int | None) -> StreamCompressor:
     import lzma
 
     return lzma.LZMACompressor(preset=6 if level is None else level)
@@ -135,11 +157,12 @@ def _zstd() -> Any:
     return zstd
 
 
-def _zstd_decompressor() -> Any:
+def _zstd_decompressor() -> StreamDecompressor:
     try:
-        return _zstd().ZstdDecompressor()
+        method: StreamDecompressor = _zstd().ZstdDecompressor()
     except ImportError:
-        return ZstandardDecompressor(_package("zstandard", "zstd"))
+        method = ZstandardDecompressor(_package("zstandard", "zstd"))
+    return method
 
 
 def _zstd_compressor(level: int | None) -> Any:
@@ -152,8 +175,9 @@ def _zstd_compressor(level: int | None) -> Any:
     return zstd.ZstdCompressor(options={names.compression_level: level, names.checksum_flag: 1})
 
 
-def _lz4_decompressor() -> Any:
-    return _package("lz4.frame", "lz4").LZ4FrameDecompressor()
+def _lz4_decompressor() -> StreamDecompressor:
+    method: StreamDecompressor = _package("lz4.frame", "lz4").LZ4FrameDecompressor()
+    return method
 
 
 class _Lz4Compressor:
@@ -172,7 +196,7 @@ class _Lz4Compressor:
         return self._header + self._method.flush()  # type: ignore[no-any-return]
 
 
-def _package(name: str, title: str) -> Any:
+def _package(name: str, title: str) -> ModuleType:
     import importlib
 
     try:

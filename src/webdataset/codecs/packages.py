@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import import_module
-from typing import Any
+from types import ModuleType
 
 from webdataset.errors import MissingPackageError
 
 
-def package(name: str, *, extra: str, purpose: str) -> Any:
+def package(name: str, *, extra: str, purpose: str) -> ModuleType:
     """Import an optional package, or say what to install.
 
     >>> package("no_such_package", extra="image", purpose="to decode images")
@@ -24,13 +24,13 @@ def package(name: str, *, extra: str, purpose: str) -> Any:
         ) from exn
 
 
-def torch_package() -> Any:
+def torch_package() -> ModuleType:
     """torch, or what to install."""
     return package("torch", extra="torch", purpose="for tensors")
 
 
 @cache
-def torch_if_installed() -> Any:
+def torch_if_installed() -> ModuleType | None:
     """torch, or None."""
     try:
         return import_module("torch")
@@ -38,7 +38,7 @@ def torch_if_installed() -> Any:
         return None
 
 
-def is_tensor(value: Any) -> bool:
+def is_tensor(value: object) -> bool:
     """Whether a value is a torch tensor, found out without importing torch.
 
     >>> is_tensor([1, 2])
@@ -47,7 +47,7 @@ def is_tensor(value: Any) -> bool:
     return any(f"{kind.__module__}.{kind.__qualname__}" == "torch.Tensor" for kind in type(value).__mro__)
 
 
-def is_array(value: Any) -> bool:
+def is_array(value: object) -> bool:
     """Whether a value is a numpy array or scalar, found out without importing numpy.
 
     >>> is_array(3)

@@ -18,7 +18,7 @@ from webdataset.errors import UnsafePickleError
 T = TypeVar("T")
 
 
-def dumps(value: Any) -> bytes:
+def dumps(value: object) -> bytes:
     """A value as a pickle."""
     return pickle.dumps(value)
 

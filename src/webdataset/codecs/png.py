@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import struct
 import zlib
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ def has_key(data: bytes, kind: PngHeader) -> bool:
     return kind.colour in (GRAY, RGB) and b"tRNS" in data[: data.find(b"IDAT")]
 
 
-def stored_pixels(data: bytes, kind: PngHeader, pil: Any) -> Array | None:
+def stored_pixels(data: bytes, kind: PngHeader, pil: ModuleType) -> Array | None:
     """The stored values where Pillow itself would change them, else None."""
     if kind.depth == 16 and kind.colour in (RGB, RGBA):
         return _two_bytes(data, pil)
@@ -74,7 +75,7 @@ def encode_deep(pixels: Array) -> bytes:
     return SIGNATURE + b"".join(_chunk(name, content) for name, content in chunks)
 
 
-def _two_bytes(data: bytes, pil: Any) -> Array:
+def _two_bytes(data: bytes, pil: ModuleType) -> Array:
     """The upper bytes as Pillow reads them, the lower ones by exchanging their places."""
     import numpy as np
 
@@ -85,7 +86,7 @@ def _two_bytes(data: bytes, pil: Any) -> Array:
     return pixels
 
 
-def _values(data: bytes, pil: Any) -> Array:
+def _values(data: bytes, pil: ModuleType) -> Array:
     import numpy as np
 
     with pil.open(io.BytesIO(data)) as image:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Callable
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from webdataset.errors import DecodingError
@@ -17,6 +18,7 @@ from .packages import package
 
 if TYPE_CHECKING:
     import numpy as np
+    from PIL.Image import Image
 
     Array = np.ndarray[Any, Any]
 
@@ -43,12 +45,12 @@ class Stored(NamedTuple):
     """The value or colour that stands for "transparent"."""
 
 
-def pillow() -> Any:
+def pillow() -> ModuleType:
     """Pillow, or what to install."""
     return package("PIL.Image", extra="image", purpose="for images")
 
 
-def opened(data: bytes) -> Any:
+def opened(data: bytes) -> Image:
     """The file in Pillow, nothing decoded yet."""
     image = pillow().open(io.BytesIO(data))
     if image.format == "EPS":  # Pillow would hand the data to a PostScript interpreter
@@ -78,7 +80,7 @@ def misread_by_pillow(data: bytes) -> bool:
     return of_pnm is not None and of_pnm.maximum > 255
 
 
-def deep_picture(data: bytes, mode: str) -> Any:
+def deep_picture(data: bytes, mode: str) -> Image:
     """A deep image as a Pillow image of 8 bits per channel: the high bytes."""
     import numpy as np
 
@@ -170,7 +172,7 @@ def _of_pnm(data: bytes) -> Stored | None:
     return Stored(pnm.stored_pixels(data, kind), "RGB" if len(kind.shape) == 3 else "L", kind.maximum)
 
 
-def _of_png(data: bytes, image: Any) -> Stored | None:
+def _of_png(data: bytes, image: Image) -> Stored | None:
     kind = png.header(data)
     if kind is None or image.format != "PNG":
         return None
@@ -185,7 +187,7 @@ def _of_png(data: bytes, image: Any) -> Stored | None:
     return Stored(pixels, png.LAYOUTS[kind.colour], (1 << kind.depth) - 1, key)
 
 
-def _of_pillow(data: bytes, image: Any) -> Stored:
+def _of_pillow(data: bytes, image: Image) -> Stored:
     held = _HELD.get(image.mode, 8)
     probe = None if image.mode in _AS_STORED else _DEPTHS.get(image.format)
     depth = held if probe is None else probe(data)
@@ -203,7 +205,7 @@ def _of_pillow(data: bytes, image: Any) -> Stored:
     return Stored(pixels, "L" if image.mode in _HELD else image.mode, white)
 
 
-def array_of(image: Any) -> Array:
+def array_of(image: object) -> Array:
     """The values of a Pillow image, in the machine's byte order."""
     import numpy as np
 

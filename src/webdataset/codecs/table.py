@@ -63,7 +63,7 @@ trusting: dict[Callable[[bytes], Any], Callable[[bytes], Any]] = {
 }
 
 
-def encode(field: str, value: Any, table: dict[str, Callable[[Any], Any]] = encoders) -> bytes:
+def encode(field: str, value: object, table: dict[str, Callable[[Any], Any]] = encoders) -> bytes:
     """The bytes that are stored for a value under a field's name.
 
     Bytes stay as they are and str becomes UTF-8 under any name; other values are encoded by the field's last
@@ -84,7 +84,7 @@ def encode(field: str, value: Any, table: dict[str, Callable[[Any], Any]] = enco
         raise EncodingError(f"{kind_of(value)} cannot be encoded: {exn}", field=field) from exn
 
 
-def _encoded(field: str, value: Any, table: dict[str, Callable[[Any], Any]]) -> bytes:
+def _encoded(field: str, value: object, table: dict[str, Callable[[Any], Any]]) -> bytes:
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, (bytes, bytearray, memoryview)):

@@ -50,7 +50,7 @@ def encode_buffer(l: Sequence[Array], infos: Sequence[str] | None = None) -> byt
     return encode_chunks(encode_list(l, infos))
 
 
-def decode_buffer(buf: Any, infos: Infos = False) -> Any:
+def decode_buffer(buf: object, infos: Infos = False) -> Any:
     """The arrays in a buffer, as views of it; with infos=True also the info strings.
 
     A list of strings as `infos` is compared with the info strings found: a difference is a ValueError.
@@ -125,7 +125,7 @@ def read(stream: BinaryIO, n: int = sys.maxsize, infos: Infos = False) -> Any:
     return decode_list(chunks, infos)
 
 
-def write_chunk(stream: BinaryIO, buf: Any) -> None:
+def write_chunk(stream: BinaryIO, buf: object) -> None:
     """Write one chunk to a stream."""
     stream.write(encode_chunks([buf]))
 
@@ -208,7 +208,7 @@ def check_acceptable_input_type(data: Any, allow64: bool) -> None:
             raise ValueError("64 bit arrays are not allowed unless explicitly enabled")
 
 
-def bytelen(a: Any) -> int:
+def bytelen(a: object) -> int:
     """The number of bytes of an array or buffer."""
     if hasattr(a, "nbytes"):
         return int(a.nbytes)
@@ -217,7 +217,7 @@ def bytelen(a: Any) -> int:
     raise ValueError(f"{type(a).__name__} has no bytes")
 
 
-def bytedata(a: Any) -> Any:
+def bytedata(a: object) -> bytes | bytearray | memoryview:
     """The bytes of an array in C order, native byte order; buffers as they are."""
     import numpy as np
 
@@ -260,7 +260,7 @@ def _frame(length: int) -> bytes:
     return magic_bytes + struct.pack("@q", length)
 
 
-def _payload_length(frame: Any) -> int:
+def _payload_length(frame: bytes | memoryview) -> int:
     if len(frame) < 16:
         raise ValueError(f"a chunk is cut in its first {len(frame)} bytes")
     found, length = struct.unpack("@qq", frame)

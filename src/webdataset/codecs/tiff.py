@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import struct
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -108,7 +109,7 @@ def header(data: bytes) -> TiffHeader | None:
         return None
 
 
-def stored_pixels(data: bytes, kind: TiffHeader, pil: Any) -> Array:
+def stored_pixels(data: bytes, kind: TiffHeader, pil: ModuleType) -> Array:
     """The stored values of a file that is plain, H x W or H x W x C."""
     import numpy as np
 
@@ -127,7 +128,7 @@ def stored_pixels(data: bytes, kind: TiffHeader, pil: Any) -> Array:
     return np.ascontiguousarray(pixels[:, :, 0] if channels == 1 else pixels)
 
 
-def _check_size(kind: TiffHeader, dtype: Any, pil: Any) -> None:
+def _check_size(kind: TiffHeader, dtype: np.dtype[Any], pil: ModuleType) -> None:
     width, height, channels = kind.value(WIDTH), kind.value(HEIGHT), kind.value(CHANNELS)
     limit = pil.MAX_IMAGE_PIXELS
     if limit and height * width * channels * dtype.itemsize > 2 * limit * BYTES_PER_PIXEL:
@@ -136,7 +137,7 @@ def _check_size(kind: TiffHeader, dtype: Any, pil: Any) -> None:
         )
 
 
-def _plane(data: bytes, kind: TiffHeader, parts: list[tuple[int, int]], dtype: Any, channels: int) -> Array:
+def _plane(data: bytes, kind: TiffHeader, parts: list[tuple[int, int]], dtype: np.dtype[Any], channels: int) -> Array:
     """The numbers of some channels that are stored together, H x W x channels."""
     height, width = kind.value(HEIGHT), kind.value(WIDTH)
     tile = kind.value(TILE_WIDTH, width)
@@ -177,7 +178,7 @@ def _bytes_of_gray(data: bytes) -> Array:
         return np.array(image)
 
 
-def _without_predictor(rows: Array, predictor: int, channels: int, dtype: Any) -> Array:
+def _without_predictor(rows: Array, predictor: int, channels: int, dtype: np.dtype[Any]) -> Array:
     """Numbers from bytes, rows x tiles x bytes; a predictor stores the differences of neighbours in a row."""
     import numpy as np
 
@@ -189,7 +190,7 @@ def _without_predictor(rows: Array, predictor: int, channels: int, dtype: Any) -
     return np.ascontiguousarray(rows).view(dtype)
 
 
-def _sums(rows: Array, channels: int, dtype: Any) -> Array:
+def _sums(rows: Array, channels: int, dtype: np.dtype[Any]) -> Array:
     import numpy as np
 
     native = dtype.newbyteorder("=")

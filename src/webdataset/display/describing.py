@@ -13,7 +13,7 @@ import io
 import math
 import random
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 from webdataset.autodecode import IMAGE_EXTENSIONS, Decoder, gzfilter
@@ -108,7 +108,7 @@ class FieldDescription:
         self.lengths = Range()
         self.sizes = Range()
 
-    def add(self, stored: Any, value: Any) -> int:
+    def add(self, stored: object, value: Any) -> int:
         """Add a value; return its size in bytes."""
         self.count += 1
         size = len(stored) if isinstance(stored, (bytes, str, LargeMember)) else 0
@@ -297,7 +297,7 @@ class _Decoding:
     def __call__(self, sample: Sample) -> dict[str, Any]:
         return {name: self._value(name, data) for name, data in sample.items() if not name.startswith("__")}
 
-    def _value(self, name: str, data: Any) -> Any:
+    def _value(self, name: str, data: object) -> object:
         if not isinstance(data, bytes):
             return data
         if (header := _header(name, data)) is not None:
@@ -333,7 +333,7 @@ def _mode(data: bytes) -> str:
         return f"{image.format} {image.mode}"
 
 
-def _text_or_bytes(value: Any) -> Any:
+def _text_or_bytes(value: object) -> object:
     """Fields that no codec knows may still be text."""
     if isinstance(value, bytes) and b"\0" not in value:
         try:
@@ -343,7 +343,7 @@ def _text_or_bytes(value: Any) -> Any:
     return value
 
 
-def _type_name(value: Any) -> str:
+def _type_name(value: object) -> str:
     return {"ndarray": "array", "str": "text", "LargeMember": "too large to look at"}.get(
         type(value).__name__, type(value).__name__
     )
@@ -354,7 +354,7 @@ def _span(column: tuple[int, ...]) -> str:
     return str(low) if low == high else f"{low}-{high}"
 
 
-def _count(counter: Counter[Any], thing: Any) -> None:
+def _count(counter: Counter[Any], thing: Hashable) -> None:
     """Count a thing, unless there are too many different ones."""
     if thing in counter or len(counter) < MOST_KINDS:
         counter[thing] += 1

@@ -198,7 +198,7 @@ def _remove(path: str, process: int, ended: threading.Event) -> None:
                 os.unlink(name)
 
 
-def _samples_in(item: Any) -> int:
+def _samples_in(item: object) -> int:
     """How many samples an item holds, as far as it shows: a batch is columns of the same length."""
     if isinstance(item, dict):
         key = item.get("__key__")
@@ -212,7 +212,7 @@ def _samples_in(item: Any) -> int:
     return len(item) if isinstance(item, list) else 1
 
 
-def _length_of(column: Any) -> int | None:
+def _length_of(column: object) -> int | None:
     shape = getattr(column, "shape", None)
     if shape is not None:
         return int(shape[0]) if len(shape) else None

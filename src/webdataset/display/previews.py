@@ -54,7 +54,7 @@ class Preview:
         return f"<div>{''.join(cards) or 'no samples'}</div>"
 
 
-def fields_of(item: Any) -> dict[str, Any]:
+def fields_of(item: object) -> dict[str, Any]:
     """The fields of a sample; those of a tuple have numbers.
 
     >>> fields_of((1, "a")), fields_of({"__key__": "k", "cls": 1})
@@ -80,7 +80,7 @@ def picture_of(name: str, value: Any, size: int = SIZE) -> Picture | None:
     return None
 
 
-def _card(item: Any, number: int) -> str:
+def _card(item: object, number: int) -> str:
     pictures, texts = [], []
     for place, (name, value) in enumerate(fields_of(item).items()):
         if place >= MOST_FIELDS:
@@ -101,7 +101,7 @@ def _card(item: Any, number: int) -> str:
     return f'<div style="{_CARD}">{"".join(pictures)}{head}{rows}</div>'
 
 
-def _title(item: Any, number: int) -> str:
+def _title(item: object, number: int) -> str:
     key = item.get("__key__") if isinstance(item, Mapping) else None
     return printable(key, 100) if isinstance(key, str) else f"item {number}"
 
@@ -115,7 +115,7 @@ def _text(data: bytes) -> str:
     return text if text.isprintable() else ""
 
 
-def _in_words(value: Any) -> str:
+def _in_words(value: object) -> str:
     if is_array(value) or is_tensor(value):
         facts = array_facts(value)
         shape = " x ".join(map(str, facts["shape"])) or "scalar"

@@ -20,6 +20,7 @@ from .kinds import overlay_of
 
 if TYPE_CHECKING:
     import numpy
+    from PIL.Image import Image
 
     Array = numpy.ndarray[Any, Any]
 
@@ -70,17 +71,17 @@ def image_picture(field: str, data: bytes, size: int) -> Picture:
         return heat_map(stored_image(data).pixels, size)
 
 
-def overlay_picture(values: Any, kind: str, size: int) -> Picture:
+def overlay_picture(values: object, kind: str, size: int) -> Picture:
     """Numbers (H x W) as a picture to lay over an image; `kind` is "mask" or "depth"."""
     return _encoded(_from_colours(false_colours(_plane(_array(values)), kind), size))
 
 
-def heat_map(values: Any, size: int) -> Picture:
+def heat_map(values: object, size: int) -> Picture:
     """An array as a picture: as an image if it looks like one, else its first plane in false colours."""
     return _encoded(_sheet(_array(values), size))
 
 
-def _sheet(numbers: Array, size: int) -> Any:
+def _sheet(numbers: Array, size: int) -> Image:
     """An array as one image; of a batch or a video, the first few beside and below each other."""
     if numbers.ndim != 4 or len(numbers) < 2:
         return _as_image(numbers, size) or _from_colours(false_colours(_plane(numbers)), size)
@@ -119,7 +120,7 @@ def array_facts(values: Any) -> dict[str, Any]:
     return facts
 
 
-def _opened(data: bytes) -> Any:
+def _opened(data: bytes) -> Image:
     """The image, not decoded yet, if it is not too large to be shown."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Pillow's about large images: ours is an error
@@ -130,17 +131,17 @@ def _opened(data: bytes) -> Any:
     return image
 
 
-def _is_transparent(image: Any) -> bool:
+def _is_transparent(image: Image) -> bool:
     return image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info
 
 
-def _smaller(image: Any, size: int) -> Any:
+def _smaller(image: Image, size: int) -> Image:
     if image.width > size or image.height > size:
         image.thumbnail((size, size))
     return image
 
 
-def _encoded(image: Any) -> Picture:
+def _encoded(image: Image) -> Picture:
     stream = io.BytesIO()
     if image.mode == "RGB" and image.width * image.height > 64 * 64:
         image.save(stream, "JPEG", quality=JPEG_QUALITY)
@@ -149,7 +150,7 @@ def _encoded(image: Any) -> Picture:
     return Picture(stream.getvalue(), "image/png")
 
 
-def _from_colours(colours: Array, size: int) -> Any:
+def _from_colours(colours: Array, size: int) -> Image:
     """Coloured numbers as an image: pixels stay sharp, and a few numbers are large enough to be seen."""
     image = pillow().fromarray(colours)
     scale = min(size / image.width, size / image.height)
@@ -176,7 +177,7 @@ def _array(values: Any) -> Array:
     return numbers
 
 
-def _as_image(numbers: Array, size: int) -> Any:
+def _as_image(numbers: Array, size: int) -> Image | None:
     """The array as an image, if it has three or four channels of bytes, or of numbers between 0 and 1."""
     import numpy as np
 

@@ -35,13 +35,13 @@ class ShownPipeline:
         return table(rows_of(_parts(self)), title=title(self))
 
 
-def as_text(pipeline: Any) -> str:
+def as_text(pipeline: object) -> str:
     """A pipeline or a mixture as lines of text."""
     rows = rows_of(_parts(pipeline))
     return "\n".join([title(pipeline), *([columns(rows, indent="  ")] if rows else [])])
 
 
-def title(pipeline: Any) -> str:
+def title(pipeline: object) -> str:
     """What a pipeline is, and how long, in one line."""
     name = type(pipeline).__name__.removesuffix("_Length")
     facts = [fact for fact in (_way(pipeline), _length(pipeline)) if fact]
@@ -66,11 +66,11 @@ def urls_text(urls: Sequence[str]) -> str:
     return f"{len(urls):,} shards, {shown[0]} ... {shown[1].rpartition('/')[2] if same else shown[1]}"
 
 
-def _parts(pipeline: Any) -> Sequence[Any]:
+def _parts(pipeline: object) -> Sequence[Any]:
     return pipeline.datasets if isinstance(pipeline, Mixture) else getattr(pipeline, "pipeline", ())
 
 
-def _rows(stage: Any) -> Rows:
+def _rows(stage: object) -> Rows:
     if isinstance(stage, ShownPipeline):
         return [(title(stage), ""), *_indented(_parts(stage))]
     return [(_name(stage), _options(stage)), *_indented(_loaded(stage))]
@@ -80,14 +80,14 @@ def _indented(stages: Iterable[Any]) -> Rows:
     return [("  " + name, text) for name, text in rows_of(stages)]
 
 
-def _name(stage: Any) -> str:
+def _name(stage: object) -> str:
     if isinstance(stage, Stage):
         return str(stage.filter.__name__).strip("_")
     name = str(getattr(stage, "__name__", None) or type(stage).__name__).removesuffix("_Length")
     return WORDS.get(name, name.strip("_")) or "stage"
 
 
-def _options(stage: Any) -> str:
+def _options(stage: object) -> str:
     if isinstance(stage, Stage):
         given = [_shown(value) for value in stage.args] + [
             f"{name}={_shown(value)}" for name, value in stage.kw.items()
@@ -106,7 +106,7 @@ def _options(stage: Any) -> str:
     return ", ".join(f"{name}={_shown(value)}" for name, value in _attributes(stage))
 
 
-def _catalogue(catalogue: Any, stage: Any) -> str:
+def _catalogue(catalogue: Any, stage: object) -> str:
     facts = [urls_text(catalogue.urls), counted(catalogue.total, "sample")]
     if (catalogue.sizes >= 0).all():
         facts.append(size_text(int(catalogue.sizes.sum())))
@@ -120,14 +120,14 @@ def _loading(loader: Any) -> str:
     return ", ".join(facts)
 
 
-def _loaded(loader: Any) -> Sequence[Any]:
+def _loaded(loader: object) -> Sequence[Any]:
     """The dataset that a loader loads; the workers' side of it wraps the user's."""
     inner = getattr(loader, "dataset", None) if hasattr(loader, "num_workers") else None
     inner = getattr(inner, "dataset", inner)
     return [inner] if isinstance(inner, ShownPipeline) else []
 
 
-def _attributes(stage: Any) -> Iterable[tuple[str, Any]]:
+def _attributes(stage: object) -> Iterable[tuple[str, Any]]:
     """Options that a stage object keeps as its attributes, if they are not what they mostly are."""
     for name, value in getattr(stage, "__dict__", {}).items():
         plain = isinstance(value, (bool, int, float, str)) and value not in (False, "", None)
@@ -135,7 +135,7 @@ def _attributes(stage: Any) -> Iterable[tuple[str, Any]]:
             yield name, value
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     inner = getattr(value, "stands_for", value)
     if isinstance(inner, type) or (callable(inner) and hasattr(inner, "__name__")):
         return str(getattr(inner, "__qualname__", inner.__name__)).replace("<locals>.", "")
@@ -189,7 +189,7 @@ class StateSummary:
         "threads": "a loader with threads",
     }
 
-    def __init__(self, state: Any) -> None:
+    def __init__(self, state: object) -> None:
         if not isinstance(state, dict) or "kind" not in state:
             raise ValueError(f"this is no state of a dataset: {str(state)[:80]!r}")
         self.state = state

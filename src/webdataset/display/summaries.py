@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from webdataset.base.units import counted, size_text
 
 from .markup import columns, number_text, table
 
 if TYPE_CHECKING:
-    from .describing import Description, FieldDescription
+    from .describing import Description, FieldDescription, Range
 
 HEAD = ("field", "samples", "type", "shape", "values", "length", "size")
 
@@ -51,7 +51,7 @@ def _kinds(field: FieldDescription) -> str:
     return ", ".join(kind if n == field.count else f"{kind} ({n:,})" for kind, n in kinds.most_common(3))
 
 
-def _ends(numbers: Any) -> str:
+def _ends(numbers: Range) -> str:
     if not numbers.count:
         return ""
     low, high = (number_text(end) if abs(end) < 1e15 else f"{end:.4g}" for end in numbers.ends())

@@ -21,12 +21,12 @@ MOST_TEXT = 4000
 MOST_ARRAYS = 32
 
 
-def tree(value: Any, nodes: int = MOST_NODES) -> Any:
+def tree(value: object, nodes: int = MOST_NODES) -> object:
     """The value as JSON: numbers and texts as they are, dicts and lists as nodes with their size and first items."""
     return _Tree(nodes).node(value, 0)
 
 
-def arrays_in(value: Any) -> dict[str, Any]:
+def arrays_in(value: object) -> dict[str, Any]:
     """The arrays in a value, each with the way to it; a value that is an array itself has an empty one.
 
     >>> import numpy as np
@@ -54,7 +54,7 @@ class _Tree:
     def __init__(self, nodes: int) -> None:
         self.left = nodes
 
-    def node(self, value: Any, depth: int) -> Any:
+    def node(self, value: object, depth: int) -> object:
         self.left -= 1
         if value is None or isinstance(value, bool):
             return value
@@ -80,7 +80,7 @@ class _Tree:
         return {"type": kind, "size": len(value), "items": items}
 
 
-def _number(value: int | float) -> Any:
+def _number(value: int | float) -> float | dict[str, str]:
     """A number that a page can read: one that JSON or JavaScript would change is a text."""
     if isinstance(value, float):
         return value if math.isfinite(value) else {"type": "number", "text": str(value)}

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from webdataset.codecs.media import opened_media
 from webdataset.errors import DecodingError, LimitError
 
 from .rasters import MOST_PIXELS, Picture, heat_map
+
+if TYPE_CHECKING:
+    from av.container import InputContainer
+    from av.video.stream import VideoStream
 
 
 def video_facts(data: bytes) -> dict[str, Any]:
@@ -36,7 +40,7 @@ def video_picture(data: bytes, size: int) -> Picture:
     raise DecodingError("the video has no frames")
 
 
-def _stream(container: Any) -> Any:
+def _stream(container: InputContainer) -> VideoStream:
     if not container.streams.video:
         raise DecodingError("there is no video in it")
     return container.streams.video[0]

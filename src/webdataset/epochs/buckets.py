@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .numbers import Array, permutation, stream
 from .share import Cut, Share
@@ -57,7 +57,7 @@ class BucketShare(Share):
         *,
         bucketing: Bucketing,
         lengths: Callable[[Array], Array],
-        seed: Any,
+        seed: object,
         rank: int = 0,
         world: int = 1,
         start: int = 0,

@@ -35,7 +35,7 @@ class Mixing(NamedTuple):
     """Whether to go on until all have ended, rather than one."""
     samples: int | None = None
     """An epoch of this many samples, for which every dataset is repeated as often as it takes."""
-    seed: Any = 0
+    seed: object = 0
 
 
 class Pass(NamedTuple):

@@ -14,7 +14,7 @@ Array = Any
 _GOLDEN = 0x9E3779B97F4A7C15
 
 
-def stream(*names: Any) -> int:
+def stream(*names: object) -> int:
     """The number of a stream of random numbers, from any names: a seed, an epoch, a purpose.
 
     >>> stream(0, 1, "blocks")

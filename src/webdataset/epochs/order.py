@@ -12,7 +12,7 @@ follows from a shard's size and number of samples alone.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from .numbers import Array, permutation, random_bits, spread, stream
 
@@ -31,7 +31,7 @@ _FIRST_WINDOWS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0)
 class OrderSettings(NamedTuple):
     """What the order depends on besides the shards."""
 
-    seed: Any = 0
+    seed: object = 0
     shuffle_bytes: int = SHUFFLE_BYTES
     block_bytes: int = BLOCK_BYTES
     lanes: int = LANES
@@ -123,7 +123,7 @@ class Order:
         counts: Array,
         sizes: Array,
         *,
-        epoch: Any,
+        epoch: object,
         settings: OrderSettings | None = None,
         lane_lengths: list[int] | None = None,
     ) -> None:

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from webdataset.base.logs import Log
 from webdataset.base.pool import ordered_map
@@ -25,6 +25,9 @@ from webdataset.handlers import close
 from webdataset.indices.files import fits_version, full_url, one_at_a_time, write_whole
 from webdataset.storage.cache.names import unique_cache_name
 from webdataset.storage.local import open_local
+
+if TYPE_CHECKING:
+    from webdataset.tar.index import ShardIndex
 
 log = Log(__name__)
 
@@ -40,9 +43,9 @@ class Measure:
         self.stages = stages
         self.length: Callable[[Any], float] = key if callable(key) else lambda sample: len(sample[key])
 
-    def of(self, sample: Any, own: Sequence[Any]) -> float:
+    def of(self, sample: object, own: Sequence[Any]) -> float:
         """The length of a sample, with the stages of its own dataset; 0 if they leave nothing of it."""
-        items: Any = iter([sample])
+        items: Iterator[Any] = iter([sample])
         for stage in (*own, *self.stages):
             items = iter(start(stage, items))
         return max((float(self.length(item)) for item in items), default=0.0)
@@ -111,7 +114,7 @@ class Lengths:
         return lengths
 
 
-def _measured(source: Any, shard: int, index: Any, measure: Measure) -> Array:
+def _measured(source: Any, shard: int, index: ShardIndex, measure: Measure) -> Array:
     import numpy as np
 
     report = Report()
@@ -126,7 +129,7 @@ def _measured(source: Any, shard: int, index: Any, measure: Measure) -> Array:
     return np.array(lengths, np.float64)
 
 
-def _pieces(index: Any) -> Iterator[range]:
+def _pieces(index: ShardIndex) -> Iterator[range]:
     """Runs of samples of some megabytes."""
     starts, first = index.starts, 0
     while first < index.samples:
@@ -136,7 +139,7 @@ def _pieces(index: Any) -> Iterator[range]:
         first = stop
 
 
-def _read(path: str, index: Any) -> Array | None:
+def _read(path: str, index: ShardIndex) -> Array | None:
     """The lengths in a file, if they are those of this version of the shard."""
     import numpy as np
 
@@ -150,7 +153,7 @@ def _read(path: str, index: Any) -> Array | None:
     return lengths if fits and len(lengths) == index.samples else None
 
 
-def _write(path: str, index: Any, lengths: Array) -> None:
+def _write(path: str, index: ShardIndex, lengths: Array) -> None:
     os.makedirs(os.path.dirname(path), exist_ok=True)
     head = json.dumps({"size": index.size, "version": index.version})
     write_whole(path, head.encode() + b"\n" + lengths.astype("<f8").tobytes())

@@ -14,19 +14,23 @@ shuffled: the samples of a batch lie 105% as far apart as in a perfect shuffle,
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from webdataset.base.stages import suggesting
 from webdataset.base.units import counted, number_of_bytes, size_text
 from webdataset.epochs.mixed import Mixed
 from webdataset.epochs.numbers import Array, permutation, stream
-from webdataset.epochs.order import BLOCK_BYTES, LANES, SHUFFLE_BYTES, OrderSettings
+from webdataset.epochs.order import BLOCK_BYTES, LANES, SHUFFLE_BYTES, Order, OrderSettings
 from webdataset.epochs.share import Cut, Share
 from webdataset.indices.making import catalogue_of
 
 from .program import ExactShards, ExactSource, Program
 from .run import AHEAD
+
+if TYPE_CHECKING:
+    from webdataset.base.rounds import RunnablePipeline
 
 PAIRS = 1 << 20
 """About how many pairs of samples the quality of a shuffle is judged by."""
@@ -188,7 +192,7 @@ shuffled: the samples of a batch lie {distance:.0%} as far apart as in a perfect
         ]
         return table(rows, title=", ".join(str(self).splitlines()[:2]))
 
-    def _parts_of(self, rank: int) -> Any:
+    def _parts_of(self, rank: int) -> Iterator[tuple[float, float, set[tuple[int, int]]]]:
         """For each lane of a rank and each dataset: which fraction of how many bytes, of which shards."""
         import numpy as np
 
@@ -200,7 +204,7 @@ shuffled: the samples of a batch lie {distance:.0%} as far apart as in a perfect
                 for one in passes:
                     yield count / self.ranks, *self._lane_bytes(number, one.order, int(lane))
 
-    def _lane_bytes(self, number: int, order: Any, lane: int) -> tuple[float, set[tuple[int, int]]]:
+    def _lane_bytes(self, number: int, order: Order, lane: int) -> tuple[float, set[tuple[int, int]]]:
         size, found = 0.0, set[tuple[int, int]]()
         for window in order.windows(lane):
             size += float((order.sample_bytes[window.shards] * window.counts).sum())
@@ -215,14 +219,14 @@ shuffled: the samples of a batch lie {distance:.0%} as far apart as in a perfect
 
 @suggesting()
 def plan(
-    urls: Any,
+    urls: object,
     *,
     ranks: int = 1,
     workers: int = 1,
     batch: int = 1,
     partial: bool = True,
     remainder: str = "pad",
-    seed: Any = 0,
+    seed: object = 0,
     epoch: int = 0,
     shuffle_bytes: int | str = SHUFFLE_BYTES,
     block_bytes: int | str = BLOCK_BYTES,
@@ -254,7 +258,7 @@ def plan(
     return Plan(Program([ExactSource(shards, [])], []), ranks=ranks, workers=workers, cut=cut, epoch=epoch)
 
 
-def plan_of(pipeline: Any, *, ranks: int | None = None, workers: int = 1, epoch: int = 0) -> Plan:
+def plan_of(pipeline: RunnablePipeline, *, ranks: int | None = None, workers: int = 1, epoch: int = 0) -> Plan:
     """What an epoch of this exact pipeline will be."""
     program = pipeline.runner.program() if getattr(pipeline, "exact", False) else None
     if program is None:
@@ -292,6 +296,6 @@ def _shards(number: int) -> str:
     return counted(number, "shard")
 
 
-def _range(values: list[int], shown: Any) -> str:
+def _range(values: list[int], shown: Callable[[int], object]) -> str:
     low, high = min(values), max(values)
     return str(shown(low)) if shown(low) == shown(high) else f"{shown(low)} to {shown(high)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
 from operator import length_hint
 from typing import Any, NamedTuple
@@ -44,7 +44,9 @@ def at_step(position: Position, step: int, skip: int = 0, *, even: bool = True) 
     return Position(epoch, passes, given, number, InEpoch(start, step, skip, even, base))
 
 
-def latest_position(at: Any, counted: tuple[int, int, int] | None) -> Position | None:
+def latest_position(
+    at: Position | Callable[[], Position | None] | None, counted: tuple[int, int, int] | None
+) -> Position | None:
     """A position, or that which a function tells, with the counts of the round that is under way."""
     position: Position | None = at() if callable(at) else at
     if position is None or counted is None:

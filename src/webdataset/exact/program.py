@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from webdataset.base.mixing import Mixture
 from webdataset.base.pool import ordered_map
@@ -38,6 +38,9 @@ from .positions import InEpoch, StepItems, at_step
 from .run import EpochRun
 from .stages import Batching, batches_of, bucketing_of, described, kept_stages
 
+if TYPE_CHECKING:
+    from webdataset.indices.catalogue import Catalogue
+
 GROUP = 16
 """Samples that are one step in a pipeline without batches."""
 MOST_REPEATS = 1 << 20
@@ -51,7 +54,7 @@ class ExactShards(PipelineStage):
 
     def __init__(
         self,
-        catalogue: Any,
+        catalogue: Catalogue,
         *,
         settings: OrderSettings,
         remainder: str = "pad",
@@ -126,7 +129,7 @@ class ExactShards(PipelineStage):
         about = about_shards(catalogue.urls, int(catalogue.total))
         return {"data": catalogue.fingerprint(), **self.settings._asdict(), "about": about}
 
-    def _order(self, epoch: Any, lane_lengths: list[int] | None) -> Order:
+    def _order(self, epoch: object, lane_lengths: list[int] | None) -> Order:
         catalogue, settings = self.catalogue, self.settings
         sizes = catalogue.planned_sizes
         return Order(catalogue.counts, sizes, epoch=epoch, settings=settings, lane_lengths=lane_lengths)
@@ -137,7 +140,7 @@ class ExactShards(PipelineStage):
 
 
 def exact_shards(
-    urls: Any,
+    urls: object,
     *,
     order: tuple[Any, int | str, int | str, int],
     keys: SplitName = base_plus_ext,
@@ -278,7 +281,9 @@ class Program:
             self, place, report, worker=worker, workers=workers, ahead=bool(threads) or not self.has_local_shards
         )
         work, steps = run.work(invoke), run.steps()
-        done: Any = ordered_map(steps, work, threads=threads, ahead=2 * threads) if threads else map(work, steps)
+        done: Iterator[Any] = (
+            ordered_map(steps, work, threads=threads, ahead=2 * threads) if threads else map(work, steps)
+        )
         try:
             for step, items, counts in done:
                 if counts:
@@ -348,7 +353,7 @@ def program_of(stages: Sequence[Any], *, group: int = GROUP) -> Program | None:
 
 def _mixture(mix: Mixture, stages: Sequence[Any], group: int) -> Program:
     sources = []
-    datasets: Any = mix.datasets
+    datasets: Sequence[Any] = mix.datasets
     for dataset in datasets:
         inner = getattr(dataset, "pipeline", None) or [None]
         if not isinstance(inner[0], ExactShards):

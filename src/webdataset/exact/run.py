@@ -152,7 +152,7 @@ class _Work:
         return self._applied(self._program.stages, samples)
 
     def _applied(self, stages: Sequence[Any], samples: list[Any]) -> list[Any]:
-        source: Any = iter(samples)
+        source: Iterator[Any] = iter(samples)
         for stage in stages:
             source = iter(self._invoke(stage, source))
         return list(source)

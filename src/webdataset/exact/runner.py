@@ -11,7 +11,7 @@ from webdataset.base.context import PassContext
 from webdataset.base.mailbox import left_regularly, publish
 from webdataset.base.positions import Position, named
 from webdataset.base.progress import PipelineProgress
-from webdataset.base.rounds import RoundLimits, one_after_the_other
+from webdataset.base.rounds import RoundLimits, RunnablePipeline, one_after_the_other
 from webdataset.base.workers import is_loader_worker, pytorch_worker_info
 from webdataset.handlers import close
 
@@ -28,7 +28,7 @@ class ExactRunner:
     A runner is made whenever one is asked for; what it knows is in the pipeline's progress.
     """
 
-    def __init__(self, pipeline: Any, progress: PipelineProgress) -> None:
+    def __init__(self, pipeline: RunnablePipeline, progress: PipelineProgress) -> None:
         self.pipeline = pipeline
         self.progress = progress
 
@@ -141,7 +141,7 @@ class ExactRunner:
         """After which item it is, or where the next pass begins."""
         return self.place or self.next_place()
 
-    def state(self, position: Any = None) -> dict[str, Any]:
+    def state(self, position: object = None) -> dict[str, Any]:
         """The state after the latest item, or at a position."""
         _, _, worker, workers = pytorch_worker_info()
         place = self.position() if position is None else _restored(position)

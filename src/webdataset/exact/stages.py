@@ -106,7 +106,7 @@ def bucketing_of(stages: list[Any]) -> tuple[Bucketing | None, Measure | None, l
     return bucketing, measure, [together if place == places[0] else stage for place, stage in enumerate(stages)]
 
 
-def is_per_sample(stage: Any) -> bool:
+def is_per_sample(stage: object) -> bool:
     """Whether a stage makes one item of each sample, whatever the others are.
 
     >>> from webdataset.filters import log_keys, select
@@ -117,18 +117,18 @@ def is_per_sample(stage: Any) -> bool:
     return behaviour.kind in {"each", "observes"} or (behaviour.kind == "expands" and behaviour.in_pool)
 
 
-def shuffles(stage: Any) -> bool:
+def shuffles(stage: object) -> bool:
     """Whether a stage changes the order of samples only, which the plan does already."""
     return behaviour_of(stage).kind == "shuffles"
 
 
-def _takes_apart(stage: Any) -> bool:
+def _takes_apart(stage: object) -> bool:
     """Whether a stage takes batches apart; what makes several items of a sample is no such stage."""
     behaviour = behaviour_of(stage)
     return behaviour.kind == "expands" and not behaviour.in_pool
 
 
-def described(stage: Any) -> str:
+def described(stage: object) -> str:
     """The stage, as far as it can be told from others by a name; functions by theirs."""
     if not isinstance(stage, Stage):
         return getattr(stage, "__name__", type(stage).__name__)

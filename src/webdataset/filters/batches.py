@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from webdataset.base.reports import Report, current_report
 from webdataset.base.stages import Stage, pipelinefilter
@@ -13,6 +13,9 @@ from webdataset.errors import SampleError
 from webdataset.handlers import Handler, close, handled, reraise_exception
 
 from .stacking import Unfinished, finished_in_batch, stacked_arrays, stacked_tensors, stacked_unfinished
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Collation = Callable[[list[Any]], Any]
 
@@ -237,14 +240,14 @@ def check_shapes(samples: Sequence[Any]) -> None:
         raise
 
 
-def _column(name: Any, column: list[Any], samples: Sequence[Any], options: tuple[bool, bool]) -> Any:
+def _column(name: object, column: list[Any], samples: Sequence[Any], options: tuple[bool, bool]) -> Any:
     try:
         return combine_values(column, *options)
     except BatchError as error:
         raise BatchError(f"{error.message} in {name_of_column(name)}{keys_of(samples)}", hint=error.hint) from None
 
 
-def name_of_column(name: Any) -> str:
+def name_of_column(name: object) -> str:
     """A column of a batch, as messages call it: a field by its name, a value of tuples by its place.
 
     >>> name_of_column("jpg"), name_of_column(0)
@@ -259,7 +262,7 @@ def keys_of(samples: Sequence[Any]) -> str:
     return f" of {', '.join(keys[:5])}{', ...' if len(keys) > 5 else ''}" if keys else ""
 
 
-def left_for_batch(stage: Any, stages: Sequence[Any]) -> Any:
+def left_for_batch(stage: object, stages: Sequence[Any]) -> Any:
     """The stage, or in the place of a decoder of images one that leaves it to `batched` to finish them."""
     return finished_in_batch(stage, stages, _stacks)
 
@@ -276,7 +279,7 @@ def _alike(column: Sequence[Any]) -> bool:
     )
 
 
-def _numbers(column: list[Any]) -> Any:
+def _numbers(column: list[Any]) -> np.ndarray[Any, Any] | list[Any]:
     import numpy
 
     kinds = (int, float, numpy.number, numpy.bool_)
@@ -304,7 +307,7 @@ def _each(lists: Iterator[Iterable[Any]]) -> Iterator[Any]:
         close(lists)
 
 
-def _samples_of(batch: Any) -> Iterable[Any]:
+def _samples_of(batch: object) -> Iterable[Any]:
     if isinstance(batch, Mapping):
         count = _common_length(batch.values())
         return ({name: column[n] for name, column in batch.items()} for n in range(count))
@@ -322,7 +325,7 @@ def _common_length(columns: Iterable[Any]) -> int:
     return lengths.pop()
 
 
-def _checked_list(samples: Any) -> list[Any]:
+def _checked_list(samples: object) -> list[Any]:
     if not isinstance(samples, list):
         raise BatchError(f"unlisted takes lists of samples, got {type(samples).__name__}")
     return samples

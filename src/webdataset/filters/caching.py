@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from itertools import islice
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from webdataset.base.behaviour import Behaviour
 from webdataset.base.locks import locked
@@ -27,6 +27,9 @@ from webdataset.handlers import close
 from webdataset.storage.cache.names import without_secrets
 
 from .lmdbfiles import check_database
+
+if TYPE_CHECKING:
+    import lmdb
 
 log = Log(__name__)
 
@@ -137,11 +140,13 @@ class LMDBCached(PipelineStage):
         with closing(db):
             yield db
 
-    def _filled_by_one(self, db: Any, samples: SampleBytes, source: Iterator[Any], skips: Skips) -> Iterator[Any]:
+    def _filled_by_one(
+        self, db: lmdb.Environment, samples: SampleBytes, source: Iterator[Any], skips: Skips
+    ) -> Iterator[Any]:
         with open(os.path.join(skips.cache, "filling"), "ab") as file, locked(file, wait=False) as mine:
             yield from self._filled(db, samples, source, skips) if mine else source
 
-    def _filled(self, db: Any, samples: SampleBytes, source: Iterator[Any], skips: Skips) -> Iterator[Any]:
+    def _filled(self, db: lmdb.Environment, samples: SampleBytes, source: Iterator[Any], skips: Skips) -> Iterator[Any]:
         with db.begin(write=True) as transaction:
             transaction.drop(db.open_db(None, transaction), delete=False)  # what an interrupted pass left
         count = 0
@@ -156,7 +161,7 @@ class LMDBCached(PipelineStage):
         with db.begin(write=True) as transaction:
             transaction.put(COMPLETE, b"%s%d" % (LAYOUT, count))
 
-    def _served(self, db: Any, samples: SampleBytes, count: int) -> Iterator[Any]:
+    def _served(self, db: lmdb.Environment, samples: SampleBytes, count: int) -> Iterator[Any]:
         for start in range(0, count, self.chunksize):
             with db.begin() as transaction:
                 numbers = range(start, min(start + self.chunksize, count))
@@ -235,7 +240,7 @@ def _copied(sample: Any) -> Any:
     return sample.copy() if isinstance(sample, (dict, list)) else sample
 
 
-def _count(db: Any) -> int | None:
+def _count(db: lmdb.Environment) -> int | None:
     with db.begin() as transaction:
         marker = transaction.get(COMPLETE)
     if marker is None or not bytes(marker).startswith(LAYOUT):

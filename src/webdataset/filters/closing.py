@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from webdataset.handlers import close
 
 R = TypeVar("R")
 
 
-def closing(source: Any, results: Iterator[R]) -> Iterator[R]:
+def closing(source: object, results: Iterator[R]) -> Iterator[R]:
     """The results, with their source closed as soon as they end or are given up."""
     try:
         yield from results

@@ -39,13 +39,13 @@ class Composed:
     def __init__(self, functions: Iterable[Callable[[Any], Any]]) -> None:
         self.functions = tuple(functions)
 
-    def __call__(self, x: Any) -> Any:
+    def __call__(self, x: object) -> Any:
         for function in self.functions:
             x = function(x)
         return x
 
 
-def pipeline(source: Any, *args: Callable[[Any], Any]) -> Any:
+def pipeline(source: object, *args: Callable[[Any], Any]) -> Any:
     """Send a source through stages.
 
     >>> from webdataset.filters import map
@@ -58,7 +58,7 @@ def pipeline(source: Any, *args: Callable[[Any], Any]) -> Any:
 class FilterFunction(Stage):
     """A function with its options, waiting for the source: the old way to write a stage."""
 
-    def __init__(self, f: Callable[..., Any], *args: Any, **kw: Any) -> None:
+    def __init__(self, f: Callable[..., Any], *args: object, **kw: object) -> None:
         super().__init__(Filter(f), args, kw)
 
 

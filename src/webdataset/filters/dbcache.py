@@ -120,7 +120,7 @@ class DBCache(TorchIterable, PipelineStage):
                 raise StorageError(f"sample {number} is missing", url=self.dbname, hint="delete the file")
             yield samples.loads(found[0])
 
-    def _say(self, message: str, *args: Any) -> None:
+    def _say(self, message: str, *args: object) -> None:
         if self.verbose:
             log.info(message, *args)
 

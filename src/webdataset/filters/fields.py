@@ -164,7 +164,7 @@ def associate(
     associator: Mapping[str, Mapping[str, Any]] | Callable[[str], Mapping[str, Any] | None],
     *,
     handler: Handler = reraise_exception,
-    **kw: Any,  # noqa: ARG001 - taken and never used, as programs may pass it
+    **kw: object,  # noqa: ARG001 - taken and never used, as programs may pass it
 ) -> Iterator[Sample]:
     """Add fields to each sample, found by its key in a dict or by a function of the key.
 
@@ -187,7 +187,7 @@ def associate(
     return handled(data, associated, handler)
 
 
-def getfirst(a: Mapping[str, Any], keys: Names, default: Any = None, missing_is_error: bool = True) -> Any:
+def getfirst(a: Mapping[str, Any], keys: Names, default: object = None, missing_is_error: bool = True) -> Any:
     """The value of the first of several fields that is there.
 
     Args:

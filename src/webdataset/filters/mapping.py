@@ -6,7 +6,7 @@ import copy
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatch
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from webdataset.base.context import current_pass
 from webdataset.base.stages import pipelinefilter
@@ -15,6 +15,9 @@ from webdataset.handlers import Handler, handled, reraise_exception
 
 from .closing import closing
 from .mistakes import OptionError
+
+if TYPE_CHECKING:
+    from _typeshed import SupportsRead
 
 
 @pipelinefilter(kind="each", eager=True)
@@ -31,7 +34,7 @@ def map(data: Iterable[Any], f: Callable[[Any], Any], handler: Handler = reraise
     _check_callable("map", f)
     f = _in_pass(f)
 
-    def mapped(sample: Any) -> Any:
+    def mapped(sample: object) -> Any:
         result = f(sample)
         if result is sample or not isinstance(result, dict) or "__key__" in result:
             return result
@@ -147,7 +150,7 @@ def then(data: Iterable[Any], f: Callable[..., Iterable[Any]], *args: Any, **kw:
 def decode(
     data: Iterable[dict[str, Any]],
     /,
-    *args: Any,
+    *args: object,
     handler: Handler = reraise_exception,
     pre: Sequence[Any] | None = None,
     post: Sequence[Any] | None = None,
@@ -155,7 +158,7 @@ def decode(
     partial: bool = False,
     allow_pickle: bool = False,
     fields: Mapping[str, Any] | None = None,
-    **kw: Any,
+    **kw: object,
 ) -> Iterator[dict[str, Any]]:
     """Decode fields by their extension; a string such as "pil" or "rgb8" says how images are decoded.
 
@@ -199,18 +202,18 @@ def decode(
     return handled(data, decoded, handler, stage="decode")
 
 
-def decode_bin(stream: Any) -> Any:
+def decode_bin(stream: SupportsRead[bytes]) -> Any:
     """The bytes as they are."""
     return stream.read()
 
 
-def decode_text(stream: Any) -> str:
+def decode_text(stream: SupportsRead[bytes]) -> str:
     """Text in utf-8."""
     text: str = stream.read().decode("utf-8")
     return text
 
 
-def decode_pickle(stream: Any) -> Any:
+def decode_pickle(stream: SupportsRead[bytes]) -> Any:
     """A pickle of plain data; anything else is refused, as in `decode`."""
     from webdataset.codecs import pickles
 
@@ -228,7 +231,7 @@ def xdecode(
     must_decode: bool = True,
     defaults: Sequence[tuple[str, Any]] = default_decoders,
     handler: Handler = reraise_exception,
-    **kw: Any,
+    **kw: object,
 ) -> Iterator[dict[str, Any]]:
     """Decode by glob patterns: each function gets a stream, later rules win, False leaves the bytes.
 
@@ -266,7 +269,7 @@ def find_decoder(decoders: Sequence[tuple[str, Any]], path: str) -> Any:
     return None
 
 
-def _xdecoded(rules: Sequence[tuple[str, Any]], field: str, value: Any, must_decode: bool) -> Any:
+def _xdecoded(rules: Sequence[tuple[str, Any]], field: str, value: object, must_decode: bool) -> Any:
     decoder = find_decoder(rules, field)
     if decoder is None and must_decode:
         patterns = ", ".join(dict.fromkeys(pattern for pattern, _ in rules))
@@ -285,13 +288,13 @@ class UnknownFieldError(DecodingError, ValueError):
     """xdecode met a field that no rule names."""
 
 
-def _in_pass(function: Any) -> Any:
+def _in_pass(function: object) -> Any:
     """The function, or for one that wants to know in which pass it is used, as repeatable() does, that of this pass."""
     in_pass = getattr(function, "in_pass", None)
     return in_pass(current_pass()) if callable(in_pass) else function
 
 
-def _with_key_of(sample: Any, result: dict[Any, Any]) -> dict[Any, Any]:
+def _with_key_of(sample: object, result: dict[Any, Any]) -> dict[Any, Any]:
     """A copy, because the function may hand out the same dict again."""
     if not isinstance(sample, dict) or "__key__" not in sample:
         return result
@@ -300,10 +303,10 @@ def _with_key_of(sample: Any, result: dict[Any, Any]) -> dict[Any, Any]:
     return result
 
 
-def _check_callable(name: str, f: Any) -> None:
+def _check_callable(name: str, f: object) -> None:
     if not callable(f):
         raise TypeError(f"{name} takes a function, got {f!r}")
 
 
-def _type(value: Any) -> str:
+def _type(value: object) -> str:
     return type(value).__name__

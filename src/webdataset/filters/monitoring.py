@@ -65,7 +65,7 @@ def _shown(source: Iterator[Any], text: Callable[[Any], str], n: int, every: int
         close(source)
 
 
-def _text(sample: Any, fmt: str | None, width: int, name: str) -> str:
+def _text(sample: object, fmt: str | None, width: int, name: str) -> str:
     if not isinstance(sample, dict):
         return f"--- {name}\n{short_repr(sample, width)}"
     if fmt is not None:

@@ -231,7 +231,7 @@ def _shuffled_in_bytes(
         close(source)
 
 
-def _put(buffer: list[tuple[int, Any]], sample: Any) -> int:
+def _put(buffer: list[tuple[int, Any]], sample: object) -> int:
     size = size_in_bytes(sample)
     buffer.append((size, sample))
     return size
@@ -255,7 +255,7 @@ def _checked_probability(p: float) -> float:
     return p
 
 
-def _generator(seed: Any) -> random.Random:
+def _generator(seed: int | float | str | bytes | bytearray | None) -> random.Random:
     """Without a seed, one of the pass: every pass and worker has its own, and a resumed pass has it again."""
     return random.Random(current_pass().seed() if seed is None else seed)
 

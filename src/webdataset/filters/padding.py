@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .batches import BatchError, combine_values, default_collation_fn, keys_of, name_of_column
 from .mistakes import OptionError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 def pad(
@@ -70,7 +73,7 @@ class Padding:
     def __repr__(self) -> str:
         return f"pad({self.value!r}, to={self.to}, multiple={self.multiple}, lengths={self.lengths})"
 
-    def _combined(self, name: Any, column: list[Any], samples: Sequence[Any]) -> Any:
+    def _combined(self, name: object, column: list[Any], samples: Sequence[Any]) -> Any:
         sizes = [_size(value) for value in column]
         shapes = [size for size in sizes if size is not None]
         if len(shapes) < len(sizes):
@@ -102,7 +105,7 @@ def _per_axis(name: str, given: int | Sequence[int]) -> tuple[int, ...]:
     return sizes
 
 
-def _size(value: Any) -> tuple[int, ...] | None:
+def _size(value: object) -> tuple[int, ...] | None:
     """The shape of an array, a tensor or a list of numbers; None for anything else, and for single numbers."""
     if isinstance(value, (list, tuple)):
         return (len(value),) if all(type(each) in (int, float) for each in value) else None
@@ -111,7 +114,7 @@ def _size(value: Any) -> tuple[int, ...] | None:
     return tuple(value.shape) or None
 
 
-def _lengths(column: list[Any]) -> Any:
+def _lengths(column: list[Any]) -> np.ndarray[Any, Any]:
     import numpy
 
     return numpy.array([len(value) for value in column])

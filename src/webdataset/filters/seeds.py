@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 from webdataset.base.context import PassContext, current_pass
@@ -113,19 +114,19 @@ def drawing_from(seed: int) -> Iterator[None]:
                 restore()
 
 
-def _seed_random(random: Any, seed: int) -> Callable[[], Any]:
+def _seed_random(random: ModuleType, seed: int) -> Callable[[], Any]:
     state = random.getstate()
     random.seed(seed)
     return lambda: random.setstate(state)
 
 
-def _seed_numpy(numpy: Any, seed: int) -> Callable[[], Any]:
+def _seed_numpy(numpy: ModuleType, seed: int) -> Callable[[], Any]:
     state = numpy.random.get_state()  # imports numpy.random, if that is not yet done
     numpy.random.seed([seed & 0xFFFFFFFF, seed >> 32, 1])  # other numbers than those of random
     return lambda: numpy.random.set_state(state)
 
 
-def _seed_torch(torch: Any, seed: int) -> Callable[[], Any]:
+def _seed_torch(torch: ModuleType, seed: int) -> Callable[[], Any]:
     state = torch.default_generator.get_state()
     torch.default_generator.manual_seed(seed)
     return lambda: torch.default_generator.set_state(state)

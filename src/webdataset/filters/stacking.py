@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from webdataset.base.memory import large_array
 from webdataset.base.stages import Stage
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
 
 _ARRANGING = frozenset({"shuffles", "counts"})
 """Kinds of stages that move samples about, and do not look into them."""
@@ -25,14 +29,14 @@ class Unfinished:
     """
 
     shape: tuple[int, ...]
-    dtype: Any
+    dtype: np.dtype[Any]
     is_tensor: bool
 
-    def write_into(self, row: Any) -> None:
+    def write_into(self, row: np.ndarray[Any, Any]) -> None:
         """Write the finished values into an array of the shape and type."""
         raise NotImplementedError
 
-    def finished(self) -> Any:
+    def finished(self) -> np.ndarray[Any, Any] | torch.Tensor:
         """The image by itself."""
         import numpy as np
 
@@ -41,7 +45,7 @@ class Unfinished:
         return sys.modules["torch"].from_numpy(array) if self.is_tensor else array
 
 
-def stacked_unfinished(images: Sequence[Unfinished]) -> Any:
+def stacked_unfinished(images: Sequence[Unfinished]) -> np.ndarray[Any, Any] | torch.Tensor:
     """A batch of images of one shape."""
     first = images[0]
     batch = large_array((len(images), *first.shape), first.dtype)
@@ -50,7 +54,7 @@ def stacked_unfinished(images: Sequence[Unfinished]) -> Any:
     return sys.modules["torch"].from_numpy(batch) if first.is_tensor else batch
 
 
-def stacked_arrays(arrays: Sequence[Any]) -> Any:
+def stacked_arrays(arrays: Sequence[Any]) -> np.ndarray[Any, Any]:
     """Arrays of one shape as one array."""
     import numpy as np
 
@@ -58,7 +62,7 @@ def stacked_arrays(arrays: Sequence[Any]) -> Any:
     return np.stack(arrays, out=large_array((len(arrays), *arrays[0].shape), dtype))
 
 
-def stacked_tensors(tensors: Sequence[Any]) -> Any:
+def stacked_tensors(tensors: Sequence[Any]) -> torch.Tensor:
     """Tensors of one shape as one tensor."""
     torch, first = sys.modules["torch"], tensors[0]
     kind = _NUMPY_TYPES.get(str(first.dtype))
@@ -77,7 +81,7 @@ _NUMPY_TYPES = {
 }
 
 
-def finished_in_batch(stage: Any, stages: Sequence[Any], is_default: Callable[[Stage], bool]) -> Any:
+def finished_in_batch(stage: object, stages: Sequence[Any], is_default: Callable[[Stage], bool]) -> Any:
     """The stage, or in the place of a decoder of images one that leaves them unfinished.
 
     That needs a batch with the default collation (`is_default` tells) further on, and until there only stages that do
@@ -103,7 +107,7 @@ def _handlers(stage: Stage) -> list[Any]:
     return [*stage.args, *stage.kw.values(), *(fields.values() if isinstance(fields, dict) else ())]
 
 
-def _left(how: Any) -> Any:
+def _left(how: object) -> Any:
     unfinished = getattr(how, "unfinished", None)
     return how if unfinished is None else unfinished()
 

@@ -422,7 +422,7 @@ def _blended(pixels: Array, name: str, factor: float) -> Array:
     import numpy as np
 
     values = pixels.astype(np.float32)
-    other: Any = 0.0
+    other: float | Array = 0.0
     if name != "brightness":
         gray = values[..., :3] @ np.array(LUMA, np.float32) if values.ndim == 3 else values
         other = gray.mean() if name == "contrast" else gray[..., None] if values.ndim == 3 else gray

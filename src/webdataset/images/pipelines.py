@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from webdataset.codecs.images import IMAGE_EXTENSIONS, as_tensor
 from webdataset.codecs.packages import torch_if_installed, torch_package
@@ -14,6 +14,11 @@ from webdataset.filters.stacking import Unfinished
 
 from .canvas import Canvas
 from .operations import Operation, dtype, normalize, to_chw, views
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from webdataset.base.context import PassContext
 
 OUTPUTS = ("auto", "torch", "numpy")
 _EXTENSIONS = frozenset(IMAGE_EXTENSIONS)
@@ -60,7 +65,7 @@ class ImagePipeline:
         left.leaves_unfinished = True
         return left
 
-    def in_pass(self, report: Any) -> ImagePipeline:
+    def in_pass(self, report: PassContext) -> ImagePipeline:
         """The decoder for one pass: random numbers are others in every epoch."""
         bound = copy.copy(self)
         bound.epoch = report.epoch
@@ -102,7 +107,7 @@ class ImagePipeline:
         if getattr(step, "is_geometry", True):
             getattr(step, "on_mask", step)(canvas, rng)
 
-    def _finished(self, pixels: Any, is_mask: bool) -> Any:
+    def _finished(self, pixels: np.ndarray[Any, Any], is_mask: bool) -> Any:
         """Values, layout and type as the last steps ask for, in as few passes over the values as possible."""
         channels_first = pixels.ndim == 3 and any(isinstance(step, to_chw) for step in self.steps)
         kind = next((step.name for step in reversed(self.steps) if isinstance(step, dtype)), None)
@@ -149,7 +154,9 @@ class OneSample:
 class UnfinishedImage(Unfinished):
     """Pixels, and what to do to their values: pairs of a function of numpy and its second argument."""
 
-    def __init__(self, pixels: Any, is_tensor: bool, dtype: str | None = None, arithmetic: Arithmetic = ()) -> None:
+    def __init__(
+        self, pixels: np.ndarray[Any, Any], is_tensor: bool, dtype: str | None = None, arithmetic: Arithmetic = ()
+    ) -> None:
         import numpy as np
 
         self.shape = pixels.shape
@@ -159,7 +166,7 @@ class UnfinishedImage(Unfinished):
         self._pixels = pixels
         self._arithmetic = arithmetic
 
-    def write_into(self, row: Any) -> None:
+    def write_into(self, row: np.ndarray[Any, Any]) -> None:
         """Write the finished values into an array of the shape and type."""
         import numpy as np
 
@@ -177,7 +184,7 @@ class UnfinishedImage(Unfinished):
         return super().finished()
 
 
-def _arithmetic(pixels: Any, norm: normalize | None, channels_first: bool) -> Arithmetic:
+def _arithmetic(pixels: np.ndarray[Any, Any], norm: normalize | None, channels_first: bool) -> Arithmetic:
     """What makes values from 0 to 1 of the pixels, or normalized ones."""
     import numpy as np
 

@@ -182,7 +182,7 @@ class _Wanted(NamedTuple):
 class _Pieces:
     """The bytes of some ranges of a shard, read in as few reads as is sensible."""
 
-    def __init__(self, reader: Any, ranges: list[tuple[int, int]], gap: int) -> None:
+    def __init__(self, reader: object, ranges: list[tuple[int, int]], gap: int) -> None:
         self._starts: list[int] = []
         together: list[tuple[int, int]] = []
         for start, stop in sorted(ranges):

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, SupportsInt
 from urllib.parse import urljoin, urlsplit
 
 from webdataset.base.units import counted
@@ -253,7 +253,7 @@ class Catalogue:
     @classmethod
     def load(
         cls,
-        path: Any,
+        path: object,
         *,
         keys: SplitName = base_plus_ext,
         storage_options: Mapping[str, Any] | None = None,
@@ -327,7 +327,7 @@ def shard_of_row(item: dict[str, Any], origin: str, base: str | None) -> Shard:
     return Shard(url, samples, -1 if size is None else _number(size), None if version is None else str(version))
 
 
-def _number(value: Any) -> int:
+def _number(value: SupportsInt | str) -> int:
     number = int(value)
     if not 0 <= number <= MAX_NUMBER:
         raise ValueError(f"a shard cannot have {value} samples or bytes")

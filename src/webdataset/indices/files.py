@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple, cast
 
 from webdataset.base.locks import locked
 from webdataset.base.reports import Report, current_report
@@ -310,7 +310,7 @@ def _opened_stream(url: str, options: StorageOptions | None) -> Iterator[tuple[A
 class _Counted:
     """A stream that knows how much of it was read."""
 
-    def __init__(self, stream: Any) -> None:
+    def __init__(self, stream: BinaryIO) -> None:
         self._read = stream.read
         self.bytes = 0
 

@@ -82,7 +82,7 @@ def serve() -> None:
     source, target = sys.stdin.buffer, sys.stdout.buffer
     for line in source:
         url, rules, where, force, strict = _receive(line)
-        result: Any
+        result: object
         with warnings.catch_warnings(record=True) as caught, Report(strict=strict).in_force():
             warnings.simplefilter("always")
             try:
@@ -96,7 +96,7 @@ def serve() -> None:
             _send(target, (StorageError(f"{type(result).__name__}: {result}", url=url), []))
 
 
-def _send(stream: IO[bytes], message: Any) -> None:
+def _send(stream: IO[bytes], message: object) -> None:
     stream.write(base64.b64encode(pickle.dumps(message)) + b"\n")
     stream.flush()
 

@@ -50,7 +50,7 @@ Progress = Callable[[int, int, str], Any]
 
 @suggesting()
 def index(
-    urls: Any,
+    urls: object,
     *,
     jobs: int | None = None,
     force: bool = False,
@@ -105,7 +105,7 @@ def index(
 
 
 def catalogue_of(
-    urls: Any,
+    urls: object,
     *,
     keys: SplitName = base_plus_ext,
     jobs: int | None = None,
@@ -128,7 +128,7 @@ def catalogue_of(
     return _Work(shards, rules, local_copy=local_copy).catalogue(jobs, progress, reraise_exception)
 
 
-def _catalogue_in(urls: Any, rules: ReadingRules) -> Catalogue | None:
+def _catalogue_in(urls: object, rules: ReadingRules) -> Catalogue | None:
     """The catalogue that is meant, if it is one: itself, or the name of its file."""
     if isinstance(urls, Catalogue):
         if rules.concatenated and not urls.concatenated:

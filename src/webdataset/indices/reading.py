@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from io import BytesIO
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from webdataset.base.reports import Report
 from webdataset.errors import ShardError
@@ -27,6 +27,9 @@ from webdataset.tariterators import Grouping, Member, Sample, SplitName, base_pl
 from .files import check_fits
 from .openshards import OpenShards
 from .wholeshards import ShardParts, WholeShards
+
+if TYPE_CHECKING:
+    import numpy as np
 
 NEAR_GAP = 16 << 10
 """Samples with at most this many bytes between them are read together from a local file."""
@@ -271,7 +274,9 @@ class Samples:
             stream.rewind()
         return members
 
-    def _selected(self, grouping: Grouping, members: list[Member], ends: Any, places: Sample) -> list[Sample | None]:
+    def _selected(
+        self, grouping: Grouping, members: list[Member], ends: np.ndarray[Any, Any], places: Sample
+    ) -> list[Sample | None]:
         """The samples of the members that are selected, by their new names; None for one of which none is."""
         samples: list[Sample | None] = []
         place = 0
@@ -342,7 +347,7 @@ class _Opened:
         self._checked = True
 
 
-def _runs(starts: Any, numbers: Sequence[int], gap: int) -> Iterator[tuple[int, int]]:
+def _runs(starts: np.ndarray[Any, Any], numbers: Sequence[int], gap: int) -> Iterator[tuple[int, int]]:
     """The numbers in runs: first and last of those between which no more than `gap` bytes are not wanted."""
     first = last = numbers[0]
     if numbers[-1] - first == len(numbers) - 1:  # no gap at all: the commonest case

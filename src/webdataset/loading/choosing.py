@@ -20,7 +20,7 @@ class Choice(NamedTuple):
     reason: str
 
 
-def chosen_workers(dataset: Any) -> Choice:
+def chosen_workers(dataset: object) -> Choice:
     """Threads if nothing in the dataset's stages is the program's own, else processes.
 
     >>> import webdataset as wds
@@ -37,7 +37,7 @@ def chosen_workers(dataset: Any) -> Choice:
     return Choice("process", foreign)
 
 
-def _foreign_in(dataset: Any) -> Iterator[str]:
+def _foreign_in(dataset: object) -> Iterator[str]:
     """What in a dataset is the program's own."""
     stages = getattr(dataset, "pipeline", None)
     if not _is_ours(type(dataset)) or not isinstance(stages, list):
@@ -58,7 +58,7 @@ def _options(stage: Stage) -> Iterator[Any]:
         yield from value.values() if isinstance(value, dict) else [value]
 
 
-def _is_harmless(value: Any) -> bool:
+def _is_harmless(value: object) -> bool:
     """Whether an option is no function, or one of ours, with all that it is made of."""
     if isinstance(value, (list, tuple)):
         return all(map(_is_harmless, value))
@@ -68,6 +68,6 @@ def _is_harmless(value: Any) -> bool:
     return (_is_ours(value) or _is_ours(type(value))) and all(map(_is_harmless, parts))
 
 
-def _is_ours(thing: Any) -> bool:
+def _is_ours(thing: object) -> bool:
     module = getattr(thing, "__module__", None)
     return isinstance(module, str) and module.partition(".")[0] in ("webdataset", "wids")

@@ -32,7 +32,7 @@ def collated_as_torch(samples: list[Any]) -> Any:
     return combine_values(samples)
 
 
-def converted_as_torch(item: Any) -> Any:
+def converted_as_torch(item: object) -> Any:
     """As torch passes on items that it does not collate: arrays as tensors, if the program uses torch."""
     data = sys.modules.get("torch.utils.data")
     return item if data is None else data.default_convert(item)
@@ -55,7 +55,7 @@ def _joined(values: Sequence[Any]) -> Any:
     return torch.utils.data.default_collate(values)
 
 
-def _alike(values: Sequence[Any], kind: Any) -> bool:
+def _alike(values: Sequence[Any], kind: object) -> bool:
     """Are these all of this very type, of one shape and type of values?"""
     first = values[0]
     return type(first) is kind and all(

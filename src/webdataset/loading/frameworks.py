@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import sys
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 from webdataset.base.iterables import TorchIterable
@@ -28,10 +28,10 @@ class DataLoaderFacade:
     pin_memory: bool = False
     pin_memory_device: str = ""
     timeout: float = 0
-    worker_init_fn: Any = None
+    worker_init_fn: Callable[[int], object] | None = None
     multiprocessing_context: Any = None
     generator: Any = None
-    prefetch_factor: Any = None
+    prefetch_factor: int | None = None
     persistent_workers: bool = False
     in_order: bool = True
 
@@ -40,7 +40,7 @@ class DataLoaderFacade:
     _shown: dict[str, Any] | None = None
     """The state after the batch that the program has, when the one after it was taken already."""
 
-    def __init__(self, *args: Any) -> None:
+    def __init__(self, *args: object) -> None:
         super().__init__(*args)
         batches = getattr(args[0], "dataset", None) if args else None
         if isinstance(batches, Batches):  # made again from another loader's description
@@ -155,7 +155,7 @@ class _SizedBatches(Batches):
 class _OwnBatches(Batches):
     """Those of a loader that it is a part of itself."""
 
-    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: object) -> tuple[Any, ...]:
         return list, ()  # nobody sees it: the loader's property comes first
 
 

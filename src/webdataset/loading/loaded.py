@@ -12,7 +12,7 @@ from webdataset.base.context import PassContext
 from webdataset.base.mailbox import Mailbox
 from webdataset.base.progress import PipelineProgress
 from webdataset.base.reports import Report
-from webdataset.base.rounds import RoundLimits
+from webdataset.base.rounds import RoundLimits, RunnablePipeline
 from webdataset.errors import StateError
 from webdataset.handlers import close
 from webdataset.pipeline import DataPipeline
@@ -76,7 +76,7 @@ def _loader(
     return ThreadLoader(dataset, *args, **options)
 
 
-def _mailbox(dataset: Any, *, processes: bool) -> Mailbox | None:
+def _mailbox(dataset: object, *, processes: bool) -> Mailbox | None:
     """What the worker processes of a pipeline leave their counts in."""
     if not processes or not isinstance(dataset, DataPipeline):
         return None
@@ -88,7 +88,9 @@ def _mailbox(dataset: Any, *, processes: bool) -> Mailbox | None:
 class LoadedRunner(StreamedRunner):
     """Runs a loader as the source of a pipeline; its workers know where it is."""
 
-    def __init__(self, pipeline: Any, progress: PipelineProgress, wrap: Callable[[Any], Any], workers: Workers) -> None:
+    def __init__(
+        self, pipeline: RunnablePipeline, progress: PipelineProgress, wrap: Callable[[Any], Any], workers: Workers
+    ) -> None:
         super().__init__(pipeline, progress, wrap)
         self.workers = workers
         self.limits = RoundLimits.of(pipeline)
@@ -96,7 +98,7 @@ class LoadedRunner(StreamedRunner):
     @property
     def later(self) -> list[Any]:
         """The stages after the loader."""
-        return self.pipeline.pipeline[1:]  # type: ignore[no-any-return]
+        return self.pipeline.pipeline[1:]
 
     def items(self) -> Iterator[Any]:
         """The items of the next pass, or of the next round of passes."""
@@ -128,7 +130,7 @@ class LoadedRunner(StreamedRunner):
     def _items_in_passes(self, count: int) -> int:
         return self.workers.length(self.later, count)
 
-    def state(self, position: Any = None) -> dict[str, Any]:
+    def state(self, position: object = None) -> dict[str, Any]:
         """The state after the latest item."""
         if position is not None:
             return super().state(position)
@@ -156,9 +158,9 @@ class LoadedRunner(StreamedRunner):
     def _rounds(self) -> Any:
         return self.workers.rounds(self.limits, held=may_hold(self.later) is not None)
 
-    def _kept(self, opened: ExitStack, iterator: Any) -> Iterator[Any]:
+    def _kept(self, opened: ExitStack, iterator: Iterator[Any]) -> Iterator[Any]:
         opened.callback(close, iterator)
-        return iterator  # type: ignore[no-any-return]
+        return iterator
 
 
 def _timed(items: Iterator[Any], report: Report) -> Iterator[Any]:
@@ -182,10 +184,10 @@ def _timed(items: Iterator[Any], report: Report) -> Iterator[Any]:
         close(items)
 
 
-_END: Any = object()
+_END: object = object()
 
 
-def may_hold(stages: list[Any]) -> Any:
+def may_hold(stages: list[Any]) -> object:
     """The first of the stages after a loader that may hold samples which the loader has given; None without one."""
     return next((stage for stage in stages if not behaviour_of(stage).in_pool), None)
 
@@ -193,7 +195,7 @@ def may_hold(stages: list[Any]) -> Any:
 class _Expansion:
     """Watches a stage after a loader: once it has made several items of one, the loader's state does not say it all."""
 
-    def __init__(self, progress: PipelineProgress, stage: Any) -> None:
+    def __init__(self, progress: PipelineProgress, stage: object) -> None:
         self._progress = progress
         self._stage = stage
         self._items = 0

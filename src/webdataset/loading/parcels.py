@@ -22,10 +22,14 @@ import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from webdataset.base.memory import LARGE, Block, Memory, of_this_thread, use
 from webdataset.base.workers import is_loader_worker
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
 
 HEADER = 4096
 """The first page of a block tells whether the loader uses it."""
@@ -37,11 +41,11 @@ WORTH_SHARING = 32 << 10
 class Packing:
     """A loader's collation, whose results leave its worker processes as parcels; elsewhere it changes nothing."""
 
-    def __init__(self, collate: Callable[[Any], Any], dataset: Any) -> None:
+    def __init__(self, collate: Callable[[Any], Any], dataset: object) -> None:
         self.collate = collate
         self.dataset = dataset
 
-    def __call__(self, samples: Any) -> Any:
+    def __call__(self, samples: object) -> Any:
         if not is_loader_worker(self.dataset):  # nor in a worker of another loader, whose dataset has one of its own
             return self.collate(samples)
         memory = of_this_thread()
@@ -60,7 +64,7 @@ class Packing:
 class SharedBlock(Block):
     """A block that another process can open."""
 
-    def made(self, size: int) -> Any:
+    def made(self, size: int) -> np.ndarray[Any, Any]:
         import numpy as np
 
         self.file = os.memfd_create("webdataset")
@@ -105,7 +109,7 @@ class Parcel:
         return received, (self._blocks, self._parts)
 
 
-def packed(item: Any, memory: Memory) -> Any:
+def packed(item: object, memory: Memory) -> object:
     """The item as a parcel; the item itself if it is small, or one that only torch knows how to send."""
     buffers: list[Any] = []
     file = io.BytesIO()
@@ -212,10 +216,10 @@ def _give_back(block: mmap.mmap, owner: int) -> None:
 class _Pickler(pickle.Pickler):
     """Pickles tensors as arrays, whose values stay out of the pickle."""
 
-    def __init__(self, file: Any, buffer_callback: Any) -> None:
+    def __init__(self, file: BinaryIO, buffer_callback: Callable[[pickle.PickleBuffer], object]) -> None:
         super().__init__(file, 5, buffer_callback=buffer_callback)
 
-    def reducer_override(self, value: Any) -> Any:
+    def reducer_override(self, value: object) -> Any:
         torch = sys.modules.get("torch")
         if torch is None or not isinstance(value, torch.Tensor):
             return NotImplemented
@@ -235,15 +239,15 @@ class _ForTorchError(Exception):
     """A tensor that only torch knows how to send."""
 
 
-def _permuted(tensor: Any, order: list[int]) -> Any:
+def _permuted(tensor: torch.Tensor, order: list[int]) -> torch.Tensor:
     return tensor.permute(order)
 
 
-def _of_kind(tensor: Any, dtype: Any) -> Any:
+def _of_kind(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return tensor.view(dtype)
 
 
-def _place(piece: Any, blocks: list[Any]) -> tuple[Any, int] | None:
+def _place(piece: memoryview, blocks: list[Any]) -> tuple[Any, int] | None:
     """In which block a piece lies already, and where; None if it must be copied into one."""
     if len(piece) < LARGE // 2:
         return None

@@ -62,7 +62,7 @@ class Pooled(PipelineStage):
         """The groups of samples; where their reader was after the latest item that was given, None where this pass
         has begun; and how many items of its next one were given, too."""
 
-    def run(self, src: Any = None) -> Iterator[Any]:  # noqa: ARG002 - a source has none
+    def run(self, src: object = None) -> Iterator[Any]:  # noqa: ARG002 - a source has none
         context = current_pass()
         _fused(self.stages, PassContext(), _Group([], []))  # wrong options are an error before anything is read
         before = DataPipeline()
@@ -100,7 +100,7 @@ class Pooled(PipelineStage):
         groups, at, given = position
         return Ahead(self._begun_at if at is None else groups.position_of(at), given)
 
-    def seek(self, saved: Any) -> None:
+    def seek(self, saved: object) -> None:
         """Make the next pass begin where this was saved."""
         self._start = None if saved is None else named(Ahead, saved)
 
@@ -164,13 +164,13 @@ def pooled(stages: Sequence[Any], threads: int, *, batches: int = 2) -> list[Any
     return [*done, *rest]
 
 
-def split(stage: Any) -> list[Any]:
+def split(stage: object) -> list[Any]:
     """A stage as those that it is made of, as `batched` of collecting and of making the batch."""
     made_of = behaviour_of(stage).split
     return [stage] if made_of is None else made_of(stage)
 
 
-def _arranges(stage: Any) -> bool:
+def _arranges(stage: object) -> bool:
     """Whether a filter only arranges samples: the thread that reads for the next pool runs it."""
     return isinstance(stage, Stage) and stage.behaviour.kind in {"shuffles", "counts", "collects", "expands"}
 
@@ -182,7 +182,7 @@ def _pool(before: list[Any], run: list[Stage], threads: int, batches: int) -> Po
     return Pooled(before, run, threads=threads, ahead=2 * threads + 2, group=GROUP_SAMPLES)
 
 
-def _per_sample(stage: Any) -> bool:
+def _per_sample(stage: object) -> bool:
     return isinstance(stage, Stage) and stage.filter.per_sample
 
 
@@ -252,7 +252,7 @@ class _Groups:
         if failure is not None:
             raise failure
 
-    def position_of(self, place: Any) -> Position:
+    def position_of(self, place: object) -> Position:
         """The position of a sample's place."""
         if self._counted is None:
             return self.source.runner.position_of(place)  # type: ignore[no-any-return]
@@ -310,7 +310,7 @@ def _fused(stages: Sequence[Stage], context: PassContext, group: _Group) -> _Gro
         return group
     deferred = _Deferred(context.report)
     with PassContext(epoch=context.epoch, report=deferred).in_force():
-        source: Any = deferred.noted(group.items)
+        source: Iterator[Any] = deferred.noted(group.items)
         for stage in stages:
             source = stage(source)
     try:
@@ -349,7 +349,7 @@ class _Deferred(Report):
         self._take_down(lambda report: report.ask(handler, exn, counted_as))
         return True
 
-    def success_for(self, handler: Any) -> Callable[[], Any] | None:
+    def success_for(self, handler: object) -> Callable[[], Any] | None:
         succeeded = super().success_for(handler)
         if succeeded is None:
             return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from webdataset.base.mailbox import Mailbox
@@ -19,7 +19,7 @@ COLLATE_FN = 5
 """How many arguments of a DataLoader come before collate_fn, without the dataset."""
 
 
-def process_loader(dataset: Any, *args: Any, mailbox: Mailbox | None, **kw: Any) -> Any:
+def process_loader(dataset: object, *args: object, mailbox: Mailbox | None, **kw: Any) -> Any:
     """A DataLoader; errors of its workers are looked up in the mailbox, if there is one."""
     kind = _loader_class()
     if can_share() and len(args) <= COLLATE_FN:
@@ -39,7 +39,7 @@ def loader_arguments() -> frozenset[str]:
     return frozenset(argument_names(DataLoader.__init__)[1:])
 
 
-def _collation(args: tuple[Any, ...], kw: dict[str, Any]) -> Any:
+def _collation(args: tuple[Any, ...], kw: dict[str, Any]) -> Callable[[Any], Any]:
     """What is done to the samples of a batch, or to each item where nobody makes batches."""
     size = args[0] if args else kw.get("batch_size", 1)
     batches = size is not None or kw.get("batch_sampler") is not None or (len(args) > 3 and args[3] is not None)
@@ -59,7 +59,7 @@ def _loader_class() -> Any:
 
         _mailbox: Mailbox | None = None
 
-        def __iter__(self) -> Any:
+        def __iter__(self) -> Iterator[Any]:
             if self._mailbox is not None:
                 self._mailbox.clear()
             return _watched(super().__iter__(), self._mailbox)
@@ -67,7 +67,7 @@ def _loader_class() -> Any:
     return ProcessLoader
 
 
-def _watched(batches: Any, mailbox: Mailbox | None) -> Iterator[Any]:
+def _watched(batches: Iterator[Any], mailbox: Mailbox | None) -> Iterator[Any]:
     try:
         yield from batches
     except Exception as exn:
@@ -90,7 +90,7 @@ def _raised(exn: Exception, mailbox: Mailbox | None) -> Exception | None:
     return None if found is None or mailbox is None else mailbox.error(int(found[1]))
 
 
-def _died(exn: Exception, batches: Any) -> WorkerError | None:
+def _died(exn: Exception, batches: object) -> WorkerError | None:
     """Which worker died, and of what; torch tells its process id, and not always the signal."""
     found = re.match(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\)", str(exn))
     if found is None or not isinstance(exn, RuntimeError):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from webdataset.base.counter import PassCounter
 from webdataset.base.iterables import TorchIterable
@@ -27,6 +27,9 @@ from webdataset.pipeline import DataPipeline
 
 from .collation import collated_as_torch, converted_as_torch
 from .workers import reported
+
+if TYPE_CHECKING:
+    from webdataset.exact.runner import ExactRunner
 
 
 class Steps(TorchIterable):
@@ -103,7 +106,7 @@ class StepWork:
 
 
 def exact_steps(
-    dataset: Any, args: tuple[Any, ...], options: dict[str, Any], *, threads: bool
+    dataset: object, args: tuple[Any, ...], options: dict[str, Any], *, threads: bool
 ) -> tuple[StepWorkers, dict[str, Any]]:
     """An exact dataset and a DataLoader's arguments, as the loader of steps takes them.
 
@@ -150,7 +153,7 @@ def _of_one_pass(dataset: DataPipeline) -> DataPipeline:
     return result
 
 
-def repeated_in_batches(dataset: Any, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[int, int]:
+def repeated_in_batches(dataset: object, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[int, int]:
     """How often a dataset is repeated, and to how many items it is cut: in batches, if the loader makes them."""
     passes, items = getattr(dataset, "repetitions", 1), getattr(dataset, "nsamples", -1)
     size = args[0] if args else options.get("batch_size", 1)
@@ -165,7 +168,7 @@ class EachItem:
     def __init__(self, function: Callable[[Any], Any]) -> None:
         self.function = function
 
-    def __call__(self, step: Any) -> Any:
+    def __call__(self, step: tuple[Any, ...]) -> tuple[Any, ...]:
         place, items, *counts = step
         return place, [self.function(item) for item in items], *counts
 
@@ -255,7 +258,7 @@ class StepWorkers:
         self.dataset.runner.seek(place)
 
 
-def _arriving(runner: Any, steps: Iterable[Any]) -> Iterator[tuple[Position, list[Any]]]:
+def _arriving(runner: ExactRunner, steps: Iterable[Any]) -> Iterator[tuple[Position, list[Any]]]:
     """The steps as they come from the workers; what these have counted is added up."""
     for at, items, *counts in steps:
         runner.mark_started()

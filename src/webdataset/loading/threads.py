@@ -48,8 +48,8 @@ class ThreadLoader:
         drop_last: bool = False,
         timeout: float = 0,
         worker_init_fn: Callable[[int], Any] | None = None,
-        multiprocessing_context: Any = None,
-        generator: Any = None,
+        multiprocessing_context: object = None,
+        generator: object = None,
         *,
         prefetch_factor: int | None = None,
         persistent_workers: bool = False,
@@ -198,7 +198,7 @@ def _fetch(dataset: Any, finish: Callable[[Any], Any], batches: bool, index: Any
     return finish([dataset[i] for i in index] if batches else dataset[index])
 
 
-def _pinned(finish: Callable[[Any], Any], samples: Any) -> Any:
+def _pinned(finish: Callable[[Any], Any], samples: object) -> Any:
     from torch.utils.data._utils.pin_memory import pin_memory
 
     return pin_memory(finish(samples))
@@ -210,7 +210,7 @@ def has_cuda() -> bool:
     return torch is not None and torch.cuda.is_available()
 
 
-def _has_indices(dataset: Any) -> bool:
+def _has_indices(dataset: object) -> bool:
     """Is this what torch calls a map-style dataset?"""
     iterable = getattr(sys.modules.get("torch.utils.data"), "IterableDataset", ())
     if isinstance(dataset, (TorchIterable, *([iterable] if iterable else []))):

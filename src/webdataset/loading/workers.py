@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from time import perf_counter
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from webdataset.base.iterables import TorchIterable
 from webdataset.base.mailbox import publish
@@ -26,9 +26,12 @@ from webdataset.resume.states import threads_position, threads_state
 from .collation import converted_as_torch
 from .threads import ThreadLoader
 
+if TYPE_CHECKING:
+    from webdataset.pipeline import DataPipeline
+
 REPORT_SECONDS = 1.0
 """How often a worker process leaves its report for the loader."""
-_END: Any = object()
+_END: object = object()
 
 
 class Workers(Protocol):
@@ -65,7 +68,7 @@ class UntrackedWorkers:
         """What the loader gives, as it is."""
         return iter(source)
 
-    def rounds(self, limits: RoundLimits, *, held: bool) -> Any:  # noqa: ARG002 - the same for all of these
+    def rounds(self, limits: RoundLimits, *, held: bool) -> _StreamRounds | None:  # noqa: ARG002 - the same for all of these
         """Passes are repeated and cut as those of any pipeline."""
         return None
 
@@ -98,7 +101,7 @@ class StreamWorkers(UntrackedWorkers):
         super().__init__(loader)
         self._round = _Round()
 
-    def rounds(self, limits: RoundLimits, *, held: bool) -> Any:  # noqa: ARG002
+    def rounds(self, limits: RoundLimits, *, held: bool) -> _StreamRounds | None:  # noqa: ARG002
         """Each round begins with a new pass."""
         return None if limits.is_one_pass else _StreamRounds(self._round, limits, self.finish_pass)
 
@@ -150,7 +153,7 @@ class ThreadWorkers(StreamWorkers):
 class WithPositions(TorchIterable):
     """A dataset as the worker processes of a loader read it: every item with its position."""
 
-    def __init__(self, dataset: Any) -> None:
+    def __init__(self, dataset: DataPipeline) -> None:
         self.dataset = dataset
 
     def __iter__(self) -> Iterator[tuple[Any, Any]]:
@@ -158,10 +161,10 @@ class WithPositions(TorchIterable):
 
     def stats(self) -> dict[str, Any]:
         """What the dataset counts."""
-        return self.dataset.stats()  # type: ignore[no-any-return]
+        return self.dataset.stats()
 
 
-def reported(items: Iterator[Any], dataset: Any) -> Iterator[Any]:
+def reported(items: Iterator[Any], dataset: DataPipeline) -> Iterator[Any]:
     """The items of a dataset in a worker, whose report tells how long they took, and is left for the loader."""
     if not is_loader_worker():
         yield from items
@@ -196,7 +199,7 @@ class EachPositioned:
         return position, self.function(item)
 
 
-def sends_positions(dataset: Any, args: tuple[Any, ...], options: dict[str, Any]) -> bool:
+def sends_positions(dataset: DataPipeline, args: tuple[Any, ...], options: dict[str, Any]) -> bool:
     """Whether worker processes of a loader with these arguments can send items with their positions."""
     if args or options.get("batch_size", 1) is not None or options.get("sampler") is not None:
         return False
@@ -219,7 +222,7 @@ class ProcessWorkers(StreamWorkers):
     DataLoader does: one item of each in turn.
     """
 
-    def __init__(self, loader: Any, dataset: Any, workers: int) -> None:
+    def __init__(self, loader: Any, dataset: DataPipeline, workers: int) -> None:
         super().__init__(loader)
         self.dataset = dataset
         self.workers = max(workers, 1)
@@ -295,7 +298,7 @@ class _Round:
         """What a state says of the round."""
         return {"passes": limits.passes, "items": limits.items, "turn": self.passes, "given": self.given}
 
-    def load(self, state: Any, limits: RoundLimits, load_pass: Callable[[Any], None]) -> None:
+    def load(self, state: object, limits: RoundLimits, load_pass: Callable[[Any], None]) -> None:
         """Make the next round go on where the state says, and with `load_pass` its pass; all of it or nothing."""
         saved = state.get("round") if isinstance(state, dict) else None
         saved = saved or {"passes": 1, "items": 0, "turn": 0, "given": 0}

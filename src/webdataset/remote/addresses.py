@@ -40,7 +40,7 @@ def checked(address: str) -> str:
     return address
 
 
-def is_stream(url: Any) -> bool:
+def is_stream(url: object) -> bool:
     """Whether a url is one of the eight kinds of streams.
 
     >>> is_stream("zpull://127.0.0.1:7880"), is_stream("tcp://127.0.0.1:7880")
@@ -49,7 +49,7 @@ def is_stream(url: Any) -> bool:
     return isinstance(url, str) and _STREAM.match(url) is not None
 
 
-def is_remote(url: Any) -> bool:
+def is_remote(url: object) -> bool:
     """Whether batches come from a url: that of a producer, or a stream."""
     return is_stream(url) or (isinstance(url, str) and url.startswith(("tcp://", "ipc://")))
 
@@ -64,7 +64,7 @@ def is_here(address: str) -> bool:
     return tcp is None or _LOOPBACK.fullmatch(tcp[1]) is not None
 
 
-def check_allowed(address: str, keys: Any, *, insecure: bool) -> None:
+def check_allowed(address: str, keys: object, *, insecure: bool) -> None:
     """Raise unless an address is on this machine, keys are used, or it was said that none are wanted."""
     if keys is None and not insecure and not settings.allow_bind and not is_here(address):
         raise SecurityError(

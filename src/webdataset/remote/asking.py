@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from webdataset.base.logs import Log
 from webdataset.base.states import differences
@@ -30,6 +30,9 @@ from webdataset.errors import (
 from .addresses import zeromq
 from .feeds import FeedStep, Outline
 from .wire import MAX_HEADER_BYTES, VERSION, batch_items, packed, size_of, unpacked
+
+if TYPE_CHECKING:
+    from .keys import KeyFile
 
 log = Log(__name__)
 
@@ -102,7 +105,7 @@ class _Pass:
     def __init__(self, outline: Outline, epoch: int, first: int) -> None:
         self.outline = outline
         self.epoch = epoch
-        self.next_asked = self.next_given = first
+        self.next_asked = first
         self.wanted: dict[int, _Wanted] = {}
         self.arrived: dict[int, Arrived] = {}
 
@@ -114,7 +117,7 @@ class Producers:
         self,
         urls: Sequence[str],
         *,
-        keys: Any,
+        keys: KeyFile | None,
         options: AskingOptions,
         rank: int,
         world: int,
@@ -193,7 +196,6 @@ class Producers:
                 with self._changed:
                     self._wait(lambda number=number: number in mine.arrived)  # type: ignore[misc]
                     found = mine.arrived.pop(number)
-                    mine.next_given = number + 1
                     self._held -= found.size
                 self._alert()
                 yield found

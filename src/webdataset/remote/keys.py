@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 import os
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from webdataset.errors import SecurityError, StorageError
 
 from .addresses import zeromq
+
+if TYPE_CHECKING:
+    import zmq
 
 PRODUCER, TRAINER = "producer", "trainer"
 MOST_BYTES = 1 << 20
@@ -32,7 +35,7 @@ class KeyFile(NamedTuple):
     def __repr__(self) -> str:
         return f"<keys of a {self.kind}>"
 
-    def serve(self, context: Any, socket: Any) -> Any:
+    def serve(self, context: zmq.Context[Any], socket: zmq.Socket[Any]) -> Any:
         """Make a socket that is to be bound let in only who is in the list; stop() what is returned in the end."""
         zmq = zeromq()
         from zmq.auth.thread import ThreadAuthenticator
@@ -46,7 +49,7 @@ class KeyFile(NamedTuple):
         socket.setsockopt(zmq.CURVE_PUBLICKEY, self.public)
         return guard
 
-    def connect(self, socket: Any) -> None:
+    def connect(self, socket: zmq.Socket[Any]) -> None:
         """Make a socket that is to be connected show this key, and believe only the producer's."""
         zmq = zeromq()
         socket.setsockopt(zmq.CURVE_SECRETKEY, self.secret)
@@ -58,11 +61,15 @@ class _Allowed:
     def __init__(self, keys: set[bytes]) -> None:
         self._keys = keys
 
-    def callback(self, domain: Any, key: bytes) -> bool:  # noqa: ARG002 - one list for all
+    def callback(self, domain: object, key: bytes) -> bool:  # noqa: ARG002 - one list for all
         return key in self._keys
 
 
-def keys_of(keys: Any, kind: str) -> KeyFile | None:
+Keys = KeyFile | str | os.PathLike[str]
+"""Keys, or the file in which they are."""
+
+
+def keys_of(keys: Keys | None, kind: str) -> KeyFile | None:
     """The keys in a file, which must be of a producer or a trainer; None stays None."""
     if keys is None or isinstance(keys, KeyFile):
         found = keys
@@ -71,7 +78,7 @@ def keys_of(keys: Any, kind: str) -> KeyFile | None:
     if found is not None and found.kind != kind:
         raise SecurityError(
             f"these are the keys of a {found.kind}, and those of a {kind} are needed",
-            url=None if isinstance(keys, KeyFile) else os.fspath(keys),
+            url=None if keys is None or isinstance(keys, KeyFile) else os.fspath(keys),
             hint="`wl keygen serve.key train.key` makes both: the first for `wl serve`, the second for RemoteLoader",
         )
     return found

@@ -20,7 +20,7 @@ from webdataset.pipeline import DataPipeline, add_length_method
 from .addresses import addresses, check_allowed, is_stream
 from .asking import AskingOptions
 from .feeds import feeds_of
-from .keys import TRAINER, keys_of
+from .keys import TRAINER, Keys, keys_of
 from .progress import RemoteOptions, RemoteProgress
 from .streams import StreamSource
 
@@ -53,7 +53,7 @@ class RemoteLoader(DataLoaderFacade, DataPipeline, FluidInterface):
         self,
         urls: str | Sequence[str],
         *,
-        keys: Any = None,
+        keys: Keys | None = None,
         insecure: bool = False,
         rank: int | None = None,
         world_size: int | None = None,
@@ -62,7 +62,7 @@ class RemoteLoader(DataLoaderFacade, DataPipeline, FluidInterface):
         timeout: float = TIMEOUT,
         patience: float = PATIENCE,
         job: str = "",
-        device: Any = None,
+        device: object = None,
         pin_memory: bool = False,
         largest: int | str | None = None,
     ) -> None:
@@ -126,7 +126,7 @@ class RemoteLoader(DataLoaderFacade, DataPipeline, FluidInterface):
         self.close()
 
 
-def on_device(device: Any, pin_memory: bool, item: Any) -> Any:
+def on_device(device: object, pin_memory: bool, item: object) -> Any:
     """The arrays of an item as tensors on a device, through pinned memory if that is asked for and there is a GPU."""
     import torch
     from torch.utils.data import default_convert
@@ -139,7 +139,7 @@ def on_device(device: Any, pin_memory: bool, item: Any) -> Any:
     return item if device is None else _moved(torch.Tensor, item, lambda tensor: tensor.to(device, non_blocking=True))
 
 
-def _moved(kind: Any, value: Any, move: Callable[[Any], Any]) -> Any:
+def _moved(kind: type, value: Any, move: Callable[[Any], Any]) -> Any:
     if isinstance(value, kind):
         return move(value)
     if isinstance(value, dict):

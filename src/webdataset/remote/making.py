@@ -234,7 +234,7 @@ class Workshop:
 
     # -- what is asked for -----------------------------------------------------------------------
 
-    def get(self, owner: Any, epoch: int, feeds: int, at: FeedStep, asked: Asked) -> None:
+    def get(self, owner: object, epoch: int, feeds: int, at: FeedStep, asked: Asked) -> None:
         """Make a batch of a feed and send it, or send it at once if it is there."""
         key = owner, epoch, feeds, at.feed
         with self._changed:
@@ -261,14 +261,14 @@ class Workshop:
             self._tasks.append(partial(self._send_outline, asked, wanted))
             self._changed.notify()
 
-    def unask(self, owner: Any) -> None:
+    def unask(self, owner: object) -> None:
         """Nobody waits for what an owner has asked for any more: its feeds stay as they are."""
         with self._changed:
             for key, maker in self._makers.items():
                 if key[0] == owner:
                     maker.asked.clear()
 
-    def drop(self, owner: Any) -> None:
+    def drop(self, owner: object) -> None:
         """Close the feeds of an owner."""
         with self._changed:
             self._drop(lambda key: key[0] == owner)

@@ -12,6 +12,7 @@ import socket as sockets
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ from webdataset.errors import StorageError, WebDatasetError
 
 from .addresses import check_allowed, checked, zeromq
 from .feeds import FeedStep
-from .keys import PRODUCER, keys_of
+from .keys import PRODUCER, Keys, keys_of
 from .making import Asked, ServedPlan, Workshop
 from .wire import MAX_REQUEST_BYTES, VERSION, described_error, packed, size_of, unpacked
 
@@ -89,10 +90,10 @@ class Producer:
 
     def __init__(
         self,
-        pipeline: Any,
+        pipeline: object,
         address: str,
         *,
-        keys: Any = None,
+        keys: Keys | None = None,
         insecure: bool = False,
         threads: int | None = None,
         ahead: int | str = AHEAD,
@@ -138,7 +139,7 @@ class Producer:
 
     # -- running ---------------------------------------------------------------------------------
 
-    def run(self, watch: Any = None, every: float = 1.0) -> None:
+    def run(self, watch: Callable[[ProducerStatus], object] | None = None, every: float = 1.0) -> None:
         """Serve until `stop()`; `watch(status)` is called every so many seconds."""
         zmq = zeromq()
         poller = zmq.Poller()

@@ -7,6 +7,7 @@ from contextlib import closing
 from typing import Any
 
 from .addresses import is_stream
+from .keys import Keys
 from .producer import AHEAD, Producer, ProducerStatus
 from .streams import Connection
 
@@ -17,7 +18,7 @@ def serve(
     pipeline: Any,
     url: str = ADDRESS,
     *,
-    keys: Any = None,
+    keys: Keys | None = None,
     insecure: bool = False,
     threads: int | None = None,
     ahead: int | str = AHEAD,

@@ -18,7 +18,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from webdataset.base.iterables import TorchIterable
 from webdataset.base.logs import Log
@@ -28,7 +29,11 @@ from webdataset.errors import EncodingError, SampleError, StorageError, WorkerEr
 from webdataset.storage.braces import braceexpand
 
 from .addresses import check_allowed, is_stream, zeromq
-from .keys import PRODUCER, TRAINER, keys_of
+from .keys import PRODUCER, TRAINER, Keys, keys_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
 
 log = Log(__name__)
 
@@ -146,7 +151,7 @@ class StreamConnection:
         total: int = -1,
         multipart: bool = True,
         infos: bool | Sequence[str] = False,
-        device: Any = None,
+        device: object = None,
         allow64: bool = False,
         raw: bool = False,
         batch_transforms: Sequence[Callable[[Any], Any] | None] | None = None,
@@ -156,7 +161,7 @@ class StreamConnection:
         stats_horizon: int = 1000,
         noexpand: bool = False,
         *,
-        keys: Any = None,
+        keys: Keys | None = None,
         insecure: bool = False,
         queue: int = QUEUE,
     ) -> None:
@@ -213,7 +218,7 @@ class StreamConnection:
                 raise StorageError(f"the stream cannot be opened: {error}", url=address.url) from None
         self.addresses += found
 
-    def _make(self, zmq: Any, kind: str, *, binds: bool) -> None:
+    def _make(self, zmq: ModuleType, kind: str, *, binds: bool) -> None:
         keys = keys_of(self._keys, PRODUCER if binds else TRAINER)
         self._context = zmq.Context()
         self._socket = self._context.socket(getattr(zmq, kind))
@@ -429,13 +434,15 @@ class StreamSource:
     num_workers = 0
     dataset = None
 
-    def __init__(self, urls: str | Sequence[str], *, keys: Any, insecure: bool, finish: Callable[[Any], Any]) -> None:
+    def __init__(
+        self, urls: str | Sequence[str], *, keys: Keys | None, insecure: bool, finish: Callable[[Any], Any]
+    ) -> None:
         self.urls = [each for url in ([urls] if isinstance(urls, str) else urls) for each in braceexpand(url)]
         for url in self.urls:
             address = StreamAddress.of(url)
             if address.kind in ("PUSH", "XPUB"):
                 raise ValueError(f"{url} is a url for sending; to receive use zpull, zsub, zrpull or zrsub")
-        self._options = {"keys": keys, "insecure": insecure}
+        self._options: dict[str, Any] = {"keys": keys, "insecure": insecure}
         self._finish = finish
         self._connection: StreamConnection | None = None
         self._lost = 0
@@ -502,16 +509,16 @@ class _Reporter:
             log.info("%s", self._statistics.summary())
 
 
-def _converter(converters: Any, device: Any) -> Callable[[Any], Any]:
+def _converter(converters: object, device: object) -> Callable[[Any], Any]:
     if callable(converters):
-        return converters  # type: ignore[no-any-return]
+        return converters
     if converters not in (None, "numpy", "torch", "torch_cuda"):
         raise ValueError(f'converters is "numpy", "torch", "torch_cuda" or a function, got {converters!r}')
     if converters in (None, "numpy") and device is None:
         return lambda array: array
     where = device or ("cuda" if converters == "torch_cuda" else "cpu")
 
-    def to_torch(array: Any) -> Any:
+    def to_torch(array: np.ndarray[Any, Any]) -> torch.Tensor:
         import torch
 
         return torch.from_numpy(array).to(where)

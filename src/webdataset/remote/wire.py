@@ -16,12 +16,18 @@ from __future__ import annotations
 import math
 import sys
 import traceback
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from webdataset.base.logs import Log
 from webdataset.codecs.dtypes import dtype_from, fits
 from webdataset.errors import DecodingError, EncodingError, MissingPackageError, SampleError, WebDatasetError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import torch
+    from _typeshed import ReadableBuffer
 
 log = Log(__name__)
 
@@ -49,7 +55,7 @@ def packed(message: Message) -> bytes:
     return bytes(_msgpack().packb(message, use_bin_type=True, unicode_errors="surrogatepass"))
 
 
-def unpacked(frame: Any, most: int = MAX_REQUEST_BYTES) -> Message:
+def unpacked(frame: ReadableBuffer, most: int = MAX_REQUEST_BYTES) -> Message:
     """The message in a frame; a SampleError if it is none, or a larger one than it may be.
 
     >>> unpacked(packed({"kind": "ping"}))
@@ -79,7 +85,7 @@ def described_error(error: BaseException, id: int) -> Message:
 # -- batches ---------------------------------------------------------------------------------------
 
 
-def packed_batch(items: Sequence[Any], **fields: Any) -> Frames:
+def packed_batch(items: Sequence[Any], **fields: object) -> Frames:
     """A header and the frames of a step's items."""
     frames: Frames = []
     tree = [_described(item, frames, f"item {number}", 0) for number, item in enumerate(items)]
@@ -92,7 +98,7 @@ def packed_batch(items: Sequence[Any], **fields: Any) -> Frames:
     return [header, *frames]
 
 
-def unpacked_batch(header: Any, frames: Sequence[Any]) -> tuple[Message, list[Any]]:
+def unpacked_batch(header: ReadableBuffer, frames: Sequence[Any]) -> tuple[Message, list[Any]]:
     """The message, and the items, whose arrays are the memory of the frames."""
     message = unpacked(header, MAX_HEADER_BYTES)
     return message, batch_items(message, frames)
@@ -127,7 +133,7 @@ def size_of(frames: Sequence[Any]) -> int:
 #   ["i", text] an integer beyond 64 bits
 
 
-def _described(value: Any, frames: Frames, path: str, depth: int) -> Any:
+def _described(value: Any, frames: Frames, path: str, depth: int) -> object:
     kind = type(value)
     if kind is bytes and len(value) > INLINE_BYTES:
         frames.append(value)
@@ -146,7 +152,7 @@ def _described(value: Any, frames: Frames, path: str, depth: int) -> Any:
     return _described_array(value, frames, path, depth)
 
 
-def _described_dict(value: dict[Any, Any], frames: Frames, path: str, depth: int) -> Any:
+def _described_dict(value: dict[Any, Any], frames: Frames, path: str, depth: int) -> list[Any]:
     for key in value:
         if type(key) not in (str, int, bool, bytes):
             raise EncodingError(f"{path} of a batch has a key of type {type(key).__name__}: use text or numbers")
@@ -154,7 +160,7 @@ def _described_dict(value: dict[Any, Any], frames: Frames, path: str, depth: int
     return ["d", list(value), nodes]
 
 
-def _described_array(value: Any, frames: Frames, path: str, depth: int) -> Any:
+def _described_array(value: object, frames: Frames, path: str, depth: int) -> object:
     import numpy as np
 
     if isinstance(value, (bytearray, memoryview)):
@@ -174,7 +180,7 @@ def _described_array(value: Any, frames: Frames, path: str, depth: int) -> Any:
     return _refuse(value, path)
 
 
-def _described_tensor(torch: Any, value: Any, frames: Frames, path: str) -> Any:
+def _described_tensor(torch: ModuleType, value: torch.Tensor, frames: Frames, path: str) -> list[Any]:
     if value.layout is not torch.strided or value.is_quantized:
         _refuse(value, path)
     name = str(value.dtype).removeprefix("torch.")
@@ -189,31 +195,31 @@ def _described_tensor(torch: Any, value: Any, frames: Frames, path: str) -> Any:
     return _node("x", name if name in OF_TORCH else array.dtype.str, shape, _memory(array), frames)
 
 
-def _node(kind: str, dtype: Any, shape: tuple[int, ...], memory: Any, frames: Frames) -> list[Any]:
+def _node(kind: str, dtype: object, shape: tuple[int, ...], memory: memoryview, frames: Frames) -> list[Any]:
     if memory.nbytes <= INLINE_BYTES:
         return [kind, dtype, list(shape), bytes(memory)]
     frames.append(memory)
     return [kind, dtype, list(shape)]
 
 
-def _memory(array: Any) -> Any:
+def _memory(array: np.ndarray[Any, Any]) -> memoryview:
     """The array's bytes, without copying them if they lie side by side."""
     import numpy as np
 
     return np.ascontiguousarray(array).reshape(-1).view("u1").data if array.nbytes else memoryview(b"")
 
 
-def _type_name(dtype: Any) -> Any:
+def _type_name(dtype: np.dtype[Any]) -> object:
     if dtype.name in OF_TORCH:  # those of the package ml_dtypes
         return dtype.name
     return dtype.str if dtype.fields is None else _plain_fields(dtype.descr)
 
 
-def _plain_fields(description: Any) -> Any:
+def _plain_fields(description: Iterable[Any]) -> list[Any]:
     return [[list(part) if isinstance(part, tuple) else part for part in field] for field in description]
 
 
-def _refuse(value: Any, path: str) -> Any:
+def _refuse(value: object, path: str) -> NoReturn:
     raise EncodingError(
         f"{path} of a batch is a {type(value).__module__}.{type(value).__name__}, which is not sent",
         hint="make it an array, a number, text, bytes, or a list, tuple or dict of those; nothing is pickled",
@@ -227,7 +233,7 @@ class _Reader:
     def __init__(self, frames: list[memoryview]) -> None:
         self._frames = iter(frames)
 
-    def value(self, node: Any, depth: int) -> Any:
+    def value(self, node: object, depth: int) -> Any:
         if not isinstance(node, list):
             if isinstance(node, PLAIN):
                 return node
@@ -260,7 +266,7 @@ class _Reader:
             raise SampleError("a batch is damaged: it has fewer frames than arrays")
         return frame
 
-    def _objects(self, shape: list[int], nodes: list[Any], *, depth: int) -> Any:
+    def _objects(self, shape: list[int], nodes: list[Any], *, depth: int) -> np.ndarray[Any, Any]:
         import numpy as np
 
         if math.prod(_checked_shape(shape)) != len(nodes):
@@ -270,7 +276,7 @@ class _Reader:
             array[number] = self.value(node, depth + 1)
         return array.reshape(shape)
 
-    def _array(self, kind: str, dtype: Any, shape: list[int], inline: bytes | None = None) -> Any:
+    def _array(self, kind: str, dtype: object, shape: list[int], inline: bytes | None = None) -> object:
         import numpy as np
 
         memory = self._next() if inline is None else bytearray(inline)
@@ -288,7 +294,7 @@ class _Reader:
         return torch.from_numpy(array) if kind == "x" and torch is not None else array
 
 
-def _foreign_type(name: str, shape: tuple[int, ...], memory: Any) -> Any:
+def _foreign_type(name: str, shape: tuple[int, ...], memory: memoryview | bytearray) -> object:
     import numpy as np
 
     torch = sys.modules.get("torch")
@@ -307,7 +313,7 @@ def _foreign_type(name: str, shape: tuple[int, ...], memory: Any) -> Any:
     return raw.view(getattr(ml_dtypes, name)).reshape(shape)
 
 
-def _number(dtype: Any, data: bytes) -> Any:
+def _number(dtype: object, data: bytes) -> object:
     import numpy as np
 
     found = dtype_from(_fields(dtype))
@@ -316,20 +322,20 @@ def _number(dtype: Any, data: bytes) -> Any:
     return np.frombuffer(data, dtype=found)[0]
 
 
-def _checked_shape(shape: Any) -> tuple[int, ...]:
+def _checked_shape(shape: object) -> tuple[int, ...]:
     if not isinstance(shape, list) or len(shape) > MAX_DEPTH or any(type(n) is not int or n < 0 for n in shape):
         raise SampleError(f"a batch is damaged: {str(shape)[:80]} is no shape")
     return tuple(shape)
 
 
-def _fields(description: Any) -> Any:
+def _fields(description: object) -> object:
     """A type as numpy describes it: msgpack has no tuples."""
     if not isinstance(description, list):
         return description
     return [tuple(tuple(part) if i == 2 else _fields(part) for i, part in enumerate(field)) for field in description]
 
 
-def _size(frame: Any) -> int:
+def _size(frame: ReadableBuffer) -> int:
     return len(frame) if isinstance(frame, (bytes, bytearray)) else int(memoryview(frame).nbytes)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from webdataset import tariterators
 from webdataset.base.behaviour import behaviour_of
@@ -20,6 +20,9 @@ from webdataset.base.stages import Stage
 from webdataset.base.states import about_shards
 from webdataset.filters import detshuffle
 from webdataset.shardlists import ShardShuffle
+
+if TYPE_CHECKING:
+    from webdataset.base.rounds import RunnablePipeline
 
 
 class NotResumableError(ValueError):
@@ -95,22 +98,22 @@ def segments_of(stages: Sequence[Any]) -> list[Segment]:
     return [segment for segment in segments if segment.stages]
 
 
-def kind_of(stage: Any) -> str | None:
+def kind_of(stage: object) -> str | None:
     """What a stage does to the stream; None if it does not say."""
     return behaviour_of(stage).kind
 
 
-def is_pipeline(source: Any) -> bool:
+def is_pipeline(source: object) -> bool:
     """Whether a source is a pipeline, which knows itself where it is."""
     return isinstance(getattr(source, "_progress", None), PipelineProgress)
 
 
-def runs_ahead(source: Any) -> bool:
+def runs_ahead(source: object) -> bool:
     """Whether a source is run by threads, ahead of what is taken from it."""
     return getattr(source, "runs_ahead", False) is True
 
 
-def is_mixture(stage: Any) -> bool:
+def is_mixture(stage: object) -> bool:
     """Whether a source mixes datasets."""
     return isinstance(stage, Mixture)
 
@@ -120,7 +123,7 @@ def remembered(stages: Sequence[Any]) -> list[tuple[Any, str]]:
     return [(stage, name) for stage in stages for name in behaviour_of(stage).keeps]
 
 
-def described(pipeline: Any) -> dict[str, Any]:
+def described(pipeline: RunnablePipeline) -> dict[str, Any]:
     """What must be the same for a state to fit."""
     stages = [stage for stage in pipeline.pipeline if kind_of(stage) != "opens"]
     return {
@@ -131,7 +134,7 @@ def described(pipeline: Any) -> dict[str, Any]:
     }
 
 
-def _described_source(source: Any) -> Any:
+def _described_source(source: Any) -> dict[str, Any]:
     urls = getattr(source, "urls", None)
     if isinstance(urls, list):
         digest = hashlib.blake2b("\n".join(map(str, urls)).encode("utf-8", "surrogatepass"), digest_size=8)
@@ -167,13 +170,13 @@ def _check_shuffle(stages: Sequence[Any], after: int, shuffles: Sequence[int]) -
                 raise NotResumableError(f"what shuffle({name}=...) holds cannot be told from a seed")
 
 
-def _function_name(stage: Any) -> str:
+def _function_name(stage: object) -> str:
     if isinstance(stage, Stage):
         return str(stage.filter.__name__)
     return str(getattr(stage, "__name__", type(stage).__name__))
 
 
-def _text(stage: Any) -> str:
+def _text(stage: object) -> str:
     """A stage with its options, as far as they can be written down: functions by their names."""
     if isinstance(stage, ShardShuffle):
         seed = "any" if stage.drawn else stage.seed
@@ -186,7 +189,7 @@ def _text(stage: Any) -> str:
     return _function_name(stage)
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     if value is None or isinstance(value, (int, float, str, bytes)):
         return repr(value)[:100]
     if isinstance(value, (list, tuple)):

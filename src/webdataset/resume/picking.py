@@ -23,7 +23,9 @@ LARGE = 32 << 10
 """Bytes of samples from which on it is quicker to look for their headers than to read all of them."""
 
 
-def picked(shards: Sequence[Any], wanted: Sequence[int], count: int, reader: Any, report: Report) -> list[Any] | None:
+def picked(
+    shards: Sequence[Any], wanted: Sequence[int], count: int, reader: object, report: Report
+) -> list[Any] | None:
     """The samples with these numbers of a shard that gave `count` of them; None if it must be read as a whole."""
     options = reader.by_number() if hasattr(reader, "by_number") else None
     opened_by_us = tariterators.url_opener.__module__ == tariterators.__name__  # programs replace it

@@ -42,7 +42,7 @@ class InStream(NamedTuple):
     """The beginnings of the next passes of the datasets within."""
 
 
-def restored(saved: Any) -> Position:
+def restored(saved: object) -> Position:
     """A position as it was, from a state or from another process.
 
     States had no envelope at first: all fields side by side, `where` for `at`, by name or in this order.

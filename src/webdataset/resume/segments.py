@@ -50,7 +50,7 @@ class StreamPass:
         """The place after the latest item, as quickly as it can be told: `where(position)` is it, also later."""
         return self._parts[-1].position()
 
-    def where(self, position: Any) -> Any:
+    def where(self, position: Any) -> Within:
         """A position as a place from which a pass can be started."""
         first, *tail = position
         return Within(self._source.saved(first), tuple(tail))

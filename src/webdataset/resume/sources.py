@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import chain, compress, islice
 from operator import length_hint
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from webdataset.base.behaviour import behaviour_of
 from webdataset.base.context import PassContext
@@ -29,6 +29,9 @@ from webdataset.handlers import close
 
 from .layout import Layout, is_mixture, is_pipeline, kind_of, runs_ahead
 from .positions import History, InMixture, InShard, InShuffle
+
+if TYPE_CHECKING:
+    from webdataset.base.rounds import RunnablePipeline
 
 END = sys.maxsize
 MANY = 1000
@@ -66,17 +69,17 @@ class PassBuilder:
                 source = self.kept(iter(self.invoke(stage, source)))
         return iter(source)
 
-    def seek(self, pipeline: Any, position: Any) -> None:
+    def seek(self, pipeline: RunnablePipeline, position: object) -> None:
         """Let a pipeline within go on from a position in this pass; if it is not read any more, not in the next."""
         pipeline.runner.forget_pass()
         if position is not None:
             pipeline.runner.seek(position)
             self.opened.callback(pipeline.runner.finish_resumed)
 
-    def kept(self, iterator: Any) -> Iterator[Any]:
+    def kept(self, iterator: Iterator[Any]) -> Iterator[Any]:
         """An iterator that is closed with the pass."""
         self.opened.callback(close, iterator)
-        return iterator  # type: ignore[no-any-return]
+        return iterator
 
 
 def source_of(layout: Layout, builder: PassBuilder) -> Any:
@@ -104,10 +107,10 @@ class _Items:
         self._builder = builder
         self.count = Count()
 
-    def started(self, saved: Any = None) -> Iterator[Any]:
+    def started(self, saved: int | None = None) -> Iterator[Any]:
         return self.resumed(saved or 0, (), None)[0]
 
-    def resumed(self, given: int, wanted: Sequence[int], history: Any) -> tuple[Iterator[Any], dict[int, Any]]:  # noqa: ARG002
+    def resumed(self, given: int, wanted: Sequence[int], history: object) -> tuple[Iterator[Any], dict[int, Any]]:  # noqa: ARG002
         """What comes after a number of items, and those of them that are wanted, by number."""
         builder = self._builder
         source = builder.kept(iter(builder.invoke(self._layout.shards[0])))
@@ -117,12 +120,12 @@ class _Items:
     def position(self) -> tuple[Any, ...]:
         return (self.count(),)
 
-    def saved(self, position: Any) -> Any:
+    def saved(self, position: object) -> object:
         return position
 
-    def history(self) -> Any:
+    def history(self) -> None:
         """What else must be known to read items again."""
-        return None
+        return
 
 
 class _Shards:
@@ -173,13 +176,13 @@ class _Shards:
     def position(self) -> tuple[Any, ...]:
         return (self.count(),)
 
-    def saved(self, position: int) -> Any:
+    def saved(self, position: int) -> InShard:
         with self._lock:
             at = bisect_right(self.samples, position) - 1
             shard = self.shards[at]
             return InShard(shard, position - self.samples[at], *self._known(shard))
 
-    def history(self) -> Any:
+    def history(self) -> History:
         """What else must be known to read samples again: how many there were in each shard."""
         with self._lock:
             if self._packed[0] != len(self.shards):
@@ -269,18 +272,18 @@ class _Inner:
 
     simple = False
 
-    def __init__(self, pipeline: Any, builder: PassBuilder) -> None:
+    def __init__(self, pipeline: RunnablePipeline, builder: PassBuilder) -> None:
         self._pipeline = pipeline
         self._builder = builder
 
-    def started(self, saved: Any = None) -> Iterator[Any]:
+    def started(self, saved: object = None) -> Iterator[Any]:
         self._builder.seek(self._pipeline, saved)
         return self._builder.kept(iter(self._builder.invoke(self._pipeline)))
 
     def position(self) -> tuple[Any, ...]:
         return (self._pipeline.runner.position(),)
 
-    def saved(self, position: Any) -> Any:
+    def saved(self, position: object) -> object:
         return position
 
 
@@ -293,14 +296,14 @@ class _ThreadedSource:
         self._stage = stage
         self._builder = builder
 
-    def started(self, saved: Any = None) -> Iterator[Any]:
+    def started(self, saved: object = None) -> Iterator[Any]:
         self._stage.seek(saved)
         return self._builder.kept(iter(self._builder.invoke(self._stage)))
 
     def position(self) -> tuple[Any, ...]:
         return (self._stage.position(),)
 
-    def saved(self, position: Any) -> Any:
+    def saved(self, position: object) -> Any:
         return self._stage.saved(position)
 
 
@@ -323,9 +326,11 @@ class _Mixture:
             self._builder.seek(pipeline, position)
         return self._builder.kept(self._mix.started(self._pipelines, self._turns))
 
-    def _wrapped(self, dataset: Any) -> Any:
+    def _wrapped(self, dataset: object) -> RunnablePipeline:
         """Anything else, as a pipeline that is made again for every pass, with what it draws."""
-        pipeline = self._builder.wrap([tuple(dataset) if isinstance(dataset, (str, bytes)) else dataset])
+        pipeline: RunnablePipeline = self._builder.wrap(
+            [tuple(dataset) if isinstance(dataset, (str, bytes)) else dataset]
+        )
         pipeline.runner.progress.base_seed = self._builder.context.seed()
         return pipeline
 
@@ -333,7 +338,7 @@ class _Mixture:
         positions = tuple([pipeline.runner.position() for pipeline in self._pipelines])
         return (InMixture(self._turns.taken, tuple(self._turns.ended), positions),)
 
-    def saved(self, position: Any) -> Any:
+    def saved(self, position: object) -> object:
         return position
 
 
@@ -376,7 +381,7 @@ class _Shuffled:
     def position(self) -> tuple[Any, ...]:
         return (self._count(),)
 
-    def saved(self, position: int) -> Any:
+    def saved(self, position: int) -> InShuffle:
         pulled = self._source.count()
         if len(getattr(self._source, "shards", ())) > self._few + MANY:
             given, buffer, _, _ = self._repeated(position, pulled)

@@ -13,7 +13,7 @@ from typing import Any
 from webdataset.base.context import PassContext
 from webdataset.base.positions import Position
 from webdataset.base.progress import PipelineProgress
-from webdataset.base.rounds import one_after_the_other
+from webdataset.base.rounds import RunnablePipeline, one_after_the_other
 from webdataset.base.workers import is_loader_worker, pytorch_worker_info
 from webdataset.errors import StateError
 from webdataset.handlers import close
@@ -31,7 +31,7 @@ class StreamedRunner:
     A runner is made whenever one is asked for; what it knows is in the pipeline's progress.
     """
 
-    def __init__(self, pipeline: Any, progress: PipelineProgress, wrap: Callable[[Any], Any]) -> None:
+    def __init__(self, pipeline: RunnablePipeline, progress: PipelineProgress, wrap: Callable[[Any], Any]) -> None:
         self.pipeline = pipeline
         self.progress = progress
         self.wrap = wrap
@@ -88,7 +88,7 @@ class StreamedRunner:
         """After which item the pipeline is."""
         progress = self.progress
         if progress.start is not None:
-            return progress.start  # type: ignore[no-any-return]
+            return progress.start
         if progress.run is None:
             return self.next_position()
         if isinstance(progress.run, str):
@@ -145,7 +145,7 @@ class StreamedRunner:
             progress.described = key, described(pipeline)
         return progress.described[1]
 
-    def state(self, position: Any = None) -> dict[str, Any]:
+    def state(self, position: object = None) -> dict[str, Any]:
         """The state after the latest item, or at a position."""
         return stream_state(self.described(), self.position() if position is None else restored(position))
 
@@ -245,7 +245,7 @@ class StreamedRunner:
             if len(positions) != workers:
                 raise StateError(f"the state is that of {len(positions)} workers, and there are {workers}")
             self.seek(positions[worker])
-        return progress.start  # type: ignore[no-any-return]
+        return progress.start
 
     def _adopt(self, position: Position) -> None:
         """Take over the seeds that nobody gave, and what stages count."""

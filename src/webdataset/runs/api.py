@@ -58,7 +58,7 @@ def jobs(
     version: str | None = None,
     options: str | None = None,
     progress: bool = False,
-    **more: Any,
+    **more: object,
 ) -> Iterator[JobDone]:
     """Call `function` for every (input, output) pair of `shards`, and yield each as it is done or given up.
 
@@ -163,7 +163,7 @@ def _job_done(plan: RunPlan, record: AttemptRecord) -> JobDone:
     return JobDone(item.name, item.inputs, item.outputs, record.status == DONE, record.error, record)
 
 
-def _item(number: int, shard: Any) -> Item:
+def _item(number: int, shard: object) -> Item:
     """Make an item of a pair, each side of which may be several urls, or of a single input."""
     if isinstance(shard, (str, os.PathLike)):
         return Item(as_url(shard), (as_url(shard),))
@@ -183,7 +183,7 @@ def _with_short_names(items: list[Item]) -> list[Item]:
     )
 
 
-def _urls(side: Any) -> tuple[str, ...]:
+def _urls(side: object) -> tuple[str, ...]:
     if side is None:
         return ()
     if isinstance(side, (list, tuple)):

@@ -47,7 +47,7 @@ class Hand:
         """Whether it has started, which does not count as time of an item."""
         self._answer = b""
 
-    def _copied(self, serve: Serve, others: Iterable[Hand]) -> Any:
+    def _copied(self, serve: Serve, others: Iterable[Hand]) -> ForkedProcess:
         """Fork, which takes a hundredth of the time, as everything is imported already."""
         # a copy that held the others' pipes would keep them from noticing that nobody asks any more
         pipes = [stream.fileno() for hand in others for stream in (hand.process.stdin, hand.process.stdout)]
@@ -170,7 +170,6 @@ class Crew:
         """Of the task, if an engine may have begun it before; what is done of it is not done again."""
         self.stopped: AttemptRecord | None = None
         """The record that says that going on makes no sense."""
-        self.given_up = 0
         self._fresh = iter(numbers)
         self._again: deque[tuple[int, int]] = deque()
         self._size = size
@@ -260,8 +259,6 @@ class Crew:
             self.stopped = record
         elif not record.final:
             self._again.append((record.number, record.attempt + 1))
-        elif record.status != DONE:
-            self.given_up += 1
 
     def _overdue(self) -> list[AttemptRecord]:
         limit = self.plan.options.timeout
@@ -302,7 +299,7 @@ class Crew:
 
 def do_items(
     plan: RunPlan, numbers: Iterable[int], hands: Iterable[Hand] = (), *, keep: bool = False, submission: str = ""
-) -> Any:
+) -> tuple[int, list[Hand]]:
     """Do these items, one after the other; return the exit code, and the idle processes if they are to be kept."""
     crew = Crew(plan, numbers, hands=hands, submission=submission)
     worst = Verdict.DONE

@@ -12,7 +12,7 @@ from typing import Any
 PLAIN = (str, bytes, int, float, complex, bool, type(None))
 
 
-def digest_of(program: Any, files: Iterable[str] = ()) -> str:
+def digest_of(program: object, files: Iterable[str] = ()) -> str:
     """Return the digest of a program as plain data, and of the contents of the files that it uses.
 
     >>> digest_of({"code": "a"}) == digest_of({"code": "a"}) != digest_of({"code": "b"})
@@ -37,7 +37,7 @@ def function_digest(function: Callable[..., Any], version: str | None = None) ->
     return hashlib.sha256("\0".join(facts).encode()).hexdigest()[:16]
 
 
-def _facts(value: Any, seen: set[int]) -> Iterable[str]:
+def _facts(value: object, seen: set[int]) -> Iterable[str]:
     """Yield texts that say what a value does; objects are known by their type and attributes only."""
     if isinstance(value, PLAIN):
         yield f"{type(value).__name__} {value!r}"

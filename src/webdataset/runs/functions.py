@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from webdataset.errors import WebDatasetError
@@ -46,7 +47,7 @@ def loaded(data: bytes) -> Callable[..., Any]:
     return function
 
 
-def _cloudpickle() -> Any:
+def _cloudpickle() -> ModuleType | None:
     for name in ("cloudpickle", "ray.cloudpickle"):
         try:
             return import_module(name)

@@ -52,7 +52,7 @@ def _title(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _value(value: Any) -> str:
+def _value(value: object) -> str:
     return f"{value:,}" if isinstance(value, (int, float)) else redacted(str(value))
 
 

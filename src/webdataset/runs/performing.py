@@ -32,7 +32,7 @@ class Performed:
     samples_in: int | None = None
     samples_out: int | None = None
     dropped: int | None = None
-    result: Any = None
+    result: object = None
 
 
 RunCommand = Callable[[dict[str, Any], str], "Performed | None"]
@@ -110,7 +110,7 @@ def _function(url: str) -> Callable[..., Any]:
     return loaded(read_plan(url).file("function.pickle"))
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     try:
         return value if len(json.dumps(value)) <= LARGEST_RESULT else None
     except (TypeError, ValueError):

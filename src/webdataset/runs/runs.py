@@ -91,7 +91,7 @@ class Run:
 
     # -- plan ------------------------------------------------------------------------------------------
 
-    def begin(self, plan: RunPlan, **facts: Any) -> None:
+    def begin(self, plan: RunPlan, **facts: object) -> None:
         """Make this the run's plan."""
         known = {"plan": plan.id, "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **facts}
         self.place.write("run.json", json.dumps(known, indent=1).encode())

@@ -90,7 +90,7 @@ def expand_urls(urls: Any, *, storage_options: Mapping[str, Any] | None = None) 
     return [url for item in urls for url in _urls_of(item, options)]
 
 
-def expand_source(source: Any, max_urls: int = MAX_URLS) -> list[Any]:
+def expand_source(source: object, max_urls: int = MAX_URLS) -> list[Any]:
     """The urls of a string, a path or any iterable, at most `max_urls` of an iterable."""
     if isinstance(source, (str, os.PathLike)):
         return expanded(source)
@@ -112,7 +112,7 @@ class SimpleShardList(TorchIterable):
     """
 
     def __init__(
-        self, urls: Any, seed: int | bool | None = None, *, storage_options: Mapping[str, Any] | None = None
+        self, urls: object, seed: int | bool | None = None, *, storage_options: Mapping[str, Any] | None = None
     ) -> None:
         self.urls = expand_urls(urls, storage_options=storage_options)
         if not self.urls:
@@ -148,7 +148,7 @@ class ResampledShards(TorchIterable):
 
     def __init__(  # noqa: PLR0917 - the order is the API's
         self,
-        urls: Any,
+        urls: object,
         nshards: int = sys.maxsize,
         seed: int = 0,
         worker_seed: Callable[[], int] | None = None,
@@ -216,7 +216,7 @@ class ShardShuffle:
     (['a', 'c', 'b', 'd'], ['c', 'b', 'd', 'a'])
     """
 
-    def __init__(self, seed: Any = 0, epoch: int = -1, *, bufsize: int | None = None, drawn: bool = False) -> None:
+    def __init__(self, seed: object = 0, epoch: int = -1, *, bufsize: int | None = None, drawn: bool = False) -> None:
         self.seed = seed
         self.epoch = epoch
         self.bufsize = bufsize
@@ -242,7 +242,7 @@ class ShardShuffle:
         return iter(items)
 
 
-def shard_shuffle(seed: Any = 0, epoch: int = -1) -> ShardShuffle:
+def shard_shuffle(seed: object = 0, epoch: int = -1) -> ShardShuffle:
     """A stage that shuffles the shards, differently in every pass: `epoch + 1`, `epoch + 2`, ..."""
     return ShardShuffle(seed, epoch)
 
@@ -266,7 +266,7 @@ def dealt(src: Iterable[Any], number: int, count: int) -> Iterator[Any]:
     return islice(iter(src), number, None, count)
 
 
-def split_by_node(src: Iterable[Any], group: Any = None) -> Iterator[Any]:
+def split_by_node(src: Iterable[Any], group: object = None) -> Iterator[Any]:
     """This node's share of the shards.
 
     Args:
@@ -282,7 +282,7 @@ def split_by_worker(src: Iterable[Any]) -> Iterator[Any]:
     return dealt(src, worker, num_workers)
 
 
-def single_node_only(src: Iterable[Any], group: Any = None) -> Iterator[Any]:
+def single_node_only(src: Iterable[Any], group: object = None) -> Iterator[Any]:
     """All shards; an error in a job of several nodes, which needs a nodesplitter.
 
     Args:
@@ -297,19 +297,19 @@ def single_node_only(src: Iterable[Any], group: Any = None) -> Iterator[Any]:
     return iter(src)
 
 
-def shardspec(spec: Any) -> SimpleShardList | MultiShardSample:
+def shardspec(spec: object) -> SimpleShardList | MultiShardSample:
     """The shard list that `spec` names: a YAML specification, or urls."""
     if isinstance(spec, str) and spec.endswith((".yaml", ".yml")):
         return MultiShardSample(spec)
     return SimpleShardList(spec)
 
 
-def all_urls(urls: Any) -> list[str]:
+def all_urls(urls: object) -> list[str]:
     """All urls, for every worker (a `shard_selection` of version 0.1)."""
     return expand_urls(urls)
 
 
-def worker_urls(urls: Any) -> list[str]:
+def worker_urls(urls: object) -> list[str]:
     """This worker's share of the `urls` (a `shard_selection` of version 0.1)."""
     return list(split_by_worker(expand_urls(urls)))
 
@@ -328,12 +328,12 @@ class ShardList(TorchIterable):
 
     def __init__(  # noqa: PLR0917 - the order is the API's
         self,
-        urls: Any,
+        urls: object,
         shuffle: bool = False,
         nodesplitter: Callable[..., Iterable[Any]] | bool | None = None,
         splitter: Callable[..., Iterable[Any]] | bool | None = True,
         length: int | None = None,
-        seed: Any = 0,
+        seed: object = 0,
     ) -> None:
         self.urls = SimpleShardList(urls).urls
         self.shuffle = shuffle
@@ -375,13 +375,13 @@ class PytorchShardList(ShardList):
 
     def __init__(  # noqa: PLR0917 - the order is the API's
         self,
-        urls: Any,
+        urls: object,
         epoch_shuffle: bool = False,
         shuffle: bool = True,
         split_by_worker: bool = True,
         split_by_node: bool = True,
         verbose: bool = False,
-        seed: Any = 0,
+        seed: object = 0,
     ) -> None:
         super().__init__(urls, shuffle, split_by_node, split_by_worker, seed=seed)
         self.epoch_shuffle = epoch_shuffle

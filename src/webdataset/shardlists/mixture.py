@@ -54,7 +54,7 @@ class MultiShardSample(TorchIterable):
 
     behaviour = Behaviour("holds", "the shards of a YAML file are drawn by chance")
 
-    def __init__(self, fname: Any, *, storage_options: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, fname: object, *, storage_options: Mapping[str, Any] | None = None) -> None:
         if not settings.allow_obsolete:
             raise ObsoleteError(
                 "a YAML list of datasets is obsolete", hint="use RandomMix, or set ALLOW_OBSOLETE=1 to read it anyway"
@@ -65,7 +65,7 @@ class MultiShardSample(TorchIterable):
         self.parse_spec(fname)
         self.rng = random.Random(0)
 
-    def parse_spec(self, fname: Any) -> None:
+    def parse_spec(self, fname: object) -> None:
         """Read the sources from `fname`, a dict or a YAML file."""
         origin = "" if isinstance(fname, dict) else as_url(fname)
         spec = fname if isinstance(fname, dict) else read_yaml(origin, self._options)

@@ -120,7 +120,7 @@ class _Opening:
             raise self._error
         return self._stream
 
-    def shard(self, stream: Any) -> Shard:
+    def shard(self, stream: object) -> Shard:
         """The item as the tar reader takes it."""
         opened = {
             "__number__": self.number,
@@ -155,5 +155,5 @@ class _Opening:
             stream.close()
 
 
-def _at(exn: Exception, url: Any, number: int) -> Exception:
+def _at(exn: Exception, url: object, number: int) -> Exception:
     return exn.at(url=str(url), shard=number) if isinstance(exn, WebDatasetError) else exn

@@ -207,7 +207,7 @@ class StorageOptions(Mapping[str, Any]):
 
         return hashlib.blake2b(repr(choosing).encode("utf-8", "surrogateescape"), digest_size=8).hexdigest()
 
-    def changed(self, **changes: Any) -> StorageOptions:
+    def changed(self, **changes: object) -> StorageOptions:
         """The same options with others; None leaves one as it is."""
         given = {name: value for name, value in changes.items() if value is not None}
         return StorageOptions({**self._values, **given}, self._named_by) if given else self

@@ -46,7 +46,7 @@ class RangeReader:
     `cached=True` is for a file of a cache folder, which never changes under its name; its time is that of its last use.
     """
 
-    def __init__(self, url: str, *, proxy: str | None = None, cached: bool = False, **options: Any) -> None:
+    def __init__(self, url: str, *, proxy: str | None = None, cached: bool = False, **options: object) -> None:
         self.url = as_url(url)
         given = options if proxy is None else {**options, "proxy": proxy}
         self._source = _File(self.url, timeless=True) if cached else _source(self.url, given)
@@ -91,7 +91,7 @@ class RangeReader:
     def __exit__(self, *args: object) -> None:
         self.close()
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> str | tuple[Any, ...]:
         raise TypeError("a RangeReader belongs to one process; send the url and open it there")
 
 

@@ -5,7 +5,8 @@ An opener is a function `(url, mode, **options) -> stream`. Options an opener do
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from io import BufferedIOBase
 from typing import Any
 
 from .local import open_local, standard_stream
@@ -17,7 +18,7 @@ from .urls import FAMILIES, as_url, scheme_of
 Opener = Callable[..., Any]
 
 
-def _http(url: str, mode: str = "rb", **options: Any) -> Any:
+def _http(url: str, mode: str = "rb", **options: Any) -> BufferedIOBase:
     if mode == "wb":
         from .stores.webdav import open_put
 
@@ -27,13 +28,13 @@ def _http(url: str, mode: str = "rb", **options: Any) -> Any:
     return open_http(url, mode, **options)
 
 
-def _ais(url: str, mode: str = "rb", **options: Any) -> Any:
+def _ais(url: str, mode: str = "rb", **options: Any) -> BufferedIOBase:
     from .ais.objects import open_ais
 
     return open_ais(url, mode, **options)
 
 
-def _ssh(url: str, mode: str = "rb", **options: Any) -> Any:
+def _ssh(url: str, mode: str = "rb", **options: object) -> BufferedIOBase:
     from .shell.ssh import open_ssh
 
     return open_ssh(url, mode, **options)
@@ -49,7 +50,7 @@ OPENERS: dict[str, Opener] = {
 }
 
 
-def open_url(url: Any, mode: str = "rb", **options: Any) -> Any:
+def open_url(url: object, mode: str = "rb", **options: object) -> Any:
     """Open any url as a stream of bytes.
 
     >>> with open_url("pipe:echo hello") as stream:
@@ -76,7 +77,7 @@ def check_mode(mode: str) -> None:
         raise ModeError(f'the mode must be "rb" or "wb", got {mode!r}')
 
 
-def unknown_scheme(url: str, known: Any) -> ValueError:
+def unknown_scheme(url: str, known: Iterable[str]) -> ValueError:
     """The error of a url that nothing can open."""
     import difflib
 

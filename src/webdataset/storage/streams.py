@@ -6,9 +6,12 @@ import contextlib
 import io
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from webdataset.base.reports import Report
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 WHOLE_ONLY = "give cache_dir=... so that a local copy is read"
 """The hint where ranges cannot be read."""
@@ -71,21 +74,21 @@ class PiecewiseStream(QuietStream):
         """Up to `size` bytes, fewer only at the end."""
         return read_whole(self.read1, -1 if size is None or size < 0 else size)
 
-    def readinto(self, buffer: Any, /) -> int:
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
         view = memoryview(buffer).cast("B")
         count = got = 0
         while count < len(view) and (got := self.readinto1(view[count:])):
             count += got
         return count
 
-    def readinto1(self, buffer: Any, /) -> int:
+    def readinto1(self, buffer: WriteableBuffer, /) -> int:
         view = memoryview(buffer).cast("B")
         data = self.read1(len(view))
         view[: len(data)] = data
         return len(data)
 
 
-def partial_reads(stream: Any, report: Report | None = None) -> Any:
+def partial_reads(stream: object, report: Report | None = None) -> Any:
     """The stream with reads that return what is available, if it can do that; the report is told how long they take.
 
     A reader of large windows then gets the first samples of a slow source at once.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from io import BytesIO
-from typing import Any, Protocol
+from typing import Protocol
 
 from webdataset.errors import ShardError
 
@@ -104,7 +104,7 @@ class Cursor:
 
     def read(self, size: int) -> bytes:
         """One read of the stream."""
-        data: Any = self._read(size)
+        data: bytes = self._read(size)
         if type(data) is bytes:
             return data
         if data is None:

@@ -26,6 +26,8 @@ from .header import BLOCK, decoded, padding
 from .plain import MemberPlace
 
 if TYPE_CHECKING:
+    from mmap import mmap
+
     import numpy
 
     Array = numpy.ndarray[Any, Any]
@@ -104,7 +106,7 @@ class ShardIndex:
         return builder.index(size=size, version=version, self_contained=self_contained, rule=rule)
 
     @classmethod
-    def from_bytes(cls, data: Any, *, url: str | None = None) -> ShardIndex:
+    def from_bytes(cls, data: bytes | memoryview | mmap, *, url: str | None = None) -> ShardIndex:
         """Read what `to_bytes` made; a ShardError if it is cut or damaged."""
         if len(data) < _FRONT.size or bytes(data[:8]) != MAGIC:
             raise _damaged("this is no index of a shard", url)
@@ -315,7 +317,9 @@ def key_hash(key: str) -> int:
 class _Columns:
     """The columns of a file, checked when they are first used."""
 
-    def __init__(self, data: Any, start: int, table: dict[str, list[Any]], url: str | None) -> None:
+    def __init__(
+        self, data: bytes | memoryview | mmap, start: int, table: dict[str, list[Any]], url: str | None
+    ) -> None:
         self.data = data
         self._start = start
         self._table = table

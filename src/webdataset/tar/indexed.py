@@ -21,6 +21,7 @@ from bisect import bisect_left
 from functools import cached_property
 from itertools import repeat
 from operator import getitem
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from .cursor import Cursor, Readable
@@ -29,7 +30,11 @@ from .plain import EXTENDED, MemberTuple, PlainMembers
 from .vector import has_only_mtimes, plain_headers, plain_names
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from .index import Layout, ShardIndex
+
+    Array = np.ndarray[Any, Any]
 
 BIG = 32 << 10
 """From this size on members are read by themselves."""
@@ -75,7 +80,7 @@ class IndexedSamples:
 
         return self._read_samples(_Pieces(pieces), np.array(numbers), places)
 
-    def _read_samples(self, source: _Piece | _Pieces, numbers: Any, places: dict[str, Any]) -> list[Any] | None:
+    def _read_samples(self, source: _Piece | _Pieces, numbers: Array, places: dict[str, Any]) -> list[Any] | None:
         import numpy as np
 
         if self._kinds is None:
@@ -122,7 +127,7 @@ class IndexedSamples:
         big = np.flatnonzero(sizes >= BIG)
         return array("q", data[big].tobytes()), array("q", (data[big] + sizes[big]).tobytes())
 
-    def _members(self, numbers: Any, width: int) -> Any:
+    def _members(self, numbers: Array, width: int) -> Array:
         """The numbers of the first members of these samples, in rows."""
         import numpy as np
 
@@ -130,7 +135,12 @@ class IndexedSamples:
         return firsts[:, None] + np.arange(width)
 
     def _alike(
-        self, source: _Piece | _Pieces, layout: _Layout, numbers: Any, here: Any, places: dict[str, Any]
+        self,
+        source: _Piece | _Pieces,
+        layout: _Layout,
+        numbers: Array,
+        here: Array,
+        places: dict[str, Any],
     ) -> list[dict[str, Any]] | None:
         """Samples that are built in the same way, and which of the source's they are."""
         import numpy as np
@@ -156,11 +166,11 @@ class IndexedSamples:
 class _Piece:
     """Samples that lie one after the other, and where each begins."""
 
-    def __init__(self, piece: bytes, begins: Any) -> None:
+    def __init__(self, piece: bytes, begins: Array) -> None:
         self._piece = piece
         self._begins = begins
 
-    def cut_out(self, layout: _Layout, here: Any, data: Any, sizes: Any) -> tuple[str, list[bytes]] | None:
+    def cut_out(self, layout: _Layout, here: Array, data: Array, sizes: Array) -> tuple[str, list[bytes]] | None:
         """The names of the first members, and all contents; `data` has their offsets from each sample's beginning."""
         import numpy as np
 
@@ -181,7 +191,7 @@ class _Pieces:
     def __init__(self, pieces: list[bytes]) -> None:
         self._pieces = pieces
 
-    def cut_out(self, layout: _Layout, here: Any, data: Any, sizes: Any) -> tuple[str, list[bytes]] | None:
+    def cut_out(self, layout: _Layout, here: Array, data: Array, sizes: Array) -> tuple[str, list[bytes]] | None:
         """As `_Piece.cut_out`."""
         import numpy as np
 
@@ -245,7 +255,7 @@ class _Layout:
         self.is_simple = bool(self.is_whole and named and ((blocks == 1) | (blocks == 3)).all())
 
 
-def _checked_names(np: Any, piece: bytes, layout: _Layout, data: Any, sizes: Any) -> str | None:
+def _checked_names(np: ModuleType, piece: bytes, layout: _Layout, data: Array, sizes: Array) -> str | None:
     """The names of the samples' first members, if all headers are good, and say what the index says."""
     words = np.frombuffer(piece, "<u8", len(piece) // BLOCK * (BLOCK // 8)).reshape(-1, BLOCK // 8)
     headers = data // BLOCK - 1

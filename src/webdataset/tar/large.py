@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable, Iterator
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 from webdataset.base.settings import settings
 from webdataset.errors import LimitError, ShardError, StorageError
@@ -77,7 +77,7 @@ class LargeMembers:
         self._wanted = wanted
         self._limit = limit
 
-    def limits(self, stream: Any, select: Select | None = None) -> Limits:
+    def limits(self, stream: object, select: Select | None = None) -> Limits:
         """The limits for one archive; `stream` is where it lies, if that is a plain file.
 
         Members that `select` leaves out are passed over.
@@ -86,7 +86,9 @@ class LargeMembers:
         most = limits.max_member_bytes if self._limit is None else min(self._limit, limits.max_member_bytes)
         return limits._replace(max_member_bytes=most, large=self._of_shard(_plain_file(stream), select))
 
-    def _of_shard(self, file: Any, select: Select | None) -> Callable[[Member, Cursor], LargeMember]:
+    def _of_shard(
+        self, file: io.BufferedReader | io.FileIO | None, select: Select | None
+    ) -> Callable[[Member, Cursor], LargeMember]:
         def replacement(member: Member, cursor: Cursor) -> LargeMember:
             wanted = (select is None or select(member.name)) and (self._wanted is None or self._wanted(member.name))
             opened = None
@@ -102,7 +104,7 @@ class LargeMembers:
         return replacement
 
 
-def select_limits(select: Select, stream: Any = None) -> Limits:
+def select_limits(select: Select, stream: object = None) -> Limits:
     """The default limits, for an archive of which `select` leaves out members: large ones of these are not read."""
     limits, file = Limits.default(), _plain_file(stream)
     most = limits.max_member_bytes
@@ -139,13 +141,15 @@ def _place(path: str, offset: int) -> Opened:
     return opened
 
 
-def _plain_file(stream: Any) -> Any:
+def _plain_file(stream: object) -> io.BufferedReader | io.FileIO | None:
     """The stream, if it is a file that can be opened again."""
-    path = getattr(stream, "name", None) if isinstance(stream, (io.BufferedReader, io.FileIO)) else None
+    if not isinstance(stream, (io.BufferedReader, io.FileIO)):
+        return None
+    path = getattr(stream, "name", None)
     return stream if isinstance(path, (str, bytes)) and os.path.isfile(path) else None
 
 
-def _pass_over(file: Any, member: Member, cursor: Cursor) -> None:
+def _pass_over(file: io.BufferedReader | io.FileIO | None, member: Member, cursor: Cursor) -> None:
     """Go to the end of a member's data, in a file without reading them."""
     if file is None or member.stored <= cursor.left:
         _check_all(member, cursor.skip(member.stored))
@@ -156,7 +160,7 @@ def _pass_over(file: Any, member: Member, cursor: Cursor) -> None:
     cursor.moved(end)
 
 
-def _here(file: Any, cursor: Cursor) -> int:
+def _here(file: IO[bytes], cursor: Cursor) -> int:
     """Where in the file the cursor is; an archive need not begin where the file does."""
     return int(file.tell()) - cursor.left
 
@@ -190,7 +194,7 @@ def _spill(member: Member, cursor: Cursor) -> Opened:
         raise StorageError(f"a large member cannot be kept: {error.strerror}", member=member.name, hint=hint) from error
 
 
-def _write(file: Any, data: bytes) -> None:
+def _write(file: IO[bytes], data: bytes) -> None:
     view = memoryview(data)
     while view:
         view = view[file.write(view) :]

@@ -185,6 +185,7 @@ class _Reader:
     def _read_at_once(self, out: list[MemberTuple]) -> None:
         """Try many members at once; if that did not pay, pause for a while, and longer each time."""
         ahead, before = self.cursor.left, len(out)
+        assert self._numpy is not None
         read_at_once(self._numpy, self.cursor, out, self._limits.max_member_bytes)
         if self.cursor.left > ahead // 2 or (len(out) - before) * SMALL < ahead:
             self._pauses = min(2 * self._pauses + 1, MAX_PAUSE)

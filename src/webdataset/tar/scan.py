@@ -160,7 +160,7 @@ class PlaceScan:
             raise ends_early("the member", there, expected).at(offset=place.offset, member=place.name)
 
 
-def _entries(archive: Archive, stream: Any) -> Iterator[MemberEntry]:
+def _entries(archive: Archive, stream: object) -> Iterator[MemberEntry]:
     cursor = archive.cursor
     archive.jump = jump = _jumper(stream, cursor, JUMP)
     try:

@@ -31,7 +31,7 @@ def numpy_or_none() -> ModuleType | None:
     return numpy
 
 
-def read_at_once(np: Any, cursor: Cursor, out: list[MemberTuple], limit: int) -> None:
+def read_at_once(np: ModuleType, cursor: Cursor, out: list[MemberTuple], limit: int) -> None:
     """Read the plain members at the cursor, as far as they are complete in the window.
 
     What is not read here, for whatever reason, is left at the cursor.
@@ -54,7 +54,7 @@ class _Row(NamedTuple):
     sizes: Array
 
 
-def _row(np: Any, cursor: Cursor, limit: int) -> _Row | None:
+def _row(np: ModuleType, cursor: Cursor, limit: int) -> _Row | None:
     """Take the complete members at the cursor.
 
     Headers are found by their magic, which data may hold too, say an archive inside the archive. So one is
@@ -79,7 +79,7 @@ def _row(np: Any, cursor: Cursor, limit: int) -> _Row | None:
     return row
 
 
-def plain_headers(np: Any, octets: Array) -> tuple[Array, Array]:
+def plain_headers(np: ModuleType, octets: Array) -> tuple[Array, Array]:
     """Which of the headers are plain and have the right checksum; and the sizes they state."""
     size_digits = octets[:, 124:135] - 48
     sum_digits = octets[:, 148:154] - 48
@@ -98,12 +98,12 @@ def plain_headers(np: Any, octets: Array) -> tuple[Array, Array]:
     return good, sizes
 
 
-def _all_octal(digits: Array) -> Any:
+def _all_octal(digits: Array) -> bool | numpy.bool | Array:
     octal = digits <= 7
     return True if octal.all() else octal.all(axis=1)
 
 
-def _members(np: Any, cursor: Cursor, octets: Array, *, places: Array, sizes: Array) -> tuple[int, _Row | None]:
+def _members(np: ModuleType, cursor: Cursor, octets: Array, *, places: Array, sizes: Array) -> tuple[int, _Row | None]:
     """The members of a proven run of headers, and how many of the headers they use."""
     extended = octets[:, 156] == EXTENDED
     firsts = places
@@ -127,7 +127,7 @@ def plain_names(octets: Array) -> str | None:
     return joined.decode("utf-8", "surrogateescape")
 
 
-def _usable(np: Any, cursor: Cursor, extended: Array, *, places: Array, sizes: Array) -> int:
+def _usable(np: ModuleType, cursor: Cursor, extended: Array, *, places: Array, sizes: Array) -> int:
     """How many of the headers can be used: all, if each extended one has a member's mtime and no more."""
     used = len(extended)
     if extended[-1]:
@@ -138,7 +138,7 @@ def _usable(np: Any, cursor: Cursor, extended: Array, *, places: Array, sizes: A
     return used if has_only_mtimes(np, cursor.buffer, places[at] + BLOCK, sizes[at]) else 0
 
 
-def has_only_mtimes(np: Any, buffer: bytes, starts: Array, lengths: Array) -> bool:
+def has_only_mtimes(np: ModuleType, buffer: bytes, starts: Array, lengths: Array) -> bool:
     """Whether extended headers, whose data are at these places, have nothing but a modification time each."""
     if not ((lengths >= 10) & (lengths <= 99)).all():
         return False

@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
-from webdataset.base.reports import current_report
+from webdataset.base.reports import Report, current_report
 from webdataset.base.settings import settings
 from webdataset.errors import MissingPackageError, SampleError, SecurityError, StorageError
 from webdataset.handlers import Handler, ask, checked_handler, reraise_exception
@@ -76,7 +76,7 @@ def received(url: str, handler: Handler = reraise_exception, *, bound: Bound | N
     return _received(url, checked_handler(handler), current_report(), bound)
 
 
-def _received(url: str, handler: Handler, report: Any, bound: Bound | None) -> Iterator[Sample]:
+def _received(url: str, handler: Handler, report: Report, bound: Bound | None) -> Iterator[Sample]:
     with _Channel(url, "PULL", "SUB", bound=bound) as channel:
         while True:
             try:

@@ -144,7 +144,7 @@ class _Process:
     function: Callable[[Any], Any]
 
 
-def call(item: Any) -> Any:
+def call(item: object) -> Any:
     """Call the function of this worker process."""
     return _Process.function(item)
 

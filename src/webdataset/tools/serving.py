@@ -12,14 +12,19 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from webdataset.errors import CommandError, UnavailableError, WebDatasetError
 from webdataset.pipeline import DataPipeline
 from webdataset.remote.addresses import addresses, check_allowed, zeromq
-from webdataset.remote.keys import TRAINER, keys_of
+from webdataset.remote.keys import TRAINER, KeyFile, Keys, keys_of
 from webdataset.remote.producer import ProducerStatus
 from webdataset.remote.wire import MAX_HEADER_BYTES, packed, unpacked
+
+if TYPE_CHECKING:
+    import zmq
+
 
 RESTART_SECONDS = 1.0
 """How long a process that died stays away, so that one that cannot live does not keep the machine busy."""
@@ -183,13 +188,13 @@ class Told(NamedTuple):
     status: ProducerStatus | None
 
 
-def statuses(urls: Sequence[str], *, keys: Any = None, insecure: bool = False, wait: float = 5.0) -> list[Told]:
+def statuses(urls: Sequence[str], *, keys: Keys | None = None, insecure: bool = False, wait: float = 5.0) -> list[Told]:
     """Ask producers how they are; one that does not answer in time has no status."""
     return next(watched(urls, keys=keys, insecure=insecure, wait=wait))
 
 
 def watched(
-    urls: Sequence[str], *, keys: Any = None, insecure: bool = False, wait: float = 5.0, every: float = 1.0
+    urls: Sequence[str], *, keys: Keys | None = None, insecure: bool = False, wait: float = 5.0, every: float = 1.0
 ) -> Iterator[list[Told]]:
     """What producers say of themselves, again and again."""
     zmq, keys, found = zeromq(), keys_of(keys, TRAINER), addresses(urls)
@@ -205,7 +210,7 @@ def watched(
         context.destroy(linger=0)
 
 
-def _connected(zmq: Any, context: Any, keys: Any, address: str) -> Any:
+def _connected(zmq: ModuleType, context: zmq.Context[Any], keys: KeyFile | None, address: str) -> zmq.Socket[Any]:
     socket = context.socket(zmq.DEALER)
     socket.setsockopt(zmq.LINGER, 0)
     socket.setsockopt(zmq.IPV6, 1)
@@ -216,7 +221,7 @@ def _connected(zmq: Any, context: Any, keys: Any, address: str) -> Any:
     return socket
 
 
-def _asked(zmq: Any, sockets: list[Any], wait: float) -> list[ProducerStatus | None]:
+def _asked(zmq: ModuleType, sockets: list[Any], wait: float) -> list[ProducerStatus | None]:
     poller = zmq.Poller()
     for socket in sockets:
         while socket.poll(0):

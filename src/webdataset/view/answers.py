@@ -243,14 +243,14 @@ class _PictureCache:
         self._bytes = 0
         self._lock = threading.Lock()
 
-    def get(self, wanted: Any) -> Picture | None:
+    def get(self, wanted: object) -> Picture | None:
         with self._lock:
             found = self._kept.get(wanted)
             if found is not None:
                 self._kept.move_to_end(wanted)
             return found
 
-    def keep(self, wanted: Any, found: Picture) -> None:
+    def keep(self, wanted: object, found: Picture) -> None:
         with self._lock:
             if wanted not in self._kept:
                 self._kept[wanted] = found

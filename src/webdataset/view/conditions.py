@@ -91,7 +91,7 @@ class _Evaluation:
         found: Any = getattr(self, f"_{type(node).__name__.lower()}")(node)
         return found
 
-    def _constant(self, node: ast.Constant) -> Any:
+    def _constant(self, node: ast.Constant) -> object:
         return node.value
 
     def _name(self, node: ast.Name) -> Any:
@@ -122,7 +122,7 @@ class _Evaluation:
             return value[entry]
         raise MissingValueError(str(entry))
 
-    def _list(self, node: ast.List | ast.Tuple | ast.Set) -> Any:
+    def _list(self, node: ast.List | ast.Tuple | ast.Set) -> list[Any]:
         return [self.value(element) for element in node.elts]
 
     _tuple = _set = _list

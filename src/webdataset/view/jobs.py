@@ -18,7 +18,7 @@ class Job:
         self._thread: threading.Thread | None = None
         self.done = 0
         self.total = 0
-        self.result: Any = None
+        self.result: object = None
         self.error = ""
         self.stopped = False
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from webdataset.base.redact import redacted
@@ -56,7 +56,7 @@ class Problems:
                 return
         job.done = job.total
 
-    def _watched(self, job: Job) -> Any:
+    def _watched(self, job: Job) -> Iterator[str]:
         for job.done, url in enumerate(self._urls):
             if job.stopped:
                 return

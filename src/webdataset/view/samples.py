@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count, islice
 from tempfile import TemporaryFile
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from webdataset.base.pool import ordered_map
 from webdataset.base.reports import Report
@@ -21,6 +21,9 @@ from webdataset.indices.wholeshards import WholeShards
 from webdataset.storage.urls import local_path
 from webdataset.tar.large import LargeMember, LargeMembers
 from webdataset.tariterators import tarfile_samples
+
+if TYPE_CHECKING:
+    from webdataset.tar.index import IndexedMember
 
 LARGE = 64 << 20
 """Fields of a stream that are larger are passed over."""
@@ -152,7 +155,7 @@ class CataloguedSamples:
         self._open.close()
         self._reader.close()
 
-    def _reading(self, number: int, shard: int, member: Any) -> Callable[[int, int], bytes]:
+    def _reading(self, number: int, shard: int, member: IndexedMember) -> Callable[[int, int], bytes]:
         def read_part(start: int, stop: int) -> bytes:
             if member.data_offset < 0:  # a sparse file, which the tar reader puts together
                 data: bytes = self._reader.read(number)[member.field]
@@ -239,7 +242,7 @@ class StreamedSamples:
             close(self._stream)
             self._file.close()
 
-    def _samples(self) -> Any:
+    def _samples(self) -> Iterator[dict[str, Any]]:
         def remember(error: Exception) -> bool:
             self.errors.append(error)
             return True
@@ -265,7 +268,7 @@ class StreamedSamples:
         fields = {name: self._keep(name, data) for name, data in sample.items() if not name.startswith("__")}
         self._kept.append(StoredSample(len(self._kept), sample["__key__"], sample["__url__"], shard, place, fields))
 
-    def _keep(self, name: str, data: Any) -> StoredField:
+    def _keep(self, name: str, data: bytes | LargeMember) -> StoredField:
         if isinstance(data, LargeMember):
             return StoredField(name, data.size, _passed_over)
         start, size = self._end, len(data)

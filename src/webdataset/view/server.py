@@ -117,12 +117,12 @@ class ViewServer:
         self._server.server_close()
 
 
-def as_json(value: Any) -> Body:
+def as_json(value: object) -> Body:
     """A value as JSON; numbers that JSON does not have are null."""
     return Body("application/json", json.dumps(_finite(value), allow_nan=False).encode())
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -141,19 +141,21 @@ class _Server(ThreadingHTTPServer):
         self._room = threading.BoundedSemaphore(CONNECTIONS)
         super().__init__(*args)
 
-    def process_request(self, request: Any, client_address: Any) -> None:
+    def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
         if not self._room.acquire(blocking=False):
             self.shutdown_request(request)  # somebody opens connections without end
             return
         super().process_request(request, client_address)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
+    def process_request_thread(
+        self, request: socket.socket | tuple[bytes, socket.socket], client_address: object
+    ) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._room.release()
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: object, client_address: object) -> None:
         """A browser that goes away in the middle of an answer is nothing to tell."""
 
 
@@ -170,7 +172,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         self._answer(with_body=False)
 
-    def log_message(self, *_: Any) -> None:
+    def log_message(self, *_: object) -> None:
         """Nobody reads it, and the token is in it."""
 
     def _answer(self, *, with_body: bool) -> None:

@@ -50,7 +50,7 @@ class Leaf:
         self.texts: Counter[str] = Counter()
         self.numbers = Range()
 
-    def add(self, value: Any) -> None:
+    def add(self, value: object) -> None:
         """Count a value."""
         self.count += 1
         if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -91,7 +91,7 @@ def _count_leaves(sample: dict[str, Any], leaves: dict[str, Leaf]) -> None:
                 leaves.setdefault(path, Leaf()).add(leaf)
 
 
-def _leaves(path: str, value: Any, depth: int) -> Iterator[tuple[str, Any]]:
+def _leaves(path: str, value: object, depth: int) -> Iterator[tuple[str, Any]]:
     """What stands in a dict, and in dicts in it, under names that a condition can name."""
     if not isinstance(value, dict) or depth > 2:
         return
@@ -172,7 +172,7 @@ def _histograms(field: FieldDescription, classes: Counter[str] | None) -> Iterat
     yield _bars("bytes", field.sizes)
 
 
-def _bars(of: str, numbers: Any) -> dict[str, Any]:
+def _bars(of: str, numbers: Range) -> dict[str, Any]:
     bins = numbers.histogram(BINS)
     return {"of": of, "bars": [{"from": low, "to": high, "count": n} for low, high, n in bins]}
 

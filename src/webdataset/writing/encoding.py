@@ -45,12 +45,12 @@ def encode_based_on_extension(sample: Sample, handlers: Mapping[str, Callable[[A
     }
 
 
-def encode_based_on_extension1(data: Any, tname: str, handlers: Mapping[str, Callable[[Any], bytes]]) -> Any:
+def encode_based_on_extension1(data: object, tname: str, handlers: Mapping[str, Callable[[Any], bytes]]) -> Any:
     """One field's value as bytes."""
     return encode_based_on_extension({tname: data}, handlers)[tname]
 
 
-def bytestr(data: Any) -> bytes:
+def bytestr(data: object) -> bytes:
     """Bytes as they are, anything else as its text.
 
     >>> bytestr(b"a"), bytestr("a"), bytestr(3)
@@ -112,14 +112,14 @@ class SampleEncoder:
             _check_case(field for field in sample if (suffixes.get(field) or self._suffix(field))[0])
         return members
 
-    def _encoded(self, field: str, value: Any) -> Any:
+    def _encoded(self, field: str, value: object) -> bytes | LargeMember:
         if isinstance(value, LargeMember):
             return value
         if self._table is None or field[0] == "_":
             return _as_bytes(field, value)
         return encode(field, value, self._table)
 
-    def _stem(self, key: Any) -> bytes:
+    def _stem(self, key: object) -> bytes:
         if type(key) is not str:
             if key is None:
                 raise EncodingError("the sample has no __key__", hint='name it: {"__key__": "000017", ...}')
@@ -137,7 +137,7 @@ class SampleEncoder:
             )
         return key.encode() if key.isascii() and "\0" not in key else name_bytes(key)
 
-    def _suffix(self, field: Any) -> tuple[bytes, bool]:
+    def _suffix(self, field: object) -> tuple[bytes, bool]:
         """What a field adds to the key, nothing if it is not written; and whether its bytes stay as they are."""
         if not isinstance(field, str):
             raise EncodingError(f"the name of a field must be a str, got {field!r}")
@@ -176,7 +176,7 @@ def _unchanged(sample: Sample) -> Sample:
     return sample
 
 
-def _as_bytes(field: str, data: Any) -> bytes:
+def _as_bytes(field: str, data: object) -> bytes:
     if isinstance(data, (bytes, bytearray, memoryview)):
         return bytes(data)
     if isinstance(data, str) and field[0] == "_":

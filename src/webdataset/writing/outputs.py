@@ -33,7 +33,7 @@ class Output:
 
     def __init__(
         self,
-        fileobj: Any,
+        fileobj: object,
         headers: MemberHeaders,
         *,
         compress: bool | str | None,
@@ -144,7 +144,7 @@ class Output:
         if self.url is not None and not isinstance(error, StorageError):
             raise as_storage_error(error, self.url) from error
 
-    def _open(self, fileobj: Any, durable: bool) -> tuple[Any, bool]:
+    def _open(self, fileobj: object, durable: bool) -> tuple[Any, bool]:
         if isinstance(fileobj, (str, os.PathLike)):
             self.url = rewritten_url(as_url(fileobj))
             path = local_target(self.url)

@@ -8,9 +8,13 @@ from __future__ import annotations
 
 from argparse import Namespace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from webdataset.cli import grammar
+
+if TYPE_CHECKING:
+    from webdataset.base.stages import Stage
+    from webdataset.handlers import Handler
 
 EXAMPLES = (
     ("wl extract -f cls train-{000000..000009}.tar", "keys and classes, separated by tabs"),
@@ -70,7 +74,7 @@ def columns(options: Namespace) -> list[str]:
     return fields if "__key__" in fields else ["__key__", *fields]
 
 
-def _mapping(code: str, decode: str, handler: Any) -> Any:
+def _mapping(code: str, decode: str, handler: Handler) -> Stage:
     """Return the stage of wl-extract's -P: Python code that runs on each sample first."""
     from webdataset.cli.expressions import transformation
     from webdataset.tools.transform.mapping import map_samples

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from argparse import Namespace
-from typing import Any
 
 from webdataset.base.units import counted
 from webdataset.cli import grammar
@@ -115,7 +114,7 @@ class _Counter:
         self._display = ProgressDisplay.of(options, noun="shard", urls=())
         self._done = 0
 
-    def __call__(self, done: int, shards: int, url: str) -> Any:  # noqa: ARG002 - as write_indices tells it
+    def __call__(self, done: int, shards: int, url: str) -> None:  # noqa: ARG002 - as write_indices tells it
         self._display.total = shards
         self._display.add(done - self._done, 0)
         self._done = done

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from webdataset.cli import grammar
 
 if TYPE_CHECKING:
+    from webdataset.base.stages import Stage
     from webdataset.pipeline import DataPipeline
     from webdataset.tools.transform.mapping import Function
 
@@ -93,7 +94,7 @@ def function_maker(options: Namespace) -> Callable[[], Function]:
     return make
 
 
-def _mapping(options: Namespace, make: Callable[[], Function] | None = None) -> Any:
+def _mapping(options: Namespace, make: Callable[[], Function] | None = None) -> Stage:
     from webdataset.cli.flow import handler_of, packer
     from webdataset.tools.transform.mapping import map_samples
 
@@ -145,7 +146,7 @@ def _shard_reader(options: Namespace, make: Callable[[], Function]) -> Callable[
     """Return the function that maps one shard, in one process."""
     function = make()
 
-    def read(url: str) -> Any:
+    def read(url: str) -> tuple[DataPipeline, Callable[[], dict[str, Any]]]:
         from webdataset.cli.flow import reading
 
         here = Namespace(**{**vars(options), "processes": 0})
@@ -155,7 +156,7 @@ def _shard_reader(options: Namespace, make: Callable[[], Function]) -> Callable[
     return read
 
 
-def _pipeline(options: Namespace) -> Any:
+def _pipeline(options: Namespace) -> Stage:
     from webdataset.cli.expressions import stages
     from webdataset.cli.flow import handler_of
     from webdataset.tools.transform.mapping import through_stages

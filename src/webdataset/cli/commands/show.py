@@ -13,6 +13,7 @@ from webdataset.cli import grammar
 
 if TYPE_CHECKING:
     from webdataset.cli.progress import ProgressDisplay
+    from webdataset.pipeline import DataPipeline
 
 EXAMPLES = (
     ("wl show -c 2 train.tar", "two samples, one line per field, and images if the terminal can show them"),
@@ -60,7 +61,7 @@ def _is_of_producers(options: Namespace) -> bool:
     return any(is_remote(url) and (streams or not is_stream(url)) for url in options.inputs)
 
 
-def _of_batches(options: Namespace) -> Any:
+def _of_batches(options: Namespace) -> DataPipeline:
     """Return the samples of a producer's batches."""
     from webdataset.cli.flow import chosen
     from webdataset.pipeline import DataPipeline
@@ -84,7 +85,7 @@ def _with_fields(samples: Iterator[Any], options: Namespace) -> Iterator[Any]:
         return samples
     specs = parse_field_spec(options.fields)
 
-    def chosen(sample: Any) -> Any:
+    def chosen(sample: dict[str, Any]) -> dict[str, Any]:
         names = [field_named(sample, alternatives) for alternatives in specs]
         return {name: sample[name] for name in ("__key__", *names)}
 

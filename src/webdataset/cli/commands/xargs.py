@@ -12,11 +12,14 @@ import re
 import sys
 from argparse import Namespace
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, BinaryIO
 
 from webdataset.cli import grammar
 
 from .map import split_count_and_code
+
+if TYPE_CHECKING:
+    from webdataset.base.stages import Stage
 
 EXAMPLES = (
     ("wl xargs -P 4 -e 'mogrify -edge 5 sample.jpeg' in.tar -o out.tar", "edge detection, using four processes"),
@@ -62,7 +65,7 @@ def run(options: Namespace) -> int:
     return drain(options, reading(options).compose(command_stage(options)))
 
 
-def command_stage(options: Namespace, output: Callable[[bytes], object] | None = None) -> Any:
+def command_stage(options: Namespace, output: Callable[[bytes], object] | None = None) -> Stage:
     """Return the stage that runs the command; its output goes to `output`, by default stderr."""
     from webdataset.cli.flow import handler_of
     from webdataset.tools.transform.choosing import field_chooser
@@ -106,7 +109,7 @@ def _command(options: Namespace) -> str:
 
 def write_stderr(data: bytes) -> None:
     """Write bytes to stderr."""
-    buffer: Any = getattr(sys.stderr, "buffer", None)
+    buffer: BinaryIO | None = getattr(sys.stderr, "buffer", None)
     if buffer is None:
         sys.stderr.write(data.decode("utf-8", "replace"))
     else:

@@ -6,7 +6,7 @@ import argparse
 import copy
 from argparse import Namespace
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from webdataset.cli import grammar
 from webdataset.cli.grammar import Parser
@@ -31,7 +31,7 @@ NO_SIZE = "the size of a dataset need not be known"
 class _WithoutEffect(argparse.Action):
     """A flag that is accepted but does nothing; `programs` warns when it is used."""
 
-    def __call__(self, _: Any, namespace: Any, __: Any, flag: str | None = None) -> None:
+    def __call__(self, _: object, namespace: Namespace, __: object, flag: str | None = None) -> None:
         earlier = getattr(namespace, "without_effect", [])
         namespace.without_effect = [*earlier, f"{flag} has no effect: {self.const}"]
 

@@ -64,7 +64,7 @@ class DtypeDraft(Draft):
         check(depth(dtype) <= MAX_DEPTH, "a dtype", f"of more than {MAX_DEPTH} levels")
         return dtype.newbyteorder(order) if order in "<>" and names is None and subarray is None else dtype
 
-    def _plain(self, size: Any, metadata: Any) -> np.dtype[Any]:
+    def _plain(self, size: Any, metadata: object) -> np.dtype[Any]:
         import numpy as np
 
         kind = self.letters[:1]
@@ -107,7 +107,7 @@ def _frombuffer(machine: Machine, args: tuple[Any, ...]) -> np.ndarray[Any, Any]
     return _array(machine, args[0], args[1], args[2], args[3])
 
 
-def _scalar(machine: Machine, args: tuple[Any, ...]) -> Any:
+def _scalar(machine: Machine, args: tuple[Any, ...]) -> object:
     check(len(args) == 2, "a numpy scalar", "with such arguments")
     return _array(machine, args[1], args[0], (), "C", objects=False)[()]
 
@@ -152,7 +152,7 @@ def _object_array(machine: Machine, items: Any, shape: tuple[int, ...], order: A
     return shaped
 
 
-def _with_fields(machine: Machine, names: Any, fields: Any, size: Any, *, flags: Any) -> np.dtype[Any]:
+def _with_fields(machine: Machine, names: Any, fields: Any, size: Any, *, flags: object) -> np.dtype[Any]:
     """numpy's constructor checks that the fields lie inside the item and that objects do not overlap."""
     import numpy as np
 
@@ -184,7 +184,7 @@ def _with_shape(subarray: Any) -> np.dtype[Any]:
     return np.dtype((base, shape))
 
 
-def _time_unit(metadata: Any) -> str:
+def _time_unit(metadata: object) -> str:
     """The unit of datetime64 and timedelta64: (dict, (b"ns", number, numerator, denominator))."""
     unit = metadata[1] if type(metadata) is tuple and len(metadata) == 2 else None
     given = type(unit) is tuple and len(unit) == 4 and type(unit[0]) is bytes and unit[0] in TIME_UNITS
@@ -194,7 +194,7 @@ def _time_unit(metadata: Any) -> str:
     return "" if unit[0] == b"generic" else f"[{unit[1]}{unit[0].decode()}]"
 
 
-def _is_field(part: Any) -> bool:
+def _is_field(part: object) -> bool:
     import numpy as np
 
     return (

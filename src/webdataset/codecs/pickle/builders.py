@@ -35,7 +35,7 @@ class Draft:
     def __init__(self) -> None:
         self.memo: list[int] = []
 
-    def finished(self, machine: Machine, state: Any) -> Any:
+    def finished(self, machine: Machine, state: object) -> object:
         raise NotImplementedError
 
 

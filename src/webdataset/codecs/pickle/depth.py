@@ -40,7 +40,7 @@ def dismantle(containers: list[Any]) -> None:
             container[...] = None  # an array of objects
 
 
-def _height(container: Any, heights: dict[int, int]) -> int:
+def _height(container: object, heights: dict[int, int]) -> int:
     """Levels below a container, itself included. What is still being visited (a cycle) counts as none."""
     path: list[list[Any]] = []
     inner, below = _inner(container, heights), 0

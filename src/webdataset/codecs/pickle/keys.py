@@ -34,7 +34,7 @@ class _Unknown:
     """A value that nobody needs to know: it is no number and no tuple, or its keys are looked at by themselves."""
 
 
-def _call_result(function: Any, arguments: Any) -> Any:
+def _call_result(function: object, arguments: Any) -> object:
     """Complex numbers, too, are made to collide; the result of any other call is unknown."""
     is_complex = isinstance(function, str) and function.endswith(" complex") and isinstance(arguments, tuple)
     if is_complex and all(isinstance(number, (int, float)) for number in arguments):
@@ -81,7 +81,7 @@ class _Walk:
         except (IndexError, KeyError, ValueError, TypeError, OverflowError) as error:
             raise DecodingError(f"this is no pickle: {error}") from None
 
-    def _other(self, opcode: pickletools.OpcodeInfo, argument: Any) -> None:
+    def _other(self, opcode: pickletools.OpcodeInfo, argument: object) -> None:
         """The effect on the stack that pickletools describes."""
         if pickletools.markobject in opcode.stack_before:
             self._since_mark()
@@ -94,7 +94,7 @@ class _Walk:
             else:
                 self._push(argument if isinstance(argument, (int, float, str, bytes)) else _Unknown())
 
-    def _push(self, value: Any) -> None:
+    def _push(self, value: object) -> None:
         self.stack.append(value)
 
     def _pop(self, count: int) -> list[Any]:

@@ -82,7 +82,7 @@ class Machine:
         if self.budget < 0:
             raise UnpicklingError(f"a pickle of {len(self.data)} bytes would expand too far")
 
-    def check_keys(self, keys: list[Any], target: Any = None) -> None:
+    def check_keys(self, keys: list[Any], target: object = None) -> None:
         """Refuse keys that would take for ever to hash, or that were made to collide."""
         if SEEDED_HASHES.issuperset(map(type, keys)):
             return
@@ -129,7 +129,7 @@ class Machine:
             raise UnpicklingError("an array that contains itself")
         self.stack.append(value)
 
-    def push_container(self, container: Any) -> None:
+    def push_container(self, container: object) -> None:
         self.containers.append(container)
         self.stack.append(container)
 
@@ -141,7 +141,7 @@ class Machine:
             self.builders[id(found)] = found, build
         self.stack.append(found)
 
-    def build(self, thing: Any, args: Any, *, new: bool = False) -> None:
+    def build(self, thing: object, args: object, *, new: bool = False) -> None:
         """Push what `thing(*args)` would return, if it is on the list."""
         _, build = self.builders.get(id(thing), (None, None))
         if build is None or type(args) is not tuple:
@@ -153,7 +153,7 @@ class Machine:
             self.containers.append(value)
         self.stack.append(value)
 
-    def complete(self, state: Any) -> None:
+    def complete(self, state: object) -> None:
         """Give the object on top of the stack its state."""
         thing = self.stack[-1]
         if isinstance(thing, Draft):

@@ -6,6 +6,7 @@ import datetime
 import decimal
 import uuid
 from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from webdataset.errors import UnsafePickleError
@@ -45,7 +46,7 @@ def find(module: str, name: str) -> tuple[Any, Builder | None]:
     return found
 
 
-def named(thing: Any) -> str:
+def named(thing: object) -> str:
     """A short name for messages; never a repr, which data could make endless."""
     if isinstance(thing, Name):
         return thing.name
@@ -57,17 +58,17 @@ def named(thing: Any) -> str:
 # -- registered classes ---------------------------------------------------------------------------
 
 
-def is_registered(thing: Any) -> bool:
+def is_registered(thing: object) -> bool:
     """Whether the program itself allowed this class."""
     return isinstance(thing, type) and any(thing is given for given in registered.values())
 
 
-def new_registered(cls: Any, args: tuple[Any, ...]) -> Any:
+def new_registered(cls: Any, args: tuple[Any, ...]) -> object:
     """A new instance, as pickle makes it: without __init__."""
     return cls.__new__(cls, *args)
 
 
-def set_state(thing: Any, state: Any) -> None:
+def set_state(thing: object, state: Any) -> None:
     """Give an instance of a registered class its state, as pickle does it."""
     if (setstate := getattr(thing, "__setstate__", None)) is not None:
         setstate(state)
@@ -79,7 +80,7 @@ def set_state(thing: Any, state: Any) -> None:
             object.__setattr__(thing, name, value)
 
 
-def _call_registered(given: Any) -> Builder:
+def _call_registered(given: Callable[..., Any]) -> Builder:
     return lambda machine, args: given(*args)  # noqa: ARG005 a builder takes the machine
 
 
@@ -209,7 +210,7 @@ def _decimal(machine: Machine, args: tuple[Any, ...]) -> decimal.Decimal:
 class _UUIDDraft(Draft):
     __slots__ = ()
 
-    def finished(self, machine: Machine, state: Any) -> uuid.UUID:  # noqa: ARG002
+    def finished(self, machine: Machine, state: object) -> uuid.UUID:  # noqa: ARG002
         number = state.get("int") if type(state) is dict and len(state) == 1 else None
         check(type(number) is int, "a UUID", "with such a state")
         return uuid.UUID(int=number)
@@ -220,7 +221,7 @@ def _uuid(machine: Machine, args: tuple[Any, ...]) -> _UUIDDraft:  # noqa: ARG00
     return _UUIDDraft()
 
 
-def _reconstructor(machine: Machine, args: tuple[Any, ...]) -> Any:
+def _reconstructor(machine: Machine, args: tuple[Any, ...]) -> object:
     """How protocols before 2 make an instance without __init__: class, base, the base's state."""
     check(len(args) == 3 and args[1] is object and args[2] is None, "an object", "with such a base")
     if args[0] is uuid.UUID:
@@ -292,7 +293,7 @@ def _keys(machine: Machine, args: tuple[Any, ...]) -> list[Any]:
     return keys
 
 
-def _is_packed(value: Any, size: int) -> bool:
+def _is_packed(value: object, size: int) -> bool:
     return type(value) is bytes and len(value) == size
 
 

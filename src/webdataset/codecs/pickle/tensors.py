@@ -15,6 +15,8 @@ from .builders import Builder, Name, check
 from .torchfiles import load_checked
 
 if TYPE_CHECKING:
+    import torch
+
     from .machine import Machine
 
 
@@ -27,14 +29,14 @@ def find_torch(full: str) -> tuple[Any, Builder | None] | None:
     return (value, None) if isinstance(value, torch.dtype) else None
 
 
-def _load_from_bytes(machine: Machine, args: tuple[Any, ...]) -> Any:
+def _load_from_bytes(machine: Machine, args: tuple[Any, ...]) -> object:
     """A storage. torch would load these bytes with its unrestricted unpickler; weights_only is the safe one."""
     check(len(args) == 1 and type(args[0]) is bytes, "a tensor", "of other things than bytes")
     machine.charge(len(args[0]))
     return load_checked(args[0])
 
 
-def _rebuild_tensor(machine: Machine, args: tuple[Any, ...]) -> Any:  # noqa: ARG001
+def _rebuild_tensor(machine: Machine, args: tuple[Any, ...]) -> object:  # noqa: ARG001
     torch = torch_package()
     check(6 <= len(args) <= 7, "a tensor", "with such arguments")
     storage, offset, size, stride, requires_grad, hooks = args[:6]
@@ -50,18 +52,18 @@ def _rebuild_tensor(machine: Machine, args: tuple[Any, ...]) -> Any:  # noqa: AR
     return tensor
 
 
-def _rebuild_parameter(machine: Machine, args: tuple[Any, ...]) -> Any:  # noqa: ARG001
+def _rebuild_parameter(machine: Machine, args: tuple[Any, ...]) -> object:  # noqa: ARG001
     torch = torch_package()
     check(len(args) == 3 and isinstance(args[0], torch.Tensor) and not args[2], "a parameter", "with such arguments")
     return torch.nn.Parameter(args[0], args[1] is True)
 
 
-def _size(machine: Machine, args: tuple[Any, ...]) -> Any:  # noqa: ARG001
+def _size(machine: Machine, args: tuple[Any, ...]) -> object:  # noqa: ARG001
     check(len(args) == 1 and is_shape(args[0]), "a torch.Size", "of other things than sizes")
     return torch_package().Size(args[0])
 
 
-def _device(machine: Machine, args: tuple[Any, ...]) -> Any:  # noqa: ARG001
+def _device(machine: Machine, args: tuple[Any, ...]) -> object:  # noqa: ARG001
     named = 1 <= len(args) <= 2 and type(args[0]) is str and len(args[0]) <= 32
     check(named and all(type(index) is int for index in args[1:]), "a torch.device", "with such arguments")
     return torch_package().device(*args)
@@ -76,7 +78,9 @@ BUILDERS: dict[str, Builder] = {
 }
 
 
-def _lies_inside(storage: Any, offset: int, size: tuple[int, ...], stride: tuple[int, ...]) -> bool:
+def _lies_inside(
+    storage: torch.storage.TypedStorage, offset: int, size: tuple[int, ...], stride: tuple[int, ...]
+) -> bool:
     """torch itself would enlarge the storage instead."""
     if 0 in size:
         return True

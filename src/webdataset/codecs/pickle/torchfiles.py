@@ -11,7 +11,7 @@ import pickle
 import re
 import zipfile
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from webdataset.base.settings import settings
 from webdataset.codecs.arrays import check_expansion
@@ -19,6 +19,9 @@ from webdataset.codecs.packages import torch_package
 from webdataset.errors import DecodingError, SecurityError, UnsafePickleError, WebDatasetError
 
 from .keys import check_keys
+
+if TYPE_CHECKING:
+    import torch
 
 LEGACY_PICKLES = 4
 """Before the tensors' bytes, torch 1.5 and older wrote a magic number, a version, facts on the machine, the object."""
@@ -28,7 +31,7 @@ SWITCHES = (
 )
 
 
-def encode_pth(value: Any) -> bytes:
+def encode_pth(value: object) -> bytes:
     """The `value`, anything torch.save takes, as it writes it."""
     stream = io.BytesIO()
     torch_package().save(value, stream)
@@ -123,7 +126,7 @@ def _check_tensors(tensors: Iterable[Any], size: int) -> None:
         raise DecodingError(f"its tensors claim {sum(storages.values())} bytes, the file has {size}")
 
 
-def _check_sparse(tensor: Any) -> None:
+def _check_sparse(tensor: torch.Tensor) -> None:
     """Make it again from its parts, which torch then checks; loading them does not."""
     torch = torch_package()
     try:

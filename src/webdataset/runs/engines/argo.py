@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from webdataset.runs.outcomes import EXIT_CODES, Verdict
 from webdataset.runs.runs import Submission
 
 from .base import Engine, EngineError
 from .manifests import COMMON, as_text, labels, merged, object_name, pod_options, task_container
+
+if TYPE_CHECKING:
+    from webdataset.runs.options import TaskOptions
 
 MOST_TASKS = 2000
 """Argo keeps the state of all tasks in one object, which is limited to a megabyte."""
@@ -20,7 +23,7 @@ class ArgoEngine(Engine):
 
     name = "argo"
 
-    def __init__(self, options: Any) -> None:
+    def __init__(self, options: TaskOptions) -> None:
         super().__init__(options)
         self.check_own(*COMMON, "workflow")
 

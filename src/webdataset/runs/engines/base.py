@@ -96,7 +96,7 @@ class FuturesEngine(Engine):
         """Start or find the cluster, once."""
 
     @abstractmethod
-    def start(self, submission: Submission, numbers: list[int]) -> Any:
+    def start(self, submission: Submission, numbers: list[int]) -> object:
         """Start a task, and return its future."""
 
     @abstractmethod
@@ -104,7 +104,7 @@ class FuturesEngine(Engine):
         """Wait for some of these futures; return those that ended and the others."""
 
     @abstractmethod
-    def error_of(self, future: Any) -> str:
+    def error_of(self, future: object) -> str:
         """Return why a future that ended has failed; nothing if it did not."""
 
     def submit(self, submission: Submission) -> None:

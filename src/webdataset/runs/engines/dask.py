@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 from webdataset.codecs.packages import package
@@ -38,7 +39,7 @@ class DaskEngine(FuturesEngine):
             hint = "is the scheduler running? `dask scheduler` prints its address"
             raise EngineError(f"no Dask scheduler answers at {self.options.address}", hint=hint) from error
 
-    def _address(self, distributed: Any) -> Any:
+    def _address(self, distributed: ModuleType) -> object:
         """Return what a client connects to."""
         if self.options.address:
             return self.options.address
@@ -54,7 +55,7 @@ class DaskEngine(FuturesEngine):
             self._cluster = distributed.LocalCluster(**own, resources=resources, protocol="tcp://", host="127.0.0.1")
         return self._cluster
 
-    def start(self, submission: Submission, numbers: list[int]) -> Any:
+    def start(self, submission: Submission, numbers: list[int]) -> object:
         resources = {"GPU": self.options.gpus} if self.options.gpus else None
         again = self.options.retries
         given = (submission.plan.url, submission.id, numbers)

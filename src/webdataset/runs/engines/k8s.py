@@ -5,15 +5,17 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from webdataset.runs.numbers import parsed_ranges
 from webdataset.runs.outcomes import EXIT_CODES, Verdict
 from webdataset.runs.runs import Submission
 
 from .base import Engine, EngineError
 from .kube import ConflictError, KubeClient, KubeError, MissingError, kube_client
 from .manifests import COMMON, CONTAINER, as_text, labels, merged, object_name, pod_options, task_container
+
+if TYPE_CHECKING:
+    from webdataset.runs.options import TaskOptions
 
 MOST_TASKS = 10_000
 MOST_PARALLEL = 1000
@@ -27,7 +29,7 @@ class KubernetesEngine(Engine):
 
     name = "k8s"
 
-    def __init__(self, options: Any) -> None:
+    def __init__(self, options: TaskOptions) -> None:
         super().__init__(options)
         self.check_own(*SECTION)
         self.poll_seconds = float(self.own.get("poll", 5.0))  # type: ignore[misc]
@@ -126,12 +128,6 @@ class KubernetesEngine(Engine):
     @property
     def running(self) -> int:
         return int(self._status.get("active") or 0)
-
-    @property
-    def failed_indexes(self) -> list[int]:
-        """The tasks that Kubernetes has given up."""
-        text = self._status.get("failedIndexes") or ""
-        return list(parsed_ranges(text)) if text else []
 
     @property
     def reason(self) -> str:  # type: ignore[override]

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType
 from typing import Any
 
 from webdataset.errors import MissingPackageError
@@ -141,7 +142,7 @@ class PackageClient(KubeClient):
         read = self._core.read_namespaced_pod_log
         return self._asked(lambda **kw: read(pod, self.namespace, container=container, **kw))
 
-    def _plain(self, found: Any) -> dict[str, Any]:
+    def _plain(self, found: object) -> dict[str, Any]:
         plain: dict[str, Any] = self._api.sanitize_for_serialization(found)
         return plain
 
@@ -232,7 +233,7 @@ def _message(body: Any) -> str:
         return ""
 
 
-def _of_this_pod(config: Any, error: Exception) -> str:
+def _of_this_pod(config: ModuleType, error: Exception) -> str:
     """Use the service account of the pod in which this runs."""
     try:
         config.load_incluster_config()

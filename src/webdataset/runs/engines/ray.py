@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import socket
 from collections.abc import Iterable
+from types import ModuleType
 from typing import Any
 
 from webdataset.base.settings import settings
@@ -42,7 +43,7 @@ class RayEngine(FuturesEngine):
             resources["memory"] = self.options.memory
         self._remote = ray.remote(**resources | self.own.get("remote", {}))(do_task)
 
-    def _init(self, ray: Any) -> None:
+    def _init(self, ray: ModuleType) -> None:
         given: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR", "configure_logging": False}
         if self.options.address:
             given["address"] = self.options.address
@@ -58,7 +59,7 @@ class RayEngine(FuturesEngine):
             raise EngineError(f"no Ray cluster answers{place}", hint=hint) from error
         self._started = True
 
-    def start(self, submission: Submission, numbers: list[int]) -> Any:
+    def start(self, submission: Submission, numbers: list[int]) -> object:
         return self._remote.remote(submission.plan.url, submission.id, numbers)
 
     def ended(self, futures: list[Any], seconds: float) -> tuple[Iterable[Any], list[Any]]:
@@ -67,7 +68,7 @@ class RayEngine(FuturesEngine):
             done, others = self._ray.wait(futures, num_returns=1, timeout=seconds)
         return done, others
 
-    def error_of(self, future: Any) -> str:
+    def error_of(self, future: object) -> str:
         try:
             self._ray.get(future)
         except Exception as error:

@@ -12,11 +12,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from webdataset.runs.runs import Run, Submission
 
 from .base import Engine, EngineError
+
+if TYPE_CHECKING:
+    from webdataset.runs.options import TaskOptions
 
 MOST_TASKS = 200
 """Tasks of a submission, if the user does not say how many shards each has: sites ask for few and long ones."""
@@ -31,7 +34,7 @@ class SlurmEngine(Engine):
     name = "slurm"
     reason = "its Slurm task ended without a word: it was killed, or its node died"
 
-    def __init__(self, options: Any) -> None:
+    def __init__(self, options: TaskOptions) -> None:
         super().__init__(options)
         self.check_own(*SECTION)
         self.poll_seconds = float(self.own.get("poll", 5.0))  # type: ignore[misc]

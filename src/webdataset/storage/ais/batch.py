@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import email.message
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -114,7 +114,7 @@ class BatchStream:
     def close(self) -> None:
         self._response.close()
 
-    def _received(self, receive: Any) -> bytes:
+    def _received(self, receive: Callable[[], bytes]) -> bytes:
         try:
             data: bytes = receive()
         except TRANSIENT_ERRORS as exn:

@@ -18,7 +18,8 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO
+from io import BufferedIOBase
+from typing import TYPE_CHECKING, Any, BinaryIO
 from urllib.parse import unquote
 
 from webdataset.base.settings import settings
@@ -37,6 +38,9 @@ from webdataset.storage.urls import scheme_of
 from . import xxhash
 from .client import NOT_FOUND, REFUSED, AisConnector, Cluster, cluster_of, failure, incomplete
 
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
 PROVIDERS = {"ais": "ais", "s3": "aws", "gs": "gcp", "gcs": "gcp", "az": "azure", "oci": "oci"}
 CHUNK_BYTES = 1 << 20
 IS_FOLDER = 1 << 8  # among the flags of an entry of a list
@@ -47,7 +51,7 @@ _QUERY = re.compile(rf"\?((?:(?:{'|'.join(_OPTIONS)})=[^&]*(?:&|$))+)$")
 _CHECKSUMS: dict[str, Callable[[], xxhash.Hash]] = {"xxhash2": xxhash.new, "md5": hashlib.md5, "sha512": hashlib.sha512}
 
 
-def open_ais(url: str, mode: str = "rb", *, bufsize: int = 8192, **options: Any) -> Any:
+def open_ais(url: str, mode: str = "rb", *, bufsize: int = 8192, **options: Any) -> BufferedIOBase:
     """Open an object; without a named cluster through the `ais` command, which has a configuration of its own."""
     if not options.get("endpoint") and not settings.ais_endpoint:
         if shutil.which("ais") is None and not settings.secure:
@@ -136,7 +140,7 @@ class AisObject(StoredObject):
         url: str,
         *,
         etl_name: str | None = None,
-        etl_args: Any = None,
+        etl_args: object = None,
         archpath: str | None = None,
         verify: bool = True,
         api: str | None = None,
@@ -254,7 +258,7 @@ class AisStream(HttpStream):
             affordable = kind != "xxhash2" or xxhash.is_affordable(response.length)
             self._hasher = _CHECKSUMS[kind]() if kind in _CHECKSUMS and self._checksum and affordable else None
 
-    def readinto1(self, buffer: Any, /) -> int:
+    def readinto1(self, buffer: WriteableBuffer, /) -> int:
         view = memoryview(buffer).cast("B")
         count = super().readinto1(view)
         for hasher in (self._hasher, self._digest_so_far):

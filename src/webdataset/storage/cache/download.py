@@ -198,7 +198,7 @@ class _Stopped(Exception):  # noqa: N818 - control flow, not an error
     """The reader has left."""
 
 
-def _validator_of(source: Any) -> str | None:
+def _validator_of(source: object) -> str | None:
     """The server's validator of this version of the object, for example its ETag."""
     found = getattr(source, "validator", None) or getattr(getattr(source, "version", None), "validator", None)
     return found if isinstance(found, str) else None

@@ -84,7 +84,7 @@ class Folder:
                 return self._fetch(path, lock, request)
         return path
 
-    def open(self, request: CacheRequest) -> Any:
+    def open(self, request: CacheRequest) -> ReadFile | TailStream:
         """The file as a stream; one that is missing is read while this or another process fetches it.
 
         The stream has the attribute `kept`: False if the folder did not take the file from the start.
@@ -229,7 +229,7 @@ def open_in_use(path: str) -> BinaryIO:
     return cast(BinaryIO, ReadFile(open_shared(path)))
 
 
-def write_whole(stream: Any, path: str, chunk_size: int = CHUNK_BYTES) -> None:
+def write_whole(stream: BinaryIO, path: str, chunk_size: int = CHUNK_BYTES) -> None:
     """Copy a stream into a file that appears under its name only when it is complete."""
     temporary = contents.temporary_name(path, None)
     try:

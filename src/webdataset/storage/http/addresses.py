@@ -9,11 +9,14 @@ import os
 import re
 import socket
 import warnings
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 
 from webdataset.base.settings import settings
 from webdataset.errors import SecurityError, StorageError
+
+if TYPE_CHECKING:
+    from http.client import HTTPConnection
 
 # A url is sent unchanged, because a signature may cover every character; only what cannot be sent is encoded.
 _UNSENDABLE = re.compile(r"[^\x21-\x7e]")
@@ -178,7 +181,7 @@ def proxy_headers(proxy: SplitResult) -> dict[str, str]:
     return {"Proxy-Authorization": basic(unquote(proxy.username), unquote(proxy.password or ""))}
 
 
-def check_public(connection: Any, parts: SplitResult, proxied: bool, shown: str, what: str) -> None:
+def check_public(connection: HTTPConnection, parts: SplitResult, proxied: bool, shown: str, what: str) -> None:
     """In secure mode, refuse a redirect or a list's url that leads to this machine or its private network.
 
     The address of the open connection is what counts: a name may resolve to something else a moment later.

@@ -258,7 +258,7 @@ class Connector:
                 addresses.check_public(connection, parts, proxy is not None, self.url, what)
         return self._request(connection, server, message)
 
-    def _request(self, connection: Connection, server: Any, message: tuple[Any, ...]) -> OpenResponse:
+    def _request(self, connection: Connection, server: object, message: tuple[Any, ...]) -> OpenResponse:
         with _closed_on_error(connection, self.url):
             sock: socket.socket = connection.sock
             self._watch(sock)

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import os
 import select
+import socket
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .connections import Connection
 
 MOST_PER_SERVER = 8
 MOST_SECONDS = 30.0
@@ -34,7 +38,7 @@ class Pool:
 
     def _reset(self) -> None:
         self._lock = threading.Lock()
-        self._idle: dict[Hashable, list[tuple[float, Any]]] = defaultdict(list)
+        self._idle: dict[Hashable, list[tuple[float, Connection]]] = defaultdict(list)
         self._holders = 0
         self._process = os.getpid()
 
@@ -50,7 +54,7 @@ class Pool:
             if process == self._process:
                 self._leave()
 
-    def take(self, server: Hashable) -> Any:
+    def take(self, server: Hashable) -> Connection | None:
         """A connection that can be used at once, or None."""
         while True:
             with self._lock:
@@ -62,7 +66,7 @@ class Pool:
                 return connection
             connection.close()
 
-    def give(self, server: Hashable, connection: Any) -> None:
+    def give(self, server: Hashable, connection: Connection) -> None:
         """Keep a connection whose last response was read to its end, or close it outside of `kept_alive`."""
         with self._lock:
             idle = self._idle[server]
@@ -89,7 +93,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=POOL.forget)
 
 
-def _is_quiet(sock: Any) -> bool:
+def _is_quiet(sock: socket.socket | None) -> bool:
     """Whether there is nothing to read: neither the end of the connection nor an unexpected byte."""
     if sock is None:
         return False

@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from webdataset.errors import StorageError
 from webdataset.storage.streams import PiecewiseStream, QuietStream, count_received
@@ -22,6 +22,9 @@ from webdataset.storage.streams import PiecewiseStream, QuietStream, count_recei
 from .pool import kept_alive
 from .stream import HttpStream, ObjectVersion
 from .verified import VerifiedStream
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 BUFFER_BYTES = 1 << 20
 BUFFERS = 8
@@ -151,7 +154,7 @@ class ReadAhead(PiecewiseStream):
         self.position += count
         return bytes(view[:count])
 
-    def readinto1(self, buffer: Any, /) -> int:
+    def readinto1(self, buffer: WriteableBuffer, /) -> int:
         """What is available, copied once, or not at all while there is no thread."""
         view = memoryview(buffer).cast("B")
         if self._place == self._end or self.closed:

@@ -11,7 +11,7 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from webdataset.base.reports import Report, current_report
 from webdataset.errors import StorageError, UnavailableError
@@ -21,6 +21,9 @@ from webdataset.storage.streams import WHOLE_ONLY, PiecewiseStream, count_receiv
 from .connect import ConnectionOptions, Connector, OpenResponse, md5_from, strong_etag, validator_from
 from .faults import RETRIED_STATUS, TRANSIENT_ERRORS, describe, status_error, wait_after
 from .requests import request
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 SCRATCH_BYTES = 256 << 10
 NO_HEAD = (401, 403, 405, 501)
@@ -130,7 +133,7 @@ class HttpStream(PiecewiseStream):
         count = self.readinto1(view if size < 0 else view[:size])
         return bytes(view[:count])
 
-    def readinto1(self, buffer: Any, /) -> int:
+    def readinto1(self, buffer: WriteableBuffer, /) -> int:
         """What has arrived, straight into the buffer."""
         if self.closed:
             raise ValueError("I/O operation on closed file")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from webdataset.errors import StorageError
 from webdataset.storage.streams import QuietStream
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 
 class VerifiedStream(QuietStream):
@@ -38,10 +41,10 @@ class VerifiedStream(QuietStream):
     def read1(self, size: int = -1, /) -> bytes:
         return self._checked(self._stream.read1(size), size)
 
-    def readinto(self, buffer: Any, /) -> int:
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
         return self._counted(buffer, self._stream.readinto)
 
-    def readinto1(self, buffer: Any, /) -> int:
+    def readinto1(self, buffer: WriteableBuffer, /) -> int:
         return self._counted(buffer, self._stream.readinto1)
 
     def tell(self) -> int:
@@ -52,7 +55,7 @@ class VerifiedStream(QuietStream):
             super().close()
             self._stream.close()
 
-    def _counted(self, buffer: Any, readinto: Callable[[memoryview], int]) -> int:
+    def _counted(self, buffer: WriteableBuffer, readinto: Callable[[memoryview], int]) -> int:
         view = memoryview(buffer).cast("B")
         count = int(readinto(view))
         self._update(view[:count], ends=not count and len(view) > 0)

@@ -15,7 +15,7 @@ import select
 import signal
 import subprocess
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from webdataset.base.redact import redacted
 from webdataset.base.reports import Report, current_report
@@ -24,6 +24,9 @@ from webdataset.errors import CommandError, SecurityError
 from webdataset.storage.streams import AbortableStream, count_received
 
 from .guards import end_group, guard
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
 
 PIPE_BYTES = 1 << 20
 DEFAULT_TIMEOUT = 7200.0
@@ -48,7 +51,7 @@ class CommandStream(AbortableStream):
         ignore_errors: bool = False,
         ignore_status: Iterable[int] = (),
         bufsize: int = 8192,
-        **popen: Any,
+        **popen: object,
     ) -> None:
         super().__init__()
         self.proc: subprocess.Popen[bytes] | None = None  # first, so that a failed start can be closed
@@ -88,14 +91,14 @@ class CommandStream(AbortableStream):
         self._count(len(data), size, partial=True)
         return data
 
-    def readinto(self, buffer: Any, /) -> int:
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
         if self._is_over():
             return 0
         count = cast(int, self.stream.readinto(buffer))
         self._count(count, memoryview(buffer).nbytes)
         return count
 
-    def readinto1(self, buffer: Any, /) -> int:
+    def readinto1(self, buffer: WriteableBuffer, /) -> int:
         if self._is_over():
             return 0
         count = cast(int, self.stream.readinto1(buffer))
@@ -124,7 +127,7 @@ class CommandStream(AbortableStream):
     def writable(self) -> bool:
         return not self.readable()
 
-    def write(self, data: Any, /) -> int:
+    def write(self, data: object, /) -> int:
         try:
             return cast(int, self.stream.write(data))
         except BrokenPipeError:

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from webdataset.base.logs import Log
@@ -61,7 +62,7 @@ class Guard:
         self._reset()
         os.register_at_fork(before=self._before_fork, after_in_parent=self._after_fork, after_in_child=self._forked)
 
-    def start(self, command: Any, **options: Any) -> subprocess.Popen[bytes]:
+    def start(self, command: str | Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
         """Start a command, as Popen does, in a session of its own: it and all that it starts are one group."""
         with self._lock:
             self._make_ready()
@@ -131,7 +132,7 @@ class Guard:
             with contextlib.suppress(OSError):
                 os.write(self._pipe[1], f"{sign} {group}\n".encode())
 
-    def _registering(self, command: Any, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    def _registering(self, command: object, options: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         """A shell command that registers itself with the guard before it begins.
 
         Otherwise a process that is killed before it can register a command would leave it. On Linux a pipe can be

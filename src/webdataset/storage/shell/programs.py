@@ -17,13 +17,13 @@ from .commands import CommandStream, run_argv
 _CURL = ("curl", "--fail", "--silent", "--show-error", "--location", "--connect-timeout", "30", "--retry", "5")
 
 
-def open_ais(url: str, mode: str = "rb", **options: Any) -> CommandStream:
+def open_ais(url: str, mode: str = "rb", **options: object) -> CommandStream:
     """An AIStore object through the `ais` command."""
     words = ["ais", "get", url, "-"] if mode == "rb" else ["ais", "put", "-", url]
     return _run(words, mode, url, "install the AIStore CLI", options)
 
 
-def open_curl(url: str, mode: str = "rb", **options: Any) -> CommandStream:
+def open_curl(url: str, mode: str = "rb", **options: object) -> CommandStream:
     """A server that curl can read (sftp, scp, ftps); the url goes through a descriptor, not the command line."""
     _check_plain(url)
     config = f'url = "{_quoted(url)}"\n' + ("" if mode == "rb" else 'upload-file = "-"\n')

@@ -79,7 +79,7 @@ class SshAddress:
     port: int | None = None
 
 
-def open_ssh(url: str, mode: str = "rb", **options: Any) -> Any:
+def open_ssh(url: str, mode: str = "rb", **options: Any) -> io.BufferedIOBase:
     """Open a file of another machine for reading or writing."""
     if mode == "rb":
         if scheme_of(url) != "ssh" and urlsplit(url).password is not None:

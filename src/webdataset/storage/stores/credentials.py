@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 from urllib.parse import urlsplit
 
 METADATA_SECONDS = 1.0
@@ -67,7 +67,7 @@ def metadata(
         connection.close()
 
 
-def moment(text: Any) -> float | None:
+def moment(text: object) -> float | None:
     """Seconds since 1970 of a time such as 2030-01-02T03:04:05Z.
 
     >>> moment("1970-01-01T00:01:00Z")

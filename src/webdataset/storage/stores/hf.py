@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator
+from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
 from urllib.parse import quote, urljoin
 
@@ -115,7 +116,7 @@ class HubClient(Client):
         """One commit."""
         self._commit(_hub_package(self.url), "Remove", "delete_file")
 
-    def _commit(self, hub: Any, verb: str, method: str, **options: Any) -> None:
+    def _commit(self, hub: ModuleType, verb: str, method: str, **options: object) -> None:
         """Call a method of the hub's package; what it raises becomes one line."""
         place = self.place
         api = hub.HfApi(endpoint=self.endpoint, token=self.token() or False)
@@ -171,7 +172,7 @@ def hub_token() -> str | None:
         return None
 
 
-def _hub_package(url: str) -> Any:
+def _hub_package(url: str) -> ModuleType:
     import importlib
 
     try:

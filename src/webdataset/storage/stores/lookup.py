@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import importlib
 import re
-from typing import TYPE_CHECKING, Any
+from io import BufferedIOBase
+from typing import TYPE_CHECKING
 
 from webdataset.base.settings import settings
 from webdataset.errors import MissingShardError, StorageError
@@ -30,7 +31,7 @@ STORES = {scheme: _CLASSES[family] for scheme, family in FAMILIES.items() if fam
 _MAGIC = re.compile(r"[*[]|\?(?!(?:arch|etl_)[a-z]+=)")  # AIStore's options are no pattern
 
 
-def stored_object(url: str, **options: Any) -> StoredObject:
+def stored_object(url: str, **options: object) -> StoredObject:
     """The object of a store behind a url; the options are the store's own and those of ConnectionOptions.
 
     >>> type(stored_object("s3://bucket/a.tar", region="eu-central-1", anonymous=True)).__name__
@@ -47,7 +48,7 @@ def stored_object(url: str, **options: Any) -> StoredObject:
     return found
 
 
-def open_store(url: str, mode: str = "rb", *, bufsize: int = 0, **options: Any) -> Any:  # noqa: ARG001 - all openers take it
+def open_store(url: str, mode: str = "rb", *, bufsize: int = 0, **options: object) -> BufferedIOBase:  # noqa: ARG001 - all openers take it
     """Open an object for reading or writing."""
     found = stored_object(url, **options)
     return found.stream() if mode == "rb" else found.upload()

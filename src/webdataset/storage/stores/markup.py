@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
 from xml.etree.ElementTree import Element, TreeBuilder
 from xml.parsers import expat
 
@@ -38,5 +37,5 @@ def text_of(element: Element, path: str) -> str:
     return element.findtext(path) or ""
 
 
-def _refuse(*_: Any) -> None:
+def _refuse(*_: object) -> None:
     raise ValueError("a document type is not accepted")

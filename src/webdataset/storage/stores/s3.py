@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import unquote_plus, urlsplit
 from xml.sax.saxutils import escape
 
@@ -19,6 +19,9 @@ from .client import BAD_RANGE, Client, ErrorHint, Query, bucket_and_key, md5_bas
 from .markup import parsed, text_of
 from .sigv4 import Keys, signed
 from .uploads import Parts, PartsUpload
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
 
 LIST_PAGE = 1000
 TRANSIENT_CODES = frozenset({"InternalError", "RequestTimeout", "ServiceUnavailable", "SlowDown"})
@@ -136,7 +139,7 @@ class S3Client(Client):
         self.region = _regions()[self.endpoint, self.bucket] = region
         return True
 
-    def _xml(self, response: WholeResponse) -> Any:
+    def _xml(self, response: WholeResponse) -> Element:
         try:
             return parsed(response.body)
         except ValueError:

@@ -26,7 +26,7 @@ _HINTS = {
 }
 
 
-def open_put(url: str, **options: Any) -> FileUpload:
+def open_put(url: str, **options: object) -> FileUpload:
     """A stream whose bytes are stored under the url when it is closed."""
     return FileUpload(url, functools.partial(_put, url, options))
 

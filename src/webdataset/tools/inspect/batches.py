@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from itertools import islice
 from math import sqrt
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from webdataset.base.printing import short_repr
 from webdataset.codecs.packages import is_array, is_tensor, package
 from webdataset.handlers import close
 from webdataset.remote.loader import RemoteLoader
 
+if TYPE_CHECKING:
+    import numpy as np
+
 MOST_KINDS = 20
 
 
-def remote_batches(urls: Any, count: int | None, **options: Any) -> Iterator[Any]:
+def remote_batches(urls: Sequence[str], count: int | None, **options: Any) -> Iterator[Any]:
     """Some batches from producers or streams; a trainer that reads them, too, is not disturbed."""
     import secrets
 
@@ -30,7 +34,7 @@ def remote_batches(urls: Any, count: int | None, **options: Any) -> Iterator[Any
             close(batches)
 
 
-def fields_of(batch: Any) -> dict[str, Any]:
+def fields_of(batch: object) -> dict[str, Any]:
     """The fields of a batch by name: those of a dict, or the places in a tuple.
 
     >>> fields_of((1, 2)), fields_of({"a": 1})
@@ -71,7 +75,7 @@ class FieldStatistics:
         if is_array(value) and value.dtype.kind in "biuf" and value.size:
             self._add_numbers(np.asarray(value, dtype=np.float64))
 
-    def _add_numbers(self, numbers: Any) -> None:
+    def _add_numbers(self, numbers: np.ndarray[Any, Any]) -> None:
         count, mean = numbers.size, float(numbers.mean())
         squares = float(((numbers - mean) ** 2).sum())
         self.low, self.high = min(self.low, float(numbers.min())), max(self.high, float(numbers.max()))
@@ -110,7 +114,7 @@ def statistics_lines(found: dict[str, FieldStatistics]) -> Iterator[str]:
         yield f"{name:<12} {' '.join(shown)}  {kinds}"
 
 
-def samples_of(batch: Any, number: int) -> Iterator[dict[str, Any]]:
+def samples_of(batch: object, number: int) -> Iterator[dict[str, Any]]:
     """The samples of a batch, for showing: what looks like an image is one."""
     fields = fields_of(batch)
     sizes = [
@@ -142,7 +146,7 @@ def _shown(name: str, value: Any) -> tuple[str, Any]:
     return f"{name}.png", stream.getvalue()
 
 
-def _pixels(np: Any, value: Any) -> Any:
+def _pixels(np: ModuleType, value: np.ndarray[Any, Any]) -> Any:
     """An array as an image of 8 bits, if it has the shape of one; floats are stretched from black to white."""
     if value.ndim == 3 and value.shape[0] in (1, 3, 4) and value.shape[-1] not in (1, 3, 4):
         value = np.moveaxis(value, 0, -1)
@@ -160,5 +164,5 @@ def _pixels(np: Any, value: Any) -> Any:
     return np.ascontiguousarray((value * 255).round().astype(np.uint8))
 
 
-def _length(value: Any) -> Any:
+def _length(value: object) -> int:
     return len(value) if hasattr(value, "__len__") else 1

@@ -136,7 +136,7 @@ def lines(deal: Deal) -> Iterator[str]:
         yield f"  rank {first.rank} worker {first.worker}{more} gets nothing"
 
 
-def plot(deals: dict[str, Deal], path: Any, *, format: str | None = None) -> None:
+def plot(deals: dict[str, Deal], path: object, *, format: str | None = None) -> None:
     """Plot the batches of each rank, stacked by worker, one picture for each way to deal."""
     pyplot = drawing_package()
     figure, axes = pyplot.subplots(len(deals), 1, figsize=(8, 2.8 * len(deals)), squeeze=False, sharex=True)

@@ -98,7 +98,7 @@ class _Target:
         self.shown = shown
         self.force = force
 
-    def write(self, name: str, data: Any) -> str:
+    def write(self, name: str, data: object) -> str:
         parts = safe_parts(name)
         path = os.path.join("" if self.shown == "." else self.shown, *parts)
         if not isinstance(data, (bytes, bytearray, memoryview, LargeMember)):
@@ -180,7 +180,7 @@ class _AnyField(dict[str, Any]):
     def __contains__(self, name: object) -> bool:
         return True
 
-    def __getitem__(self, name: str) -> Any:
+    def __getitem__(self, name: str) -> int:
         return 0
 
 
@@ -190,7 +190,7 @@ class _Pattern(string.Formatter):
     def __init__(self, own: dict[str, Any], sample: Sample) -> None:
         self.own, self.sample = own, sample
 
-    def get_field(self, field_name: str, args: Any, kwargs: Any) -> Any:  # noqa: ARG002 - string.Formatter's
+    def get_field(self, field_name: str, args: object, kwargs: object) -> tuple[Any, str]:  # noqa: ARG002 - string.Formatter's
         if field_name in self.own:
             return self.own[field_name], field_name
         if not field_name or field_name.isdigit():

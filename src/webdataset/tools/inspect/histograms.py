@@ -12,10 +12,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from itertools import chain, pairwise, repeat
+from types import ModuleType
 from typing import Any
 
 from webdataset.base.units import counted, size_text
-from webdataset.display.describing import Description, FieldDescription, shape_range
+from webdataset.display.describing import Description, FieldDescription, Range, shape_range
 from webdataset.errors import MissingPackageError
 
 from .listing import shown
@@ -75,7 +76,7 @@ def bars(bins: Bins, *, width: int = 40) -> str:
     return "\n".join(rows)
 
 
-def plot(description: Description, path: Any, *, format: str | None = None) -> None:
+def plot(description: Description, path: object, *, format: str | None = None) -> None:
     """Plot a histogram of each field's values, or of its sizes if it has no numbers.
 
     The result goes to a file, as PNG, PDF or SVG by its extension, or to a stream.
@@ -111,7 +112,7 @@ def save_figure(figure: Any, path: Any, format: str | None) -> None:
     drawing_package().close(figure)
 
 
-def drawing_package() -> Any:
+def drawing_package() -> ModuleType:
     """Import pyplot, without a display."""
     try:
         matplotlib = import_module("matplotlib")
@@ -168,11 +169,11 @@ def _measured(field: FieldDescription) -> tuple[str, Any]:
     return ("lengths", field.lengths) if field.lengths.count else ("bytes", field.sizes)
 
 
-def _span(numbers: Any, more: str) -> str:
+def _span(numbers: Range, more: str) -> str:
     return f"{_number(numbers.least)} .. {_number(numbers.most)}, mean {_number(numbers.mean)}{more}"
 
 
-def _counted(counts: Any, total: int, most: int = 5) -> str:
+def _counted(counts: Counter[Any], total: int, most: int = 5) -> str:
     texts = [shown(name) if n == total else f"{shown(name)} ({n:,})" for name, n in counts.most_common(most)]
     return ", ".join(texts) + (f", and {len(counts) - most} more" if len(counts) > most else "")
 

@@ -108,7 +108,15 @@ def lint(
 class _Shard:
     """Finds the problems of one shard."""
 
-    def __init__(self, url: str, whole: _Dataset, *, images: bool, concatenated: bool, progress: Any) -> None:
+    def __init__(
+        self,
+        url: str,
+        whole: _Dataset,
+        *,
+        images: bool,
+        concatenated: bool,
+        progress: Callable[[int, int, int], object],
+    ) -> None:
         self.progress = progress
         self.url = url
         self.whole = whole

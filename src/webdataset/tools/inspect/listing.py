@@ -17,10 +17,10 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, suppress
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from webdataset.base.reports import current_report
-from webdataset.codecs.compression import decompressed, kind_of_content
+from webdataset.codecs.compression import ReadableStream, decompressed, kind_of_content
 from webdataset.errors import StorageError
 from webdataset.gopen import gopen
 from webdataset.indices.files import find_index, opened_parts, remote_state
@@ -57,7 +57,9 @@ class SampleEntry(NamedTuple):
         return sum(self.fields.values())
 
 
-def members(source: Any, *, url: str | None = None, concatenated: bool = False) -> Iterator[MemberEntry]:
+def members(
+    source: str | ReadableStream, *, url: str | None = None, concatenated: bool = False
+) -> Iterator[MemberEntry]:
     """Yield every member of an archive, a url or a stream; data is skipped if possible.
 
     Of a large remote object only headers are fetched, unless they are too close together.

@@ -85,7 +85,7 @@ def _section(sample: Sample) -> str:
     return f"<section>\n<h2>{key}</h2>\n<dl>\n" + "\n".join(rows) + "\n</dl>\n</section>\n"
 
 
-def _shown(name: str, data: Any) -> str:
+def _shown(name: str, data: object) -> str:
     extension = name.rpartition(".")[2].lower()
     if isinstance(data, bytes):
         if is_image(name):

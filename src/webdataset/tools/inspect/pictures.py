@@ -15,6 +15,7 @@ from webdataset.codecs.packages import package
 
 if TYPE_CHECKING:
     import numpy as np
+    from PIL.Image import Image
 
     Array = np.ndarray[Any, Any]
 
@@ -121,7 +122,7 @@ def _sixel_band(band: Array) -> str:
     return "$".join(lines) + "-"
 
 
-def _scaled(data: bytes, width: int) -> Any:
+def _scaled(data: bytes, width: int) -> Image:
     from webdataset.codecs.images import pillow_image
 
     picture = pillow_image(data, "rgb")
@@ -130,7 +131,7 @@ def _scaled(data: bytes, width: int) -> Any:
     return picture
 
 
-def _png(picture: Any) -> bytes:
+def _png(picture: Image) -> bytes:
     package("PIL.Image", extra="image", purpose="to show images")
     stream = io.BytesIO()
     picture.save(stream, format="PNG")

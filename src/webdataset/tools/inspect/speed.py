@@ -8,10 +8,10 @@ it includes imports and the like.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from webdataset.filters import batched, decode, shuffle, to_tuple
 from webdataset.gopen import gopen
@@ -64,7 +64,7 @@ class SpeedTest:
             return Choice("process", "the code of -m may hold the GIL")
         return chosen_workers(DataPipeline(SimpleShardList(["-"]), *self.stages().values()))
 
-    def samples_in(self, item: Any) -> int:
+    def samples_in(self, item: Sequence[Any]) -> int:
         """How many samples one result of the last stage holds."""
         if not self.batchsize:
             return 1
@@ -268,7 +268,7 @@ class _Watch:
         self.spent = {"open": 0.0, "first_byte": 0.0, "read": 0.0}
         self.bytes = 0
 
-    def opened(self, shards: Iterable[Any], handler: Any) -> Iterator[Any]:  # noqa: ARG002 - as url_opener is called
+    def opened(self, shards: Iterable[Any], handler: object) -> Iterator[Any]:  # noqa: ARG002 - as url_opener is called
         for shard in shards:
             self.start = self.start or time.perf_counter()
             stream, taken = self.timed(gopen, shard["url"])
@@ -285,7 +285,7 @@ class _Watch:
             if time.perf_counter() - self.start > self.seconds:  # even if no sample reaches the end of the pipeline
                 return
 
-    def timed(self, function: Callable[[Any], Any], argument: Any) -> tuple[Any, float]:
+    def timed(self, function: Callable[[Any], Any], argument: object) -> tuple[Any, float]:
         """Return the result and how long it took; time without CPU work was spent waiting."""
         before, busy = time.perf_counter(), _busy_seconds()
         result = function(argument)
@@ -315,7 +315,7 @@ def _busy_seconds() -> float:
 class _WatchedStream:
     """A stream whose reads are timed."""
 
-    def __init__(self, stream: Any, watch: _Watch) -> None:
+    def __init__(self, stream: BinaryIO, watch: _Watch) -> None:
         self._stream = stream
         self._watch = watch
         self._function = getattr(stream, "read1", stream.read)

@@ -91,7 +91,7 @@ def write_table(
     return count
 
 
-def plain_value(value: Any) -> Any:
+def plain_value(value: object) -> Any:
     """Convert a value for JSON: arrays become lists, bytes become text or `base64:...`.
 
     >>> plain_value(b"hello"), plain_value(b"\\xff"), plain_value(float("nan"))
@@ -106,7 +106,7 @@ class _PlainValues:
     def __init__(self) -> None:
         self.left = MOST_NODES
 
-    def of(self, value: Any) -> Any:
+    def of(self, value: object) -> Any:
         self._check(1)
         self.left -= 1
         if value is None or isinstance(value, (str, bool, int)):
@@ -223,18 +223,18 @@ def _pyarrow() -> tuple[Any, Any]:
     return pyarrow, parquet
 
 
-def _parquet_value(value: Any) -> Any:
+def _parquet_value(value: object) -> object:
     return value if isinstance(value, (bytes, float)) else plain_value(value)
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     value = plain_value(value)
     if isinstance(value, str):
         return value
     return "" if value is None else _json(value)
 
 
-def _json(value: Any) -> str:
+def _json(value: object) -> str:
     """Format JSON, and also escape the control characters from 0x7f to 0x9f, which a terminal may interpret."""
     return _CONTROL.sub(_unicode_escaped, json.dumps(value, ensure_ascii=False))
 
@@ -250,7 +250,7 @@ def _text(data: bytes) -> str:
         return "base64:" + base64.b64encode(data).decode("ascii")
 
 
-def _text_key(key: Any) -> Any:
+def _text_key(key: object) -> object:
     return _text(key) if isinstance(key, bytes) else key
 
 

@@ -12,7 +12,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from webdataset.base.logs import progress_bar
 from webdataset.base.reports import current_report
@@ -276,7 +276,7 @@ def _resume(reader: RangeReader, part: PartFile, size: int, streams: _Streams) -
     return part.size
 
 
-def _write(stream: Any, target: str, streams: _Streams, part: PartFile | None) -> tuple[str, int]:
+def _write(stream: BinaryIO, target: str, streams: _Streams, part: PartFile | None) -> tuple[str, int]:
     path = local_target(rewritten_url(target))
     sink: Any = part or (gopen(target, "wb") if path is None else AtomicFile(path))
     digest, written = hashlib.sha256(), 0
@@ -334,7 +334,7 @@ def _is_readable(target: str) -> bool:
     return path is not None or not is_local(target)
 
 
-def _check_end(stream: Any, target: str, size: int) -> None:
+def _check_end(stream: BinaryIO, target: str, size: int) -> None:
     """Warn about an archive without an end marker, which may have been truncated earlier."""
     if not is_local(target) or size < END_BYTES or kind_of_content(stream.read(BLOCK)) is not None:
         return
@@ -343,7 +343,7 @@ def _check_end(stream: Any, target: str, size: int) -> None:
         current_report().warn("the archive has no end marker, nor has its source", url=target, offset=size)
 
 
-def _size_of(url: str, stream: Any) -> int | None:
+def _size_of(url: str, stream: object) -> int | None:
     """Return the number of bytes, if it is known before reading."""
     length = getattr(stream, "length", None)
     if length is not None:
@@ -357,7 +357,7 @@ def _digest_of(url: str) -> str:
         return _digest(stream)
 
 
-def _digest(stream: Any) -> str:
+def _digest(stream: BinaryIO) -> str:
     digest = hashlib.sha256()
     while chunk := stream.read(CHUNK_BYTES):
         digest.update(chunk)

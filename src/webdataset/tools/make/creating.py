@@ -183,7 +183,7 @@ def write_items(
     count: int = 0,
     handler: Handler = reraise_exception,
     wrote: Callable[[int, int], object] = lambda samples, size: None,  # noqa: ARG005 - nobody listens
-    **options: Any,
+    **options: object,
 ) -> int:
     """Write members to one archive, or to shards if `maxcount` or `maxsize` is given or the name has a number.
 

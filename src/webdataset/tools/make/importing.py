@@ -177,7 +177,7 @@ def _json_rows(lines: Iterable[str], origin: str) -> Iterator[Row]:
         yield row
 
 
-def _member(key: str, field: str, value: Any) -> MemberSource:
+def _member(key: str, field: str, value: object) -> MemberSource:
     """A field with its value; what its name does not say how to encode gets an extension that does."""
     if isinstance(value, Mapping) and isinstance(value.get("bytes"), bytes):  # an image or sound of Hugging Face
         ending = str(value.get("path") or "").rpartition(".")[2].lower() or _ending_of(value["bytes"])
@@ -186,7 +186,7 @@ def _member(key: str, field: str, value: Any) -> MemberSource:
     return MemberSource(f"{key}.{field}", partial(_encoded, field, value))
 
 
-def _encoded(field: str, value: Any) -> bytes:
+def _encoded(field: str, value: object) -> bytes:
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):

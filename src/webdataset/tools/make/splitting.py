@@ -41,7 +41,9 @@ def is_full(writer: ShardWriter) -> bool:
     return writer.count >= writer.maxcount or writer.size >= writer.maxsize
 
 
-def post_command(command: str, *, delete: bool = False, output: Any = None) -> Callable[[str], None]:
+def post_command(
+    command: str, *, delete: bool = False, output: Callable[[bytes], object] | None = None
+) -> Callable[[str], None]:
     """Return a function that runs a shell command for a shard; `{}` or `%s` is its name, quoted for the shell.
 
     {abspath}, {basename}, {dirname}, {base} (without the extension), {ext} and {shard} (the name as given) are parts of

@@ -105,7 +105,7 @@ def nested_value(sample: Mapping[str, Any], name: str) -> Any:
     raise KeyError(name)
 
 
-def _part(value: Any, name: str) -> Any:
+def _part(value: object, name: str) -> Any:
     if isinstance(value, Mapping):
         return value[name]
     if isinstance(value, (list, tuple)) and name.lstrip("-").isdigit() and -len(value) <= int(name) < len(value):

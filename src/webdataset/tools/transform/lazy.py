@@ -20,7 +20,7 @@ DecodeField = Callable[[str, bytes], Any]
 
 PLAIN = frozenset(["cls", "cls2", "index", "inx", "id", "txt", "text", "transcript", "json", "jsn"])
 
-_NOTHING: Any = object()
+_NOTHING: object = object()
 _IMMUTABLE = (int, float, str, bytes, bool, type(None))
 
 
@@ -71,7 +71,7 @@ class LazySample(dict[str, Any]):
             super().__setitem__(name, value)
         return value
 
-    def __setitem__(self, name: str, value: Any) -> None:
+    def __setitem__(self, name: str, value: object) -> None:
         self._seen.setdefault(name, _NOTHING)
         super().__setitem__(name, value)
 
@@ -92,7 +92,7 @@ class LazySample(dict[str, Any]):
         twin.update(fields)
         return twin
 
-    def __or__(self, other: Any) -> Any:
+    def __or__(self, other: object) -> Any:
         return self.changed(other) if isinstance(other, Mapping) else NotImplemented
 
     def clear_to(self, contents: dict[str, Any], seen: dict[str, Any]) -> None:
@@ -121,7 +121,7 @@ class LazySample(dict[str, Any]):
     setdefault = MutableMapping.setdefault
     update = MutableMapping.update
 
-    def __reduce__(self) -> Any:
+    def __reduce__(self) -> tuple[Any, ...]:
         return dict, (dict(self.items()),)
 
     def _decoded(self, name: str, data: bytes) -> Any:
@@ -134,7 +134,7 @@ class LazySample(dict[str, Any]):
             text = error.message if isinstance(error, WebDatasetError) else f"{type(error).__name__}: {error}"
             raise DecodingError(text, url=dict.get(self, "__url__"), key=key, field=name) from error
 
-    def _bytes(self, name: str, value: Any) -> Any:
+    def _bytes(self, name: str, value: object) -> Any:
         if name[:2] == "__":
             return value
         seen = self._seen.get(name, _NOTHING)

@@ -70,7 +70,7 @@ def through_stages(
     return handled(values, _encoded, handler)
 
 
-def _encoded(result: Any) -> Sample:
+def _encoded(result: object) -> Sample:
     if not isinstance(result, Mapping) or "__key__" not in result:
         hint = 'a sample is a dict with a "__key__"'
         raise SampleError(f"the pipeline yields {type(result).__name__}, not samples", hint=hint)
@@ -103,7 +103,7 @@ def as_values(_: LazySample, result: Mapping[str, Any]) -> Sample:
     return dict(dict.items(result) if isinstance(result, dict) else result)
 
 
-def _results(lazy: LazySample, result: Any, convert: Convert) -> Sample | list[Sample]:
+def _results(lazy: LazySample, result: object, convert: Convert) -> Sample | list[Sample]:
     key = lazy["__key__"]
     if isinstance(result, Mapping):
         return _keyed(convert(lazy, result), key)

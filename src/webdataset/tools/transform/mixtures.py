@@ -48,7 +48,7 @@ def read_mixture(url: str) -> list[MixtureSource]:
     return mixture_sources(read_yaml(url), url)
 
 
-def mixture_sources(spec: Any, origin: str = "") -> list[MixtureSource]:
+def mixture_sources(spec: object, origin: str = "") -> list[MixtureSource]:
     """Parse the sources of such a file; `origin` is its url."""
     entries = spec.get("sources") if isinstance(spec, dict) else spec
     if not isinstance(entries, list) or not entries:
@@ -95,11 +95,11 @@ class _Missing:
     def __init__(self, handler: Handler) -> None:
         self.handler = checked_handler(handler)
 
-    def __call__(self, error: Exception) -> Any:
+    def __call__(self, error: Exception) -> object:
         return isinstance(error, MissingShardError) or self.handler(error)
 
 
-def _source(entry: Any, origin: str) -> MixtureSource:
+def _source(entry: object, origin: str) -> MixtureSource:
     place = origin or None
     if not isinstance(entry, dict) or not set(entry) <= KEYS or not entry.get("shards"):
         raise SampleError(f"a source has 'shards' and some of {' '.join(sorted(KEYS))}, got {entry!r}", url=place)

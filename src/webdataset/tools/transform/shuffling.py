@@ -37,7 +37,7 @@ _first = itemgetter(0)
 
 @pipelinefilter
 def shuffle_samples(
-    data: Iterable[Sample], *, seed: Any = 0, memory: int = DEFAULT_MEMORY, tmpdir: str | None = None
+    data: Iterable[Sample], *, seed: object = 0, memory: int = DEFAULT_MEMORY, tmpdir: str | None = None
 ) -> Iterator[Sample]:
     """Shuffle a stream, in an order that depends on the seed alone; holds at most about `memory` bytes."""
     with_numbers = numbered(data, seed, 0)
@@ -48,7 +48,7 @@ def shuffle_shards(
     urls: Sequence[str],
     read: Callable[[str], tuple[Iterable[Sample], Callable[[], dict[str, Any]]]],
     *,
-    seed: Any = 0,
+    seed: object = 0,
     memory: int = DEFAULT_MEMORY,
     processes: int = 0,
     tmpdir: str | None = None,
@@ -67,7 +67,7 @@ def shuffle_shards(
     return _dealt(_read_in_turn(urls, read, seed, report), memory, tmpdir)
 
 
-def numbered(samples: Iterable[Sample], seed: Any, shard: int) -> Iterator[Entry]:
+def numbered(samples: Iterable[Sample], seed: object, shard: int) -> Iterator[Entry]:
     """Yield samples with their random numbers."""
     draw = random.Random(make_seed(seed, shard)).random
     source = iter(samples)
@@ -174,7 +174,12 @@ def _bucket_in_order(
             yield held.pop()[1]
 
 
-def _read_in_turn(urls: Sequence[str], read: Any, seed: Any, report: Report) -> Iterator[Entry]:
+def _read_in_turn(
+    urls: Sequence[str],
+    read: Callable[[str], tuple[Iterable[Sample], Callable[[], dict[str, Any]]]],
+    seed: object,
+    report: Report,
+) -> Iterator[Entry]:
     for shard, url in enumerate(urls):
         samples, counts = read(url)
         yield from numbered(samples, seed, shard)
@@ -226,7 +231,7 @@ class _Shuffler:
     def __init__(
         self,
         read: Callable[[str], Any],
-        seed: Any,
+        seed: object,
         memory: int,
         pack: Callable[[], Pack] | None,
         folder: str,
@@ -236,7 +241,7 @@ class _Shuffler:
         self.read, self.seed = read, seed
         self.pack = pack() if pack is not None else None
 
-    def __call__(self, job: tuple[int, str | dict[str, int]]) -> Any:
+    def __call__(self, job: tuple[int, str | dict[str, int]]) -> object:
         number, what = job
         return self._deal_shard(number, what) if isinstance(what, str) else self._order_bucket(number, what)
 

@@ -130,11 +130,11 @@ def _nested(by: str, sample: Sample) -> Any:
         raise missing_field(by, sample) from None
 
 
-def _as_is(data: Any) -> Any:
+def _as_is(data: object) -> object:
     return data
 
 
-def _number(data: Any) -> tuple[bool, float]:
+def _number(data: str | bytes | float) -> tuple[bool, float]:
     """Sort NaN after all numbers."""
     value = float(data)
     return (True, 0.0) if math.isnan(value) else (False, value)

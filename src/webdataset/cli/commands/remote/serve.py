@@ -14,9 +14,12 @@ import sys
 import threading
 import time
 from argparse import SUPPRESS, Namespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from webdataset.cli import grammar
+
+if TYPE_CHECKING:
+    from webdataset.remote.producer import ProducerStatus
 
 EXAMPLES = (
     (
@@ -49,7 +52,7 @@ def run(options: Namespace) -> int:
     return _run_here(options, load_pipeline(options.program))
 
 
-def _run_here(options: Namespace, pipeline: Any) -> int:
+def _run_here(options: Namespace, pipeline: object) -> int:
     from contextlib import closing
 
     from webdataset.remote.addresses import is_stream
@@ -121,7 +124,7 @@ class _Display:
             sys.stderr.write(f"wl serve: serving at {address} (process {os.getpid()})\n")
             sys.stderr.flush()
 
-    def show(self, status: Any) -> None:
+    def show(self, status: ProducerStatus) -> None:
         if self._child:
             self._tell(status._asdict())
         elif self._shown:
