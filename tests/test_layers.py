@@ -18,7 +18,7 @@ MOST_MODULES = 24
 MOST_JOINED = 12
 LARGER = 80
 MOST_METHODS = 30
-MOST_ANY = 614
+MOST_ANY = 589
 """Parameters, results and variables whose type is `Any`: it may only become smaller."""
 
 
