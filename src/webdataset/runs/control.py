@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -106,16 +106,16 @@ class RunController:
     def _followed(self) -> Iterator[AttemptRecord | None]:
         finished = False
         while not finished and not self.stopped:
-            self.engine.poll(self.poll_seconds)
+            ended = self.engine.poll(self.poll_seconds)
             finished = self.engine.finished
-            yield from self._heard()
+            yield from self._heard(self._reader.new() if ended is None else ended)
             self.counts.running = self.engine.running
             yield None
         if self.stopped:
             self.engine.cancel()
 
-    def _heard(self) -> Iterator[AttemptRecord]:
-        for record in self._reader.new():
+    def _heard(self, records: Iterable[AttemptRecord]) -> Iterator[AttemptRecord]:
+        for record in records:
             if record.plan != self.plan.id or record.status == START or record.number not in self._open:
                 continue
             if record.verdict == Verdict.STOP:

@@ -11,6 +11,7 @@ from webdataset.runs.crew import Hand, do_items
 from webdataset.runs.options import TaskOptions
 from webdataset.runs.performing import RunCommand
 from webdataset.runs.plans import read_plan
+from webdataset.runs.records import AttemptRecord
 from webdataset.runs.runs import Submission
 
 MOST_QUEUED = 10_000
@@ -40,8 +41,11 @@ class Engine(ABC):
         """Start the tasks, and put what is needed to find them again into the submission's handle."""
 
     @abstractmethod
-    def poll(self, seconds: float) -> None:
-        """Wait until something happens, at most this long."""
+    def poll(self, seconds: float) -> Iterable[AttemptRecord] | None:
+        """Wait until something happens, at most this long; return the attempts that ended.
+
+        None says that the engine does not know: then the records of the run tell.
+        """
 
     @property
     @abstractmethod

@@ -8,6 +8,7 @@ from typing import Any
 
 from webdataset.runs.crew import Crew, Serve
 from webdataset.runs.plans import RunPlan
+from webdataset.runs.records import AttemptRecord
 from webdataset.runs.runs import Submission
 from webdataset.runs.serving import serve
 
@@ -35,9 +36,9 @@ class LocalEngine(Engine):
             return None
         return partial(serve, run_command=self.run_command or _no_commands)
 
-    def poll(self, seconds: float) -> None:
+    def poll(self, seconds: float) -> list[AttemptRecord]:
         assert self._crew is not None
-        self._crew.poll(seconds)
+        return self._crew.poll(seconds)
 
     @property
     def finished(self) -> bool:
