@@ -104,12 +104,13 @@ class RunController:
         self.engine.cancel()
 
     def _followed(self) -> Iterator[AttemptRecord | None]:
-        finished = False
+        finished, looked = False, 0.0
         while not finished and not self.stopped:
             ended = self.engine.poll(self.poll_seconds)
             finished = self.engine.finished
             yield from self._heard(self._reader.new() if ended is None else ended)
-            self.counts.running = self.engine.running
+            if finished or time.monotonic() - looked > self.poll_seconds:  # a cluster's scheduler has more to do
+                self.counts.running, looked = self.engine.running, time.monotonic()
             yield None
         if self.stopped:
             self.engine.cancel()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from typing import Any
 
@@ -12,7 +11,7 @@ from webdataset.runs.records import AttemptRecord
 from webdataset.runs.runs import Submission
 from webdataset.runs.serving import serve
 
-from .base import Engine, EngineError
+from .base import Engine, EngineError, cores
 
 
 class LocalEngine(Engine):
@@ -63,18 +62,6 @@ class LocalEngine(Engine):
 
 def _no_commands(program: dict[str, Any], errors: str) -> None:
     """Leave all commands to the system."""
-
-
-def cores() -> int:
-    """Return how many cores this process may use.
-
-    >>> cores() >= 1
-    True
-    """
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not Linux
-        return os.cpu_count() or 1
 
 
 ENGINE = LocalEngine
