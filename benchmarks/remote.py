@@ -147,9 +147,7 @@ WAYS = {"RemoteLoader": by_loader, "bare pyzmq": by_pyzmq, "torch DataLoader, 2 
 
 
 def rates(folder: str, *, repeat: int, count: int) -> None:
-    print(
-        "size     over  way                            CPU s/GB    GB/s  of pyzmq's (wanted: >= 80 %)"
-    )
+    print("size     over  way                            CPU s/GB    GB/s  of pyzmq's (wanted: >= 80 %)")
     for size in (9_600_000, 20_000_000):
         for over, url in (("ipc", f"ipc://{folder}/s@"), ("tcp", "tcp://127.0.0.1:0")):
             found: dict[str, list[tuple[float, float]]] = {way: [] for way in WAYS}
@@ -204,9 +202,8 @@ def deaths(folder: str, *, repeat: int) -> None:
             loader.close()
             for process, _ in running:
                 process.kill()
-        print(
-            f"a producer is {name}: the longest wait for a batch is {statistics.median(waits):.2f} s (wanted <= 0.5 + timeout)"
-        )
+        wait = statistics.median(waits)
+        print(f"a producer is {name}: the longest wait for a batch is {wait:.2f} s (wanted <= 0.5 + the timeout)")
 
 
 def seeking() -> None:

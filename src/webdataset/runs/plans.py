@@ -109,7 +109,7 @@ def write_plan(place: Place, program: RunProgram, options: TaskOptions, items: I
 
 @contextmanager
 def _without_collector() -> Iterator[None]:
-    """Let no garbage be collected: there is none among a million items, and looking for it took a quarter of the time."""
+    """Let no garbage be collected: a million items have none, and looking for it took a quarter of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:
