@@ -2,7 +2,8 @@
 
 The receiver's CPU seconds per GB, with every batch copied out into memory of the receiver's own (a batch that is not
 touched flatters those that map memory), and the rate: RemoteLoader, the same frames over bare pyzmq, and torch's
-DataLoader with two worker processes. Ways take turns, each figure is the median; on a machine that others use, trust
+DataLoader with two worker processes. Producers make four batches ahead (and one for each feed), as bare pyzmq has four
+in its queues, not the 256 MiB of the default; batches before memory is reused do not count. Ways take turns, each figure is the median; on a machine that others use, trust
 ratios and CPU time.
 """
 
@@ -162,7 +163,7 @@ def rates(folder: str, *, repeat: int, count: int) -> None:
 
 
 def scaling(folder: str, *, repeat: int) -> None:
-    """Where making a batch takes 50 ms: two producers against one. They wait, as each has cores of its own in use."""
+    """Two producers against one, where making a batch takes 50 ms, of waiting: this machine has no core for each."""
     found: dict[int, list[float]] = {1: [], 2: []}
     for _ in range(repeat):
         for producers, rates_of in found.items():
