@@ -3,8 +3,8 @@
 The receiver's CPU seconds per GB, with every batch copied out into memory of the receiver's own (a batch that is not
 touched flatters those that map memory), and the rate: RemoteLoader, the same frames over bare pyzmq, and torch's
 DataLoader with two worker processes. Producers make four batches ahead (and one for each feed), as bare pyzmq has four
-in its queues, not the 256 MiB of the default; batches before memory is reused do not count. Ways take turns, each figure is the median; on a machine that others use, trust
-ratios and CPU time.
+in its queues, not the 256 MiB of the default; batches before memory is reused do not count. Ways take turns, each
+figure is the median; on a machine that others use, trust ratios and CPU time.
 """
 
 from __future__ import annotations
