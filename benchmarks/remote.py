@@ -2,8 +2,9 @@
 
 The receiver's CPU seconds per GB, with every batch copied out into memory of the receiver's own (a batch that is not
 touched flatters those that map memory), and the rate: RemoteLoader, the same frames over bare pyzmq, and torch's
-DataLoader with two worker processes. Ways take turns, each figure is the median; on a machine that others use, trust
-ratios and CPU time.
+DataLoader with two worker processes. Producers make four batches ahead (and one for each feed), as bare pyzmq has four
+in its queues, not the 256 MiB of the default; batches before memory is reused do not count. Ways take turns, each
+figure is the median; on a machine that others use, trust ratios and CPU time.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 
 import webdataset as wds
+from webdataset.base.memory import large_array
 from webdataset.base.reports import Report
 from webdataset.base.stages import start
 from webdataset.epochs.order import OrderSettings
@@ -29,22 +31,23 @@ from webdataset.filters import batched
 from webdataset.indices.catalogue import Catalogue
 from webdataset.remote.making import ServedPlan
 
-FIRST = 20
+FIRST, WARM = 20, 60
+"""Batches before those that count: until feeds and processes are open, and until all memory is in use."""
 CONTEXT = multiprocessing.get_context("forkserver")
 
 
 class Fresh:
-    """Makes a new batch of so many bytes, whatever the samples are."""
+    """Makes a new batch of so many bytes, whatever the samples are, in reused memory as `batched` does by itself."""
 
     def __init__(self, size: int, work: float = 0.0) -> None:
         self.size = size
         self.work = work
 
     def __call__(self, samples: Any) -> Any:
-        end = time.thread_time() + self.work
-        while time.thread_time() < end:
-            pass
-        return (np.full(self.size, len(samples), np.uint8), np.arange(len(samples)))
+        time.sleep(self.work)
+        batch = large_array((self.size,), np.uint8)
+        batch.fill(len(samples))
+        return (batch, np.arange(len(samples)))
 
 
 def pipeline(folder: str, size: int, work: float = 0.0) -> Any:
@@ -53,7 +56,7 @@ def pipeline(folder: str, size: int, work: float = 0.0) -> Any:
 
 
 def serve(folder: str, size: int, url: str, work: float, bound: Any) -> None:
-    wds.serve(pipeline(folder, size, work), url, threads=1, bound=bound.send)
+    wds.serve(pipeline(folder, size, work), url, threads=1, ahead=4 * size, bound=bound.send)
 
 
 def push(size: int, count: int, url: str, bound: Any) -> None:
@@ -83,7 +86,7 @@ def started(target: Any, *args: Any) -> tuple[Any, str]:
 def measured(arrays: Any, size: int, count: int) -> tuple[float, float]:
     """CPU seconds per GB, and GB/s; the first batches, for which feeds and processes are opened, do not count."""
     room = np.empty(size, np.uint8)
-    for _ in range(FIRST):
+    for _ in range(WARM):
         room[:] = np.asarray(next(arrays))
     begun, cpu = time.perf_counter(), time.process_time()
     for _ in range(count):
@@ -106,7 +109,7 @@ def by_loader(folder: str, size: int, count: int, url: str, producers: int = 2) 
 def by_pyzmq(_folder: str, size: int, count: int, url: str) -> tuple[float, float]:
     import zmq
 
-    process, found = started(push, size, count + FIRST, url.replace("@", "z"))
+    process, found = started(push, size, count + WARM, url.replace("@", "z"))
     context = zmq.Context()
     socket = context.socket(zmq.PULL)
     socket.setsockopt(zmq.RCVHWM, 4)
@@ -145,7 +148,7 @@ WAYS = {"RemoteLoader": by_loader, "bare pyzmq": by_pyzmq, "torch DataLoader, 2 
 
 
 def rates(folder: str, *, repeat: int, count: int) -> None:
-    print("size     over  way                            CPU s/GB    GB/s")
+    print("size     over  way                            CPU s/GB    GB/s  of pyzmq's (wanted: >= 80 %)")
     for size in (9_600_000, 20_000_000):
         for over, url in (("ipc", f"ipc://{folder}/s@"), ("tcp", "tcp://127.0.0.1:0")):
             found: dict[str, list[tuple[float, float]]] = {way: [] for way in WAYS}
@@ -154,11 +157,13 @@ def rates(folder: str, *, repeat: int, count: int) -> None:
                     found[way].append(measure(folder, size, count, url))
             for way, pairs in found.items():
                 cpu, rate = (statistics.median(column) for column in zip(*pairs, strict=True))
-                print(f"{size / 1e6:4.1f} MB  {over:<4}  {way:<30} {cpu:8.2f} {rate:7.2f}", flush=True)
+                bare = [pair[1] for pair in found["bare pyzmq"]]
+                part = statistics.median(pair[1] / base for pair, base in zip(pairs, bare, strict=True))
+                print(f"{size / 1e6:4.1f} MB  {over:<4}  {way:<30} {cpu:8.2f} {rate:7.2f} {part:6.0%}", flush=True)
 
 
 def scaling(folder: str, *, repeat: int) -> None:
-    """Where making a batch takes 50 ms of CPU: two producers against one."""
+    """Two producers against one, where making a batch takes 50 ms, of waiting: this machine has no core for each."""
     found: dict[int, list[float]] = {1: [], 2: []}
     for _ in range(repeat):
         for producers, rates_of in found.items():
@@ -175,7 +180,7 @@ def scaling(folder: str, *, repeat: int) -> None:
             for process, _ in urls:
                 process.kill()
     one, two = (statistics.median(found[number]) for number in (1, 2))
-    print(f"50 ms of CPU per batch: one producer {one:.1f} batches/s, two {two:.1f}, {two / one:.2f} times as many")
+    print(f"50 ms of waiting per batch: one producer {one:.1f} batches/s, two {two:.1f}: {two / one:.2f} x (wanted: 2)")
 
 
 def deaths(folder: str, *, repeat: int) -> None:
@@ -198,7 +203,8 @@ def deaths(folder: str, *, repeat: int) -> None:
             loader.close()
             for process, _ in running:
                 process.kill()
-        print(f"a producer is {name}: the longest wait for a batch is {statistics.median(waits):.2f} s")
+        wait = statistics.median(waits)
+        print(f"a producer is {name}: the longest wait for a batch is {wait:.2f} s (wanted <= 0.5 + the timeout)")
 
 
 def seeking() -> None:
@@ -211,14 +217,14 @@ def seeking() -> None:
         outline = plan.outline(epoch=0, start=0, feeds=16, rank=0, world=1)
         at = outline.at(outline.steps // 2)
         next(plan.run(16, 0, at, Report())._feed._wanted(at.step))
-        print(f"the middle of 100 million samples: found in {time.process_time() - cpu:.2f} CPU s")
+        print(f"the middle of 100 million samples: found in {time.process_time() - cpu:.2f} CPU s (wanted <= 0.5)")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="fewer batches, one repetition")
     options = parser.parse_args()
-    repeat, count = (1, 40) if options.quick else (5, 60)
+    repeat, count = (1, 40) if options.quick else (3, 100)
     with tempfile.TemporaryDirectory() as folder:
         with wds.TarWriter(str(Path(folder) / "a.tar")) as writer:
             for number in range(2000):

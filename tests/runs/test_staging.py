@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from webdataset.runs.staging import MissingOutputError, staged
+from webdataset.runs.staging import MissingOutputError, SpareFolders, staged
 
 
 def test_outputs_appear_when_they_are_published(tmp_path: Path) -> None:
@@ -55,3 +55,32 @@ def test_an_output_replaces_an_older_one_and_keeps_the_usual_mode(tmp_path: Path
         assert os.stat(os.path.dirname(places.paths[0])).st_mode & 0o700 == 0o700
         places.publish()
     assert (tmp_path / "out.tar").read_bytes() == b"new"
+
+
+def test_a_hidden_folder_is_used_again_under_another_name(tmp_path: Path) -> None:
+    spare, used = SpareFolders(), []
+    for name in ("a.tar", "b.tar"):
+        with staged([str(tmp_path / name)], spare) as places:
+            used.append(os.stat(os.path.dirname(places.paths[0])).st_ino)
+            open(places.paths[0], "w").close()
+            places.publish()
+    assert used[0] == used[1]
+    spare.remove()
+    assert sorted(os.listdir(tmp_path)) == ["a.tar", "b.tar"]
+
+
+def test_a_hidden_folder_that_somebody_removed_is_made_again(tmp_path: Path) -> None:
+    spare = SpareFolders()
+    for name in ("a.tar", "b.tar"):
+        with staged([str(tmp_path / name)], spare) as places:
+            open(places.paths[0], "w").close()
+            places.publish()
+        os.rmdir(os.path.dirname(places.paths[0]))
+    assert sorted(os.listdir(tmp_path)) == ["a.tar", "b.tar"]
+
+
+def test_a_folder_with_what_a_failure_left_is_not_used_again(tmp_path: Path) -> None:
+    spare = SpareFolders()
+    with staged([str(tmp_path / "a.tar")], spare) as places:
+        open(places.paths[0], "w").close()  # and it is never published
+    assert os.listdir(tmp_path) == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -104,18 +104,19 @@ class RunController:
         self.engine.cancel()
 
     def _followed(self) -> Iterator[AttemptRecord | None]:
-        finished = False
+        finished, looked = False, 0.0
         while not finished and not self.stopped:
-            self.engine.poll(self.poll_seconds)
+            ended = self.engine.poll(self.poll_seconds)
             finished = self.engine.finished
-            yield from self._heard()
-            self.counts.running = self.engine.running
+            yield from self._heard(self._reader.new() if ended is None else ended)
+            if finished or time.monotonic() - looked > self.poll_seconds:  # a cluster's scheduler has more to do
+                self.counts.running, looked = self.engine.running, time.monotonic()
             yield None
         if self.stopped:
             self.engine.cancel()
 
-    def _heard(self) -> Iterator[AttemptRecord]:
-        for record in self._reader.new():
+    def _heard(self, records: Iterable[AttemptRecord]) -> Iterator[AttemptRecord]:
+        for record in records:
             if record.plan != self.plan.id or record.status == START or record.number not in self._open:
                 continue
             if record.verdict == Verdict.STOP:

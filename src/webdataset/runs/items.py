@@ -82,25 +82,38 @@ def checked(items: Iterable[Item]) -> Iterator[Item]:
     """Yield the items; two with one name or one output, or an output that is an input, are an error."""
     outputs: set[int] = set()  # of hashes, which take a tenth of the memory of urls
     names: set[int] = set()
-    for item in items:
-        if hash(item.name) in names:
+    for chunk in _chunks(items):
+        name = _repeated([item.name for item in chunk], names)
+        if name is not None:
             hint = "names must differ: rename the shards, or use one pattern with braces"
-            raise ItemsError(f"two items have the name {item.name!r}", hint=hint)
-        names.add(hash(item.name))
-        for url in item.outputs:
-            if hash(url) in outputs:
-                hint = "write {} where the name of each shard goes"
-                raise ItemsError("two items have one output", url=url, hint=hint)
-            outputs.add(hash(url))
-            if url in item.inputs:
-                raise ItemsError("a shard cannot be replaced by its own result", url=url, hint="write elsewhere")
-        yield item
+            raise ItemsError(f"two items have the name {name!r}", hint=hint)
+        url = _repeated([url for item in chunk for url in item.outputs], outputs)
+        if url is not None:
+            raise ItemsError("two items have one output", url=url, hint="write {} where the name of each shard goes")
+        url = next((url for item in chunk for url in item.outputs if url in item.inputs), None)
+        if url is not None:
+            raise ItemsError("a shard cannot be replaced by its own result", url=url, hint="write elsewhere")
+        yield from chunk
+
+
+def _repeated(texts: Sequence[str], seen: set[int]) -> str | None:
+    """Return a text that is there twice, or was seen before; if there is none, all of them have been seen."""
+    hashes = set(map(hash, texts))
+    if len(hashes) == len(texts) and seen.isdisjoint(hashes):
+        seen |= hashes
+        return None
+    return next((text for number, text in enumerate(texts) if hash(text) in seen or text in texts[:number]), texts[0])
+
+
+def _chunks(items: Iterable[Item]) -> Iterator[list[Item]]:
+    remaining = iter(items)
+    while chunk := list(islice(remaining, CHUNK)):
+        yield chunk
 
 
 def with_versions(items: Iterable[Item]) -> Iterator[Item]:
     """Yield the items with the sizes and versions of their inputs; a missing input is an error."""
-    remaining = iter(items)
-    while chunk := list(islice(remaining, CHUNK)):
+    for chunk in _chunks(items):
         if all(":" not in url for item in chunk for url in item.inputs):
             yield from map(_with_file_version, chunk)
         else:
@@ -114,9 +127,10 @@ def _with_file_version(item: Item) -> Item:
     """The same for files, of which there may be a million."""
     if len(item.inputs) != 1:
         return _with_version(item)
-    found = _stat(item.inputs[0])
     name, inputs, outputs, _, _ = item
-    return Item(name, inputs, outputs, found.st_size, f"{found.st_size}-{found.st_mtime_ns}")
+    found = _stat(inputs[0])
+    size = found.st_size
+    return Item(name, inputs, outputs, size, f"{size}-{found.st_mtime_ns}")
 
 
 def _with_version(item: Item) -> Item:

@@ -17,7 +17,7 @@ from .functions import loaded
 from .items import Item, stem
 from .outcomes import Verdict, verdict_of_code, verdict_of_error
 from .plans import RunPlan
-from .staging import staged
+from .staging import SpareFolders, staged
 
 LARGEST_RESULT = 10_000
 
@@ -39,16 +39,18 @@ RunCommand = Callable[[dict[str, Any], str], "Performed | None"]
 """Runs one of our own commands in this process, and writes errors of samples to a file; None if it is another's."""
 
 
-def perform(plan: RunPlan, number: int, run_command: RunCommand, errors: str) -> Performed:
+def perform(
+    plan: RunPlan, number: int, run_command: RunCommand, errors: str, spare: SpareFolders | None = None
+) -> Performed:
     """Do an item; whatever goes wrong is in the result."""
     item = plan.item(number)
     program = plan.program
     try:
         if program["kind"] == "function":
-            return _call(plan, item)
+            return _call(plan, item, spare)
         filled = filled_program(program, item, number)
         own = run_command(filled, errors)
-        return own if own is not None else _run(filled["words"], item, plan)
+        return own if own is not None else _run(filled["words"], item, plan, spare)
     except Exception as error:
         traceback.print_exc()
         return failed(error)
@@ -86,10 +88,10 @@ def _filled(word: str, values: dict[str, str]) -> str:
     return word
 
 
-def _call(plan: RunPlan, item: Item) -> Performed:
+def _call(plan: RunPlan, item: Item, spare: SpareFolders | None) -> Performed:
     function = _function(plan.url)
     arguments = plan.program.get("arguments", "pair")
-    with staged(item.outputs) as outputs:
+    with staged(item.outputs, spare) as outputs:
         if arguments == "one":
             result = function(*item.inputs, *outputs.paths)
         else:
@@ -117,9 +119,9 @@ def _plain(value: object) -> object:
         return None
 
 
-def _run(words: Sequence[str], item: Item, plan: RunPlan) -> Performed:
+def _run(words: Sequence[str], item: Item, plan: RunPlan, spare: SpareFolders | None) -> Performed:
     """Run a command of somebody else."""
-    with staged(item.outputs) as outputs:
+    with staged(item.outputs, spare) as outputs:
         try:
             code = subprocess.call(outputs.placed_in(words), stdin=subprocess.DEVNULL)  # noqa: S603 - the user's command
         except OSError as error:

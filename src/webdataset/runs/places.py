@@ -71,14 +71,24 @@ class Place:
 
     def append(self, name: str, data: bytes) -> None:
         """Append to a file of a folder."""
+        number = self.opened(name, os.O_WRONLY | os.O_APPEND)
         try:
-            number = os.open(self._made(name), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-            try:
-                os.write(number, data)
-            finally:
-                os.close(number)
+            os.write(number, data)
         except OSError as error:
             raise as_storage_error(error, self.join(name)) from error
+        finally:
+            os.close(number)
+
+    def opened(self, name: str, flags: int) -> int:
+        """Open a file of a folder, made if it is not there, and return its descriptor."""
+        path = self.join(name)
+        try:
+            try:
+                return os.open(path, flags | os.O_CREAT, 0o666)
+            except FileNotFoundError:  # the first file of its folder
+                return os.open(self._made(name), flags | os.O_CREAT, 0o666)
+        except OSError as error:
+            raise as_storage_error(error, path) from error
 
     def sizes(self, prefix: str) -> dict[str, int]:
         """Return the files whose names begin with a folder's name, and their sizes."""

@@ -6,11 +6,13 @@ A plan is named after its contents and never changes.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import os
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
@@ -83,7 +85,7 @@ def write_plan(place: Place, program: RunProgram, options: TaskOptions, items: I
     """Write a plan, unless there is the same one already."""
     facts = {"format": FORMAT, "program": program.facts, "digest": program.digest, "options": options.as_dict()}
     content = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
-    with tempfile.TemporaryDirectory(prefix="webdataset-plan-") as folder:
+    with tempfile.TemporaryDirectory(prefix="webdataset-plan-") as folder, _without_collector():
         count = 0
         for number, part_items in enumerate(_parts(items)):
             data = json.dumps(part_items, separators=(",", ":")).encode()
@@ -103,6 +105,18 @@ def write_plan(place: Place, program: RunProgram, options: TaskOptions, items: I
                 place.write(f"{name}/{own}", data)
             place.write(f"{name}/plan.json", json.dumps(facts | {"count": count}, indent=1).encode())
     return plan
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Let no garbage be collected: a million items have none, and looking for it took a quarter of the time."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def read_plan(url: str) -> RunPlan:

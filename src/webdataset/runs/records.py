@@ -59,9 +59,9 @@ class AttemptRecord:
 
     def line(self) -> bytes:
         """Return the record as a line of JSON; what is not known is left out."""
-        known = ((name, getattr(self, name)) for name in _FIELDS)
+        known = vars(self).items()
         facts = {name: value for name, value in known if value is not None and value is not False and value != ""}
-        return json.dumps(facts, separators=(",", ":")).encode() + b"\n"
+        return _encoded(facts).encode() + b"\n"
 
     @classmethod
     def parsed(cls, line: bytes) -> Self | None:
@@ -73,6 +73,7 @@ class AttemptRecord:
             return None
 
 
+_encoded = json.JSONEncoder(separators=(",", ":")).encode
 _FIELDS = tuple(each.name for each in dataclasses.fields(AttemptRecord))
 
 

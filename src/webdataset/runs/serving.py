@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Self
 from urllib.parse import quote
 
 from webdataset.errors import WebDatasetError
@@ -28,8 +28,11 @@ from .outcomes import Verdict
 from .performing import Performed, RunCommand, failed, perform
 from .plans import RunPlan, read_plan
 from .records import DONE, FAILED, START, AttemptRecord, RecordReader, RecordWriter
+from .staging import SpareFolders
 
 IDLE_SECONDS = 60.0
+PAUSE = 1.0
+"""Seconds after which nothing is kept for the next item."""
 CHUNK = 1 << 20
 LONGEST_LOG = 1 << 20
 LOGS, ERRORS = "logs/", "errors/"
@@ -40,11 +43,10 @@ READY = b"ready\n"
 def serve(plan_url: str, run_command: RunCommand, *, idle: float = IDLE_SECONDS) -> int:
     """Do the items that stdin names, until it ends."""
     plan = read_plan(plan_url)
-    worker = ItemWorker(plan, run_command)
-    with _own_streams() as (requests, answers):
+    with ItemWorker(plan, run_command) as worker, _own_streams() as (requests, answers):
         answers.write(READY)
         answers.flush()
-        for line in _lines(requests, idle):
+        for line in _lines(requests, idle, worker.close):
             asked = json.loads(line)
             record = worker.attempt(asked["number"], asked["attempt"], asked.get("submission", ""))
             answers.write(record.line())
@@ -60,6 +62,17 @@ class ItemWorker:
         self.records = RecordWriter(plan.place)
         self._known = RecordReader(plan.place)
         self._done: dict[tuple[str, str], AttemptRecord] = {}
+        self._spare = SpareFolders()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Remove what is kept from one item to the next; it can go on afterwards."""
+        self._spare.remove()
 
     def attempt(self, number: int, attempt: int, submission: str = "") -> AttemptRecord:
         """Do an item and return the record of how it ended; the earlier one, if it was done for this submission."""
@@ -105,7 +118,7 @@ class ItemWorker:
         if item.version is not None and changed_input(item):
             text = "an input has changed since the plan was made; run the same line again"
             return Performed(Verdict.GIVE_UP, error=text)
-        return perform(self.plan, number, self.run_command, errors)
+        return perform(self.plan, number, self.run_command, errors, self._spare)
 
 
 def changed_input(item: Item) -> bool:
@@ -192,13 +205,16 @@ def _own_streams() -> Iterator[tuple[int, BinaryIO]]:
     os.close(requests)
 
 
-def _lines(requests: int, idle: float) -> Iterator[bytes]:
+def _lines(requests: int, idle: float, at_pause: Callable[[], None]) -> Iterator[bytes]:
     pending = b""
     while True:
         while b"\n" in pending:
             line, _, pending = pending.partition(b"\n")
             yield line
-        ready, _, _ = select.select([requests], [], [], idle)
+        ready, _, _ = select.select([requests], [], [], min(PAUSE, idle))
+        if not ready:
+            at_pause()
+            ready, _, _ = select.select([requests], [], [], idle)
         data = os.read(requests, CHUNK) if ready else b""
         if not data:
             return
@@ -211,8 +227,8 @@ def _captured(plan: RunPlan, name: str) -> Iterator[None]:
     place = plan.place
     unnamed = os.path.join(tempfile.gettempdir(), f"webdataset-log-{os.urandom(8).hex()}.txt")
     path = place.join(name) if place.folder is not None else unnamed
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    log = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o666)
+    flags = os.O_RDWR | os.O_TRUNC | os.O_APPEND
+    log = place.opened(name, flags) if place.folder is not None else os.open(path, flags | os.O_CREAT, 0o666)
     before = os.dup(1), os.dup(2)
     try:
         sys.stdout.flush()

@@ -10,7 +10,6 @@ import contextlib
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from typing import Self
 
@@ -25,9 +24,37 @@ class MissingOutputError(WebDatasetError):
     """A function or command that ended well, but wrote nothing."""
 
 
+class SpareFolders:
+    """Hidden folders that have been emptied, for the next outputs beside them: some disks take long to remove one."""
+
+    def __init__(self) -> None:
+        self._spare: dict[str, str] = {}
+
+    def take(self, folder: str) -> str:
+        """Return a hidden folder in this one, under a name that nothing was ever told to write to."""
+        hidden = os.path.join(folder, f"{PREFIX}{os.urandom(8).hex()}")
+        spare = self._spare.pop(folder, None)
+        if spare is not None:
+            with contextlib.suppress(OSError):  # somebody has removed it
+                os.rename(spare, hidden)
+                return hidden
+        os.makedirs(hidden)
+        return hidden
+
+    def put(self, folder: str, hidden: str) -> None:
+        """Keep a hidden folder, which is empty."""
+        self._spare[folder] = hidden
+
+    def remove(self) -> None:
+        """Remove them."""
+        while self._spare:
+            shutil.rmtree(self._spare.popitem()[1], ignore_errors=True)
+
+
 class StagedOutputs:
     """Places to write outputs to, until `publish`.
 
+    >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder, staged([f"{folder}/out.tar"]) as outputs:
     ...     open(outputs.paths[0], "w").close()
     ...     outputs.publish()
@@ -35,8 +62,9 @@ class StagedOutputs:
     True
     """
 
-    def __init__(self, outputs: Sequence[str]) -> None:
+    def __init__(self, outputs: Sequence[str], spare: SpareFolders) -> None:
         self.outputs = list(outputs)
+        self._spare = spare
         self.folders: dict[str, str] = {}
         """The hidden folder of each folder."""
         try:
@@ -52,9 +80,7 @@ class StagedOutputs:
         folder = os.path.dirname(os.path.abspath(path))
         if folder not in self.folders:
             try:
-                os.makedirs(folder, exist_ok=True)
-                self.folders[folder] = tempfile.mkdtemp(prefix=PREFIX, dir=folder)
-                os.chmod(self.folders[folder], 0o777 & ~_umask())
+                self.folders[folder] = self._spare.take(folder)
             except OSError as error:
                 raise as_storage_error(error, path) from error
         return os.path.join(self.folders[folder], os.path.basename(path))
@@ -74,9 +100,10 @@ class StagedOutputs:
             if local_path(output) is not None and not os.path.exists(path) and not os.path.exists(output):
                 hint = "write to the name that the function or command is given"
                 raise MissingOutputError("the output was not written", url=output, hint=hint)
-        for folder, hidden in self.folders.items():
+        for folder, hidden in list(self.folders.items()):
             for name in sorted(os.listdir(hidden), key=lambda name: name in main):
                 _moved(os.path.join(hidden, name), os.path.join(folder, name))
+            self._spare.put(folder, self.folders.pop(folder))
 
     def remove(self) -> None:
         """Remove what is left."""
@@ -91,10 +118,15 @@ class StagedOutputs:
 
 
 @contextlib.contextmanager
-def staged(outputs: Sequence[str]) -> Iterator[StagedOutputs]:
-    """Make places for outputs; what is not published is removed."""
-    with StagedOutputs(outputs) as places:
-        yield places
+def staged(outputs: Sequence[str], spare: SpareFolders | None = None) -> Iterator[StagedOutputs]:
+    """Make places for outputs, in spare folders if there are some; what is not published is removed."""
+    own = SpareFolders() if spare is None else spare
+    try:
+        with StagedOutputs(outputs, own) as places:
+            yield places
+    finally:
+        if spare is None:
+            own.remove()
 
 
 def _moved(source: str, target: str) -> None:
@@ -104,9 +136,3 @@ def _moved(source: str, target: str) -> None:
         os.replace(source, target)
     except OSError as error:
         raise as_storage_error(error, target) from error
-
-
-def _umask() -> int:
-    mask = os.umask(0o022)
-    os.umask(mask)
-    return mask

@@ -107,3 +107,11 @@ def test_a_task_that_is_started_again_does_only_the_rest(tmp_path: Path) -> None
 def test_gpus_are_not_handed_out_here(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="there are no GPUs to hand out on local"):
         engine_named("local", TaskOptions(gpus=1)).submit(Submission("s", "local", planned(tmp_path, 1), [0]))
+
+
+def test_many_shards_are_several_a_task_where_the_number_of_workers_is_known() -> None:
+    engine = Instant()
+    engine.options = TaskOptions(workers=2)
+    assert [engine.shards_per_task(count) for count in (1, 63, 100, 10_000)] == [1, 1, 3, 20]
+    engine.options = TaskOptions(address="tcp://cluster:8786")
+    assert engine.shards_per_task(10_000) == 1

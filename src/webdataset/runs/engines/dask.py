@@ -9,10 +9,10 @@ from types import ModuleType
 from typing import Any
 
 from webdataset.codecs.packages import package
+from webdataset.runs.options import TaskOptions
 from webdataset.runs.runs import Submission
 
-from .base import SHELF, EngineError, FuturesEngine, do_task
-from .local import cores
+from .base import SHELF, EngineError, FuturesEngine, cores, do_task
 
 PATIENCE = "20s"
 
@@ -27,6 +27,11 @@ class DaskEngine(FuturesEngine):
     name = "dask"
     _client: Any = None
     _cluster: Any = None
+
+    def __init__(self, options: TaskOptions) -> None:
+        super().__init__(options)
+        self._news = threading.Event()
+        """Set when a future has ended."""
 
     def connect(self) -> None:
         if self._client is not None:
@@ -59,17 +64,15 @@ class DaskEngine(FuturesEngine):
         resources = {"GPU": self.options.gpus} if self.options.gpus else None
         again = self.options.retries
         given = (submission.plan.url, submission.id, numbers)
-        return self._client.submit(_task, *given, pure=False, retries=again, resources=resources)
+        future = self._client.submit(_task, *given, pure=False, retries=again, resources=resources)
+        future.add_done_callback(lambda _: self._news.set())
+        return future
 
     def ended(self, futures: list[Any], seconds: float) -> tuple[Iterable[Any], list[Any]]:
-        from distributed import wait
-
-        try:
-            with self._client.as_current():
-                found = wait(futures, timeout=seconds, return_when="FIRST_COMPLETED")
-        except TimeoutError:
-            return [], futures
-        return found.done, [future for future in futures if future not in found.done]
+        self._news.wait(seconds)  # distributed.wait() looks at every future, in the thread that is to hear of them
+        self._news.clear()
+        done = {future.key for future in futures if future.done()}
+        return [one for one in futures if one.key in done], [one for one in futures if one.key not in done]
 
     def error_of(self, future: Any) -> str:
         if future.status == "finished":

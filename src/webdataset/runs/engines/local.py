@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from typing import Any
 
 from webdataset.runs.crew import Crew, Serve
 from webdataset.runs.plans import RunPlan
+from webdataset.runs.records import AttemptRecord
 from webdataset.runs.runs import Submission
 from webdataset.runs.serving import serve
 
-from .base import Engine, EngineError
+from .base import Engine, EngineError, cores
 
 
 class LocalEngine(Engine):
@@ -35,9 +35,9 @@ class LocalEngine(Engine):
             return None
         return partial(serve, run_command=self.run_command or _no_commands)
 
-    def poll(self, seconds: float) -> None:
+    def poll(self, seconds: float) -> list[AttemptRecord]:
         assert self._crew is not None
-        self._crew.poll(seconds)
+        return self._crew.poll(seconds)
 
     @property
     def finished(self) -> bool:
@@ -62,18 +62,6 @@ class LocalEngine(Engine):
 
 def _no_commands(program: dict[str, Any], errors: str) -> None:
     """Leave all commands to the system."""
-
-
-def cores() -> int:
-    """Return how many cores this process may use.
-
-    >>> cores() >= 1
-    True
-    """
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not Linux
-        return os.cpu_count() or 1
 
 
 ENGINE = LocalEngine
