@@ -19,7 +19,7 @@ DASK = """
 import json, sys
 from distributed import LocalCluster
 if __name__ == "__main__":
-    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster:
+    with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0") as cluster:
         print(json.dumps(cluster.scheduler_address), flush=True)
         sys.stdin.read()
 """
