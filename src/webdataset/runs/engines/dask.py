@@ -55,7 +55,12 @@ class DaskEngine(FuturesEngine):
             self._cluster = getattr(import_module("dask_jobqueue"), kind)(**self.own.get("cluster_options", {}))
             self._cluster.scale(workers)
         else:
-            own = {"n_workers": 1, "threads_per_worker": workers, "processes": False, "dashboard_address": "127.0.0.1:0"}
+            own = {
+                "n_workers": 1,
+                "threads_per_worker": workers,
+                "processes": False,
+                "dashboard_address": "127.0.0.1:0",
+            }
             resources = {"GPU": self.options.gpus * workers} if self.options.gpus else None
             self._cluster = distributed.LocalCluster(**own, resources=resources, protocol="tcp://", host="127.0.0.1")
         return self._cluster
