@@ -46,6 +46,8 @@ class Scenario:
     """What is measured, on which data."""
 
     title: str
+    short: str
+    """The same for the table of README.md."""
     data: str
     kind: str
     repeat: int = 1
@@ -59,6 +61,7 @@ class Scenario:
 SCENARIOS = {
     "train": Scenario(
         "image training: decode, random resized crop 224, flip, normalize, batches of 64, 2 workers",
+        "train on photographs (crop, flip, normalize, batch)",
         "A",
         "train",
         against_old=2.5,
@@ -66,20 +69,40 @@ SCENARIOS = {
     ),
     "train-http": Scenario(
         "the same from a web server with a delay of 20 ms",
+        "the same from a web server, 20 ms away",
         "A",
         "train",
         http=True,
         against_old=2.3,
         against_peers=1.0,
     ),
-    "rgb": Scenario("photographs decoded to RGB", "A", "rgb", against_old=1.8, against_peers=1.1),
-    "raw-A": Scenario("photographs as bytes, 1.4 GB", "A", "raw", repeat=8, against_old=8, against_peers=0.9),
-    "raw-B": Scenario("200,000 small samples as bytes", "B", "raw", against_old=30, against_peers=1.5),
-    "shuffle-B": Scenario("the same, shuffled by 10,000", "B", "shuffled", against_old=24, against_peers=1.2),
-    "raw-C": Scenario("arrays of 1 MB as bytes", "C", "raw", against_old=5.2, against_peers=1.0),
-    "write-A": Scenario("photographs written", "A", "write", against_old=7),
-    "write-B": Scenario("200,000 small samples written", "B", "write", against_old=28),
-    "first-batch": Scenario("first batch of a 3 GB shard at 50 MB/s", "A", "first", http=True),
+    "rgb": Scenario("photographs decoded to RGB", "decode photographs", "A", "rgb", against_old=1.8, against_peers=1.1),
+    "raw-A": Scenario(
+        "photographs as bytes, 1.4 GB",
+        "read photographs as bytes",
+        "A",
+        "raw",
+        repeat=8,
+        against_old=8,
+        against_peers=0.9,
+    ),
+    "raw-B": Scenario(
+        "200,000 small samples as bytes", "read small samples", "B", "raw", against_old=30, against_peers=1.5
+    ),
+    "shuffle-B": Scenario(
+        "the same, shuffled by 10,000",
+        "read them shuffled by 10,000",
+        "B",
+        "shuffled",
+        against_old=24,
+        against_peers=1.2,
+    ),
+    "raw-C": Scenario("arrays of 1 MB as bytes", "read arrays of 1 MB", "C", "raw", against_old=5.2, against_peers=1.0),
+    "write-A": Scenario("photographs written", "write photographs", "A", "write", against_old=7),
+    "write-B": Scenario("200,000 small samples written", "write small samples", "B", "write", against_old=28),
+    "first-batch": Scenario(
+        "first batch of a 3 GB shard at 50 MB/s", "first batch of a 3 GB shard at 50 MB/s", "A", "first", http=True
+    ),
 }
 FIELDS = {"A": "jpg", "B": "txt", "C": "npy"}
 

@@ -137,7 +137,7 @@ def write(found: dict[str, Any], scenarios: dict[str, Any], folder: str) -> None
         points = found["scenarios"].get(name, {})
         if measured(points):
             parts += ["", f"## {name}: {grows.title}", "", _growth_table(points, grows.unit)]
-    _save(os.path.join(folder, "index.md"), "\n".join(parts) + "\n")
+    _save(os.path.join(folder, "peers.md"), "\n".join(parts) + "\n")
 
 
 def _peers_table(peers: dict[str, Any]) -> str:
@@ -205,16 +205,16 @@ def bars(peers: dict[str, Any]) -> str:
 
 def into_readme(found: dict[str, Any], scenarios: dict[str, Any]) -> None:
     """Put the short table between the marks in README.md."""
-    lines = ["| samples per second | webdataset 1.0.2 | best peer | WebLoader |", "|---|--:|--:|--:|"]
+    lines = ["| what | webdataset 1.0.2 | best other | WebLoader |", "|---|--:|--:|--:|"]
     for name, scenario in scenarios.items():
         peers = found["scenarios"].get(name, {})
         if not measured(peers) or scenario.kind == "first":
             continue
-        _, _, best = ratios(peers)
+        others = [each for each in measured(peers) if each not in (*OURS, "wds")]
         ours = max(rate(peers[each]) for each in OURS if each in peers)
-        old = f"{rate(peers['wds']):,.0f}" if peers.get("wds", {}).get("rounds") else "-"
-        other = f"{NAMES[best]} {rate(peers[best]):,.0f}" if best and best != "wds" else "-"
-        lines.append(f"| {scenario.title} | {old} | {other} | {ours:,.0f} |")
+        old = f"{rate(peers['wds']):,.0f}/s" if peers.get("wds", {}).get("rounds") else "-"
+        other = f"{NAMES[others[0]]}: {rate(peers[others[0]]):,.0f}/s" if others else "-"
+        lines.append(f"| {scenario.short} | {old} | {other} | {ours:,.0f}/s |")
     path = os.path.join(ROOT, "README.md")
     with open(path) as file:
         before, mark, rest = file.read().partition("<!-- speed -->\n")

@@ -3,7 +3,7 @@
 The old package lives in an environment of its own, with the same PyTorch as this one, if there is one, because it makes
 use of it wherever it is installed. For every scenario the two sides take turns in fresh processes; the
 best round of each counts. Before that, one untimed round of each is hashed: both must have given the same bytes. A
-complete run (five rounds, about fifteen minutes) writes docs/benchmarks.md and the table in README.md.
+complete run (five rounds, about fifteen minutes) writes docs/benchmarks.md.
 """
 
 from __future__ import annotations
@@ -203,7 +203,7 @@ def table(rows: list[list[str]]) -> str:
 
 
 def save(rows: list[list[str]], rounds: int) -> None:
-    """Write the page with the figures, and the short table of the README."""
+    """Write the page with the figures."""
     page = PAGE.format(
         table=table(rows),
         date=datetime.datetime.now(datetime.UTC).date(),
@@ -219,22 +219,7 @@ def save(rows: list[list[str]], rounds: int) -> None:
     page += sections.kept()
     with open(sections.PAGE, "w") as stream:
         stream.write(page)
-    into_readme(rows)
-    say("wrote docs/benchmarks.md and the table in README.md")
-
-
-def into_readme(rows: list[list[str]]) -> None:
-    """Put the short form of the table between the marks in README.md."""
-    lines = ["| what | webdataset 1.0.2 | WebLoader 2.0 | ratio |", "|---|--:|--:|--:|"]
-    for _, what, old, new, ratio, *_ in rows:
-        short = [side.partition("/s")[0].strip() + "/s" if "/s" in side else side for side in (old, new)]
-        lines.append(f"| {what} | {short[0]} | {short[1]} | {ratio} |")
-    path = os.path.join(ROOT, "README.md")
-    with open(path) as stream:
-        before, mark, rest = stream.read().partition("<!-- speed -->\n")
-    _, end, after = rest.partition("<!-- /speed -->")
-    with open(path, "w") as stream:
-        stream.write(before + mark + "\n".join(lines) + "\n" + end + after)
+    say("wrote docs/benchmarks.md")
 
 
 def machine() -> str:

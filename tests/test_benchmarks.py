@@ -41,7 +41,7 @@ def test_every_scenario_gives_figures_a_page_and_a_plot(compared):
         ours = peers.get("webloader") or next(iter(peers.values()))
         assert ours["trouble"] == "", name
         assert len(ours["rounds"]) == 1, name
-    page = (compared / "index.md").read_text()
+    page = (compared / "peers.md").read_text()
     for name in compare.SCENARIOS:
         assert f"## {name}: " in page
         assert (compared / f"{name}.svg").read_text().count("<rect") >= 1

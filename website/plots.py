@@ -1,4 +1,4 @@
-"""The plot of the page on speed, drawn from the table in README that `./run bench` writes."""
+"""The plot of the page on speed, drawn from the table in README that `./run bench --peers` writes."""
 
 from __future__ import annotations
 
