@@ -52,6 +52,12 @@ pytest_plugins = [
 ]
 
 
+def pytest_collection_finish() -> None:
+    """Let the garbage collector pass over what thousands of tests consist of: it would in every forked worker, too."""
+    gc.collect()
+    gc.freeze()
+
+
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
     """Bytes that are no text are named by their number: some hold the time, and all workers need the same names."""
     if isinstance(val, bytes) and not (val.isascii() and val.decode("ascii").isprintable()):
