@@ -33,7 +33,7 @@ def shard(make_shard: Callable[..., str]) -> str:
     ],
 )
 def test_a_terminal_gets_a_table_with_a_head(shard: str, words: list[str], head: list[str], row: str) -> None:
-    lines = [plain(line) for line in session(*words, shard, columns=200, at_once=False).lines]
+    lines = [plain(line) for line in session(*words, shard, columns=600, at_once=False).lines]
     place = next(number for number, line in enumerate(lines) if RULE in line)
     assert lines[place - 1].split() == head
     assert any(re.fullmatch(row, line) for line in lines[place:]), lines
@@ -43,13 +43,13 @@ def test_a_terminal_gets_a_table_with_a_head(shard: str, words: list[str], head:
 def test_without_rich_or_on_a_plain_terminal_it_prints_what_a_pipe_gets(wl: Any, shard: str, words: list[str]) -> None:
     piped = wl(*words, shard).out.decode().splitlines()
     assert RULE not in "".join(piped)
-    shown = session(*words, "-q", shard, columns=300, at_once=False, without="rich")
+    shown = session(*words, "-q", shard, columns=600, at_once=False, without="rich")
     assert shown.lines == [line for line in piped if line]
 
 
 def test_the_cache_is_a_table_on_a_terminal(wl: Any, tmp_path: Path) -> None:
     FileCache(str(tmp_path), validator=None).get_file("pipe:echo hello")
-    lines = [plain(line) for line in session("cache", "ls", tmp_path, columns=200, at_once=False).lines]
+    lines = [plain(line) for line in session("cache", "ls", tmp_path, columns=600, at_once=False).lines]
     assert lines[0].split() == ["size", "used", "file", "url", "state"]
     assert lines[2].startswith("6 bytes   ")
     assert lines[2].endswith("   pipe:echo hello")

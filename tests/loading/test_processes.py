@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 
 import pytest
 
 import webdataset as wds
+from waiting import soon
+from webdataset.storage.shell.guards import process_exists
 
 
 def fails(sample):
@@ -29,3 +33,31 @@ def test_a_worker_that_is_killed_is_named_with_the_signal(make_shards):
     loader = wds.WebLoader(wds.WebDataset(make_shards(1)).map(dies), batch_size=None, num_workers=1)
     with pytest.raises(wds.WorkerError, match=r"worker 0 of 1 \(pid \d+\) was killed by SIGKILL"):
         list(loader)
+
+
+STARTS_LATE = """
+import os, sys, time
+import webdataset as wds
+from webdataset.loading import processes
+processes.GRACE_SECONDS = 0.1
+
+def starts_late(worker):
+    os.write(1, b"%d\\n" % os.getpid())
+    time.sleep(3)  # torch looks for the parent afterwards
+
+if __name__ == "__main__":
+    dataset = wds.WebDataset(sys.argv[1])
+    options = {"multiprocessing_context": sys.argv[2], "worker_init_fn": starts_late}
+    list(wds.WebLoader(dataset, batch_size=None, num_workers=2, **options))
+"""
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_workers_end_whose_loader_is_killed_before_they_have_started(make_shards, tmp_path, method):
+    program = tmp_path / "program.py"
+    program.write_text(STARTS_LATE)
+    words = [sys.executable, program, make_shards(1)[0], method]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as loader:
+        workers = [int(loader.stdout.readline()) for _ in range(2)]
+        loader.kill()
+    assert soon(lambda: not any(map(process_exists, workers)))

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 import signal
+import threading
+import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, Self
 
 from webdataset.base.mailbox import Mailbox
 from webdataset.base.stages import argument_names
 from webdataset.errors import MissingPackageError, WorkerError
+from webdataset.storage.shell.guards import process_exists
 
 from .collation import collated_as_torch, converted_as_torch
 from .parcels import Packing, can_share, forget_dead_workers
 
 COLLATE_FN = 5
 """How many arguments of a DataLoader come before collate_fn, without the dataset."""
+LOOK_SECONDS = 1.0
+GRACE_SECONDS = 10.0
+"""How long a worker has to end in order when its loader is gone; torch looks every five seconds."""
 
 
 def process_loader(dataset: object, *args: object, mailbox: Mailbox | None, **kw: Any) -> Any:
@@ -62,9 +69,41 @@ def _loader_class() -> Any:
         def __iter__(self) -> Iterator[Any]:
             if self._mailbox is not None:
                 self._mailbox.clear()
+            if os.name == "posix":
+                self.worker_init_fn = EndsWithLoader.of(self.worker_init_fn)
             return _watched(super().__iter__(), self._mailbox)
 
     return ProcessLoader
+
+
+class EndsWithLoader:
+    """What a worker process calls first: it then ends when the process that started it is gone.
+
+    torch's workers look for that, too, but compare with the parent that they have when they have started: one that has
+    lost it by then would wait forever.
+    """
+
+    def __init__(self, function: Callable[[int], object] | None) -> None:
+        self._function = function
+        self._main = os.getpid()
+
+    @classmethod
+    def of(cls, function: Callable[[int], object] | None) -> Self:
+        """For workers of this process; whoever iterates may have been forked since the last pass."""
+        return cls(function._function if isinstance(function, cls) else function)
+
+    def __call__(self, worker: int) -> None:
+        threading.Thread(target=_follow, args=(self._main,), name="webdataset-parent", daemon=True).start()
+        if self._function is not None:
+            self._function(worker)
+
+
+def _follow(main: int) -> None:
+    parent = os.getppid()
+    while os.getppid() == parent and process_exists(main):
+        time.sleep(LOOK_SECONDS)
+    time.sleep(GRACE_SECONDS)
+    os._exit(1)
 
 
 def _watched(batches: Iterator[Any], mailbox: Mailbox | None) -> Iterator[Any]:

@@ -168,7 +168,7 @@ class Guard:
             self._parent.start()
 
     def _follow(self, parent: int, main: int) -> None:
-        while os.getppid() == parent and _exists(main):
+        while os.getppid() == parent and process_exists(main):
             time.sleep(LOOK_SECONDS)
         while True:
             for group in tuple(self._groups):
@@ -204,7 +204,12 @@ def _signal_group(pid: int, number: int) -> None:
         os.killpg(pid, number)
 
 
-def _exists(pid: int) -> bool:
+def process_exists(pid: int) -> bool:
+    """Whether there is a process of this number.
+
+    >>> process_exists(os.getpid())
+    True
+    """
     try:
         os.kill(pid, 0)
     except ProcessLookupError:
