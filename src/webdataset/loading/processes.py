@@ -65,6 +65,7 @@ def _loader_class() -> Any:
         """torch's DataLoader, with better errors."""
 
         _mailbox: Mailbox | None = None
+        worker_init_fn: Callable[[int], object] | None
 
         def __iter__(self) -> Iterator[Any]:
             if self._mailbox is not None:
