@@ -29,6 +29,7 @@ def left(request, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", None)
     with wds.gopen("pipe:true") as stream:  # the guard of commands, once started, stays with the process
         stream.read()
+    gc.collect()  # what other tests have left to it may keep connections open
     port = request.getfixturevalue("nginx").port if "nginx" in request.fixturenames else None
     before = _there(folder, port)
 
