@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -165,15 +167,23 @@ def test_a_publisher_waits_for_its_first_subscriber_and_loses_nothing(tmp_path) 
     thread.join(60)
 
 
+ENDLESS = """
+import sys
+import webdataset as wds
+stream = wds.WebDataset(sys.argv[2:], resampled=True, seed=1).decode().to_tuple("cls").batched(4)
+wds.serve(stream, sys.argv[1])
+"""
+
+
 def test_endless_resampled_data_as_a_stream(tmp_path, shards) -> None:
-    stream = wds.WebDataset(shards, resampled=True, seed=1).decode().to_tuple("cls").batched(4)
-    thread = threading.Thread(target=wds.serve, args=(stream, f"zrpush+ipc://{tmp_path}/a"), daemon=True)
-    thread.start()
-    with wds.RemoteLoader(f"zrpull+ipc://{tmp_path}/a").with_epoch(50) as loader:
-        assert [len(batch[0]) for batch in loader] == [4] * 50
-        assert loader.stats()["batches_lost"] == 0
-        with pytest.raises(wds.StateError, match="cannot be saved"):
-            loader.state_dict()
+    url = f"ipc://{tmp_path}/a"
+    with subprocess.Popen([sys.executable, "-c", ENDLESS, f"zrpush+{url}", *shards]) as server:
+        with wds.RemoteLoader(f"zrpull+{url}").with_epoch(50) as loader:
+            assert [len(batch[0]) for batch in loader] == [4] * 50
+            assert loader.stats()["batches_lost"] == 0
+            with pytest.raises(wds.StateError, match="cannot be saved"):
+                loader.state_dict()
+        server.kill()
 
 
 def test_a_dataset_connects_when_it_is_read(tmp_path) -> None:
