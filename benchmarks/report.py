@@ -39,7 +39,9 @@ decoded pictures whose means over sixteenths differ by less than 3 of 255; norma
 differ by less than 0.12.
 
 Data: A is 2,000 JPEG files of about 90 KB ({photographs}), B 200,000 samples of 500 bytes, C 500 arrays of 1 MB. CPU is
-that of the process and its worker processes; memory the peak of the process and of its largest worker."""
+that of the process and its worker processes; memory the peak of the process and of its largest worker. Read as bytes,
+LitData gives views of a memory map, which nothing has read or copied yet; tf.data decodes on all cores also where the
+others have one process. Peers far behind took part in two rounds only."""
 
 
 def about() -> dict[str, str]:

@@ -82,5 +82,5 @@ def train(case: Case) -> Any:
 
     options = tf.data.Options()
     options.threading.private_threadpool_size = case.workers
-    images = _parsed(case).unbatch().shuffle(1000).map(crop, num_parallel_calls=tf.data.AUTOTUNE)
+    images = _parsed(case).unbatch().shuffle(1000).map(crop, num_parallel_calls=case.workers)
     return images.batch(case.batch).prefetch(tf.data.AUTOTUNE).with_options(options).as_numpy_iterator()
