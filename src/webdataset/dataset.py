@@ -12,7 +12,7 @@ import os
 import random
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, SupportsIndex, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, SupportsIndex, TypedDict, Unpack, overload
 
 from . import shardlists, tariterators
 from .base.behaviour import Behaviour, behaves
@@ -46,6 +46,13 @@ if TYPE_CHECKING:
     New = TypeVar("New")
     First = TypeVar("First")
     Second = TypeVar("Second")
+
+    class _TupleOptions(TypedDict, total=False):
+        """The options of `to_tuple`."""
+
+        handler: Handler
+        missing_is_error: bool
+        none_is_error: bool | None
 
     class _Itself(Protocol[Items]):
         """A WebDataset, but not one of a subclass: there, methods give the subclass, whatever the items become."""
@@ -247,66 +254,26 @@ class WebDataset(DataPipeline, FluidInterface, Generic[Item]):
 
         @overload
         def to_tuple(
-            self: _Itself[Any],
-            a: Names,
-            b: Names,
-            /,
-            *,
-            handler: Handler = ...,
-            missing_is_error: bool = ...,
-            none_is_error: bool | None = ...,
+            self: _Itself[Any], a: Names, b: Names, /, **options: Unpack[_TupleOptions]
         ) -> WebDataset[tuple[Any, Any]]: ...
         @overload
         def to_tuple(
-            self: _Itself[Any],
-            a: Names,
-            b: Names,
-            c: Names,
-            /,
-            *,
-            handler: Handler = ...,
-            missing_is_error: bool = ...,
-            none_is_error: bool | None = ...,
+            self: _Itself[Any], a: Names, b: Names, c: Names, /, **options: Unpack[_TupleOptions]
         ) -> WebDataset[tuple[Any, Any, Any]]: ...
         @overload
         def to_tuple(
-            self: _Itself[Any],
-            a: Names,
-            b: Names,
-            c: Names,
-            d: Names,
-            /,
-            *,
-            handler: Handler = ...,
-            missing_is_error: bool = ...,
-            none_is_error: bool | None = ...,
+            self: _Itself[Any], a: Names, b: Names, c: Names, d: Names, /, **options: Unpack[_TupleOptions]
         ) -> WebDataset[tuple[Any, Any, Any, Any]]: ...
         @overload
         def to_tuple(
-            self: _Itself[Any],
-            a: Names,
-            b: Names,
-            c: Names,
-            d: Names,
-            e: Names,
-            /,
-            *,
-            handler: Handler = ...,
-            missing_is_error: bool = ...,
-            none_is_error: bool | None = ...,
+            self: _Itself[Any], a: Names, b: Names, c: Names, d: Names, e: Names, /, **options: Unpack[_TupleOptions]
         ) -> WebDataset[tuple[Any, Any, Any, Any, Any]]: ...
         @overload
         def to_tuple(
-            self: _Itself[Any],
-            *args: Names,
-            handler: Handler = ...,
-            missing_is_error: bool = ...,
-            none_is_error: bool | None = ...,
+            self: _Itself[Any], *args: Names, **options: Unpack[_TupleOptions]
         ) -> WebDataset[tuple[Any, ...]]: ...
         @overload
-        def to_tuple(
-            self, *args: Names, handler: Handler = ..., missing_is_error: bool = ..., none_is_error: bool | None = ...
-        ) -> Self: ...
+        def to_tuple(self, *args: Names, **options: Unpack[_TupleOptions]) -> Self: ...
         def to_tuple(self, *args: object, **kw: object) -> Any: ...
 
         @overload

@@ -52,7 +52,7 @@ def heading(description: Description, *, seen: str = "") -> Iterator[str]:
 
 
 def fields_table(description: Description) -> Iterator[tuple[str, str, str]]:
-    """Return rows of a field, what is said about it, and that; the field's name is in its first row alone."""
+    """Return rows for a table: the field's name (in its first row only), a label, and the fact itself."""
     for name, field in sorted(description.fields.items()):
         names = chain([shown(name)], repeat(""))
         yield from ((next(names), label, text) for label, text in facts(field, description.samples))
@@ -124,7 +124,7 @@ def drawing_package() -> ModuleType:
 
 
 def facts(field: FieldDescription, samples: int) -> Iterator[tuple[str, str]]:
-    """Return what there is to say about a field of a dataset with so many samples, each with its name."""
+    """Return the facts about a field, each with its label; `samples` is how many samples the dataset has."""
     if field.count < samples:
         yield "in", f"{field.count:,} of {samples:,} samples"
     yield "type", _counted(field.types, field.count)
