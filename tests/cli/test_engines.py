@@ -13,18 +13,11 @@ from typing import Any
 import pytest
 
 import webdataset as wds
-from runs_support import PYTHON, make_inputs
+from runs_support import PYTHON
 from waiting import soon
 from webdataset.runs.runs import Run
 
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with three shards."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("WDS_CACHE", str(tmp_path / "cache"))
-    make_inputs(tmp_path, 3)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("here")
 
 
 LINE = ("map", "-c", "cls *= 2", "in-{000..002}.tar", "-o", "out-{}.tar", "--on", "local")

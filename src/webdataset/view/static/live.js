@@ -1,22 +1,13 @@
 // Running loaders that are watched.
 
-import { ask, bytes, count, empty, h, later, say, short, show } from "./parts.js";
+import { ask, bytes, count, empty, h, heading, later, say, short, show } from "./parts.js";
 
 export async function livePage(_, current) {
   const { loaders } = await ask("api/live");
   if (!current()) return;
-  const heading = h(
-    "div",
-    { class: "heading" },
-    h(
-      "div",
-      { class: "grow" },
-      h("h1", {}, "Running loaders"),
-      h("div", { class: "soft" }, "what they give, and how long training waits for them"),
-    ),
-  );
+  const top = heading("Running loaders", "what they give, and how long training waits for them");
   show(
-    heading,
+    top,
     loaders.length
       ? h("div", { class: "grid" }, loaders.map(loaderCard))
       : empty(

@@ -119,6 +119,12 @@ export function show(...nodes) {
   main.replaceChildren(...nodes);
 }
 
+/** The top of a page: its title, and what it shows. */
+export function heading(title, text) {
+  const words = h("div", { class: "grow" }, h("h1", {}, title), h("div", { class: "soft" }, text));
+  return h("div", { class: "heading" }, words);
+}
+
 export function empty(title, text, ...more) {
   return h("div", { class: "empty" }, h("h2", {}, title), h("p", {}, text), ...more);
 }

@@ -1,6 +1,6 @@
 // The plan of an exact epoch: who gets what, and when.
 
-import { ask, bytes, count, go, h, hue, main, show } from "./parts.js";
+import { ask, bytes, count, go, h, heading, hue, main, show } from "./parts.js";
 
 export async function planPage(words, current) {
   const names = { ranks: "4", workers: "2", batch: "16", seed: "0", epoch: "0", shuffle_bytes: "256MiB" };
@@ -29,19 +29,9 @@ export async function planPage(words, current) {
   });
   const below = h("div", {}, h("p", { class: "soft" }, "planning ..."));
   show(
-    h(
-      "div",
-      { class: "heading" },
-      h(
-        "div",
-        { class: "grow" },
-        h("h1", {}, "Plan of an exact epoch"),
-        h(
-          "div",
-          { class: "soft" },
-          "who gets which sample, and when, with WebDataset(..., exact=True); one colour is one shard",
-        ),
-      ),
+    heading(
+      "Plan of an exact epoch",
+      "who gets which sample, and when, with WebDataset(..., exact=True); one colour is one shard",
     ),
     form,
     below,

@@ -1,28 +1,18 @@
 // Problems that the checks found, and where.
 
-import { ask, count, empty, go, h, later, main, many, progress, say, show } from "./parts.js";
+import { ask, count, empty, go, h, heading, later, main, many, progress, say, show } from "./parts.js";
 
 export async function problemsPage(words, current, start) {
   const from = Number(words.get("from") || 0);
   const found = await ask("api/problems", { start: start ? 1 : "", from });
   if (!current()) return;
-  const heading = h(
-    "div",
-    { class: "heading" },
-    h(
-      "div",
-      { class: "grow" },
-      h("h1", {}, "Problems"),
-      h(
-        "div",
-        { class: "soft" },
-        "broken images, incomplete samples, doubled keys, cut archives and more, as `wl lint` finds them",
-      ),
-    ),
+  const top = heading(
+    "Problems",
+    "broken images, incomplete samples, doubled keys, cut archives and more, as `wl lint` finds them",
   );
   if (found.state === "waiting")
     return show(
-      heading,
+      top,
       empty(
         "Not checked yet",
         "A check reads every shard once and decodes every image.",
@@ -37,7 +27,7 @@ export async function problemsPage(words, current, start) {
         ),
       ),
     );
-  const parts = [heading];
+  const parts = [top];
   if (found.state === "running")
     parts.push(progress(found.done, found.total, `checked ${count(found.done)} of ${many(found.total, "shard")}`));
   if (found.error) parts.push(h("p", { class: "problem" }, found.error));

@@ -1,6 +1,6 @@
 // The map and the table of shards.
 
-import { address, age, ask, bytes, count, go, h, many, show } from "./parts.js";
+import { address, age, ask, bytes, count, go, h, heading, many, show } from "./parts.js";
 
 export async function shardsPage(words, current) {
   const { shards } = await ask("api/shards");
@@ -45,19 +45,9 @@ export async function shardsPage(words, current) {
       ),
     );
   show(
-    h(
-      "div",
-      { class: "heading" },
-      h(
-        "div",
-        { class: "grow" },
-        h("h1", {}, many(shards.length, "shard")),
-        h(
-          "div",
-          { class: "soft" },
-          `${total ? bytes(total) : ""}; wider is larger, darker has more samples; click one to see its samples`,
-        ),
-      ),
+    heading(
+      many(shards.length, "shard"),
+      `${total ? bytes(total) : ""}; wider is larger, darker has more samples; click one to see its samples`,
     ),
     h("div", { class: "map", role: "group", "aria-label": "map of shards" }, tiles),
     h(

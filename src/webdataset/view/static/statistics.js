@@ -1,6 +1,22 @@
 // Histograms; a bar leads to its samples.
 
-import { ask, bytes, count, empty, fieldWord, go, h, later, many, named, progress, say, short, show } from "./parts.js";
+import {
+  ask,
+  bytes,
+  count,
+  empty,
+  fieldWord,
+  go,
+  h,
+  heading,
+  later,
+  many,
+  named,
+  progress,
+  say,
+  short,
+  show,
+} from "./parts.js";
 
 export async function statisticsPage(_, current) {
   const found = await ask("api/statistics", { start: 1 });
@@ -18,19 +34,9 @@ export async function statisticsPage(_, current) {
   }
   const result = found.result;
   show(
-    h(
-      "div",
-      { class: "heading" },
-      h(
-        "div",
-        { class: "grow" },
-        h("h1", {}, "Statistics"),
-        h(
-          "div",
-          { class: "soft" },
-          `of ${many(result.samples, "sample")} spread over ${count(result.of)}; click a bar to see its samples`,
-        ),
-      ),
+    heading(
+      "Statistics",
+      `of ${many(result.samples, "sample")} spread over ${count(result.of)}; click a bar to see its samples`,
     ),
     h(
       "div",

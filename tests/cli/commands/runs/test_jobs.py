@@ -12,13 +12,7 @@ import pytest
 from runs_support import PYTHON, make_inputs
 from waiting import soon
 
-
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("WDS_CACHE", str(tmp_path / "cache"))
-    make_inputs(tmp_path, 3)
-    return tmp_path
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def test_any_command_for_each_item(wl: Any, here: Path) -> None:
