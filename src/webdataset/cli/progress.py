@@ -36,7 +36,8 @@ class ProgressDisplay:
     `watch(samples)` counts what is read, here or in processes that were started after the display was made,
     `progress(samples)` what comes out, then `progress.summary(stats)` says it. A command that reads everything before
     it writes has two `passes`; the second begins with the first sample that comes out. `tick()` shows the line if it
-    is time, where there is no sample to count.
+    is time, where there is no sample to count. The line is JSON if `--json` says so; `as_json=False` is for commands
+    whose result that option is about.
     """
 
     def __init__(
@@ -47,10 +48,11 @@ class ProgressDisplay:
         *,
         passes: Sequence[str] = (),
         noun: str = "sample",
+        as_json: bool | None = None,
     ) -> None:
         urls = getattr(options, "urls", ()) if urls is None else urls
         self.every = getattr(options, "every", 0) or 0
-        self.json = getattr(options, "json", False)
+        self.json = getattr(options, "json", False) if as_json is None else as_json
         self.quiet = getattr(options, "quiet", False)
         self.terminal = sys.stderr.isatty()
         self.shown = not self.quiet and (

@@ -65,9 +65,7 @@ def _verify(folder: str, options: Namespace) -> int:
     from webdataset.cache import entries, verify
     from webdataset.cli.progress import ProgressDisplay
 
-    as_json, options.json = options.json, False  # here it is the result, not the progress
-    progress = ProgressDisplay.of(options, urls=(), noun="shard")
-    options.json = as_json
+    progress = ProgressDisplay.of(options, urls=(), noun="shard", as_json=False)
     progress.expect(lambda: sum(entry.size for entry in entries(folder)))
     bad = 0
     with _table(options, before=progress.clear) as table:

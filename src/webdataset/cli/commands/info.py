@@ -49,8 +49,7 @@ def run(options: Namespace) -> int:
         drawing_package()
     options.count = options.count or None
     dataset = reading(options, large=NOT_IN_MEMORY)
-    as_json, options.json = options.json, False  # here it is the result, not the progress
-    progress = ProgressDisplay.of(options)
+    progress = ProgressDisplay.of(options, as_json=False)
     decode = None if options.decode in ("raw", "none") else options.decode
     report = Report()
     with report.in_force():
@@ -59,7 +58,7 @@ def run(options: Namespace) -> int:
     if options.plot:
         with writing(options.plot) as out:
             plot(description, out, format=image_format(options.plot))
-    if as_json:
+    if options.json:
         sys.stdout.write(json.dumps(plain_value(description.as_dict()), indent=1) + "\n")
     else:
         _print(description, options)

@@ -50,16 +50,15 @@ def run(options: Namespace) -> int:
         raise grammar.UsageError(f"there is no problem {' '.join(sorted(unknown))}; --explain lists them")
     counts: Counter[str] = Counter()
     options.urls = urls_of(options.inputs)
-    as_json, options.json = options.json, False  # here it is the result, not the progress
-    progress = ProgressDisplay.of(options)
+    progress = ProgressDisplay.of(options, as_json=False)
     images, concatenated = not options.noimages, options.concatenated
-    columns = () if as_json else ("shard", "problem", "where", "what")
-    with Table(columns, line=_json if as_json else line, cells=_cells, before=progress.clear) as table:
+    columns = () if options.json else ("shard", "problem", "where", "what")
+    with Table(columns, line=_json if options.json else line, cells=_cells, before=progress.clear) as table:
         for finding in lint(options.urls, images=images, concatenated=concatenated, progress=progress.add):
             if finding.problem in ignored:
                 continue
             counts[finding.problem] += 1
-            if counts[finding.problem] <= options.most or as_json:
+            if counts[finding.problem] <= options.most or options.json:
                 table.add(finding)
     progress.clear()
     if not options.quiet:
