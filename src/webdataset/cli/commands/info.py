@@ -48,8 +48,8 @@ def run(options: Namespace) -> int:
         image_format(options.plot)
         drawing_package()
     options.count = options.count or None
-    dataset = reading(options, large=NOT_IN_MEMORY)
     progress = ProgressDisplay.of(options, as_json=False)
+    dataset = reading(options, large=NOT_IN_MEMORY)
     decode = None if options.decode in ("raw", "none") else options.decode
     report = Report()
     with report.in_force():
