@@ -13,6 +13,7 @@ import os
 import sys
 import tempfile
 import threading
+import time
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,8 @@ EXAMPLES = (
     ("wl view train-{000000..000009}.tar", "open the dataset in the browser"),
     ("wl view --port 8080 --nobrowser s3://bucket/train.tar", "print the address only, with a port of your choice"),
 )
+LISTENING = 0.5
+"""Seconds after which Ctrl-C ends the view at the latest."""
 MOST_DECODED = 256 << 20
 """Bytes that a compressed field may expand to, unless WDS_MAX_DECODED_BYTES says otherwise."""
 
@@ -53,7 +56,8 @@ def run(options: Namespace) -> int:
             sys.stdout.flush()
             if not options.nobrowser:
                 open_browser(view.server.url, folder)
-            threading.Event().wait()
+            while True:  # a signal that comes just before an endless wait would not be heard
+                time.sleep(LISTENING)
         except KeyboardInterrupt:
             return 0  # the usual way to end it
     return 0
