@@ -60,7 +60,6 @@ def run(options: Namespace) -> int:
                 time.sleep(LISTENING)
         except KeyboardInterrupt:
             return 0  # the usual way to end it
-    return 0
 
 
 def opened_view(urls: list[str], options: Namespace) -> View:
