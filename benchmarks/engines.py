@@ -6,7 +6,7 @@
 Rounds are interleaved, so that what else happens on the machine concerns all alike; a figure is the median of the
 ratios to the Pool of the same round, by wall time, and by the CPU time of all processes, those of the clusters
 included. Clusters are started before. Copying is the least that a function can do, 10 ms of CPU for 10 MB, to which the
-checksum of a record adds one; compressing the fields, of a fifth of the shards, is work. `plan` makes a plan of a
+checksum of a record adds one; compressing the fields is work. `plan` makes a plan of a
 million items. `slurm`, which is not among those by default, needs SLURM_CONF and does 1,000 shards of 1 MB in tasks
 of 50.
 """
@@ -149,7 +149,7 @@ def compare(options: argparse.Namespace, folder: str) -> None:
             for work, function in WORK.items():
                 ways = {"pool": by_pool(function)} | {name: on(function, name, **own) for name, own in engines.items()}
                 for name, run in ways.items():
-                    found = measured(run, pairs if work == "copy" else pairs[: len(pairs) // 5])
+                    found = measured(run, pairs)
                     if number:  # in the first round, files and processes are new
                         figures.setdefault((work, name), []).append(found)
                     shutil.rmtree(f"{folder}/out/.runs", ignore_errors=True)
