@@ -6,9 +6,9 @@
 Rounds are interleaved, so that what else happens on the machine concerns all alike; a figure is the median of the
 ratios to the Pool of the same round, by wall time, and by the CPU time of all processes, those of the clusters
 included. Clusters are started before. Copying is the least that a function can do, 10 ms of CPU for 10 MB, to which the
-checksum of a record adds one; compressing the fields is work. `plan` makes a plan of a
-million items. `raydata` reads 20,000 small records and 5,000 large ones by Ray's own read_webdataset and by `wds.read_ray`. `slurm`, which is not among those by default, needs SLURM_CONF and does 1,000 shards of 1 MB in tasks
-of 50.
+checksum of a record adds one; compressing the fields is work. `plan` makes a plan of a million items. `raydata` reads
+20,000 small records and 5,000 large ones by Ray's own read_webdataset and by `wds.read_ray`. `slurm`, which is not among
+those by default, needs SLURM_CONF and does 1,000 shards of 1 MB in tasks of 50.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -171,18 +172,12 @@ def ray_data(folder: str, rounds: int) -> None:
     import ray
 
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=1 << 30)
-    ray.data.DataContext.get_current().enable_progress_bars = False
     try:
         for count, size in ((20_000, 1_000), (5_000, 100_000)):
-            shards = []
-            for number in range(4):
-                shards.append(f"{folder}/rows-{size}-{number}.tar")
-                with wds.TarWriter(shards[-1]) as sink:
-                    for key in range(number, count, 4):
-                        sink.write({"__key__": f"{key:06d}", "bin": key.to_bytes(size, "big"), "cls": key % 10})
+            shards = make_rows(folder, count, size)
             ways = {
-                "read_webdataset": lambda: ray.data.read_webdataset(shards, decoder=None),
-                "wds.read_ray": lambda: wds.read_ray(shards),
+                "read_webdataset": partial(ray.data.read_webdataset, shards, decoder=None),
+                "wds.read_ray": partial(wds.read_ray, shards),
             }
             found: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
             for number in range(rounds + 1):
@@ -199,6 +194,16 @@ def ray_data(folder: str, rounds: int) -> None:
                 print(f"{name:<16} {count} rows of {size} bytes: {rate}")
     finally:
         ray.shutdown()
+
+
+def make_rows(folder: str, count: int, size: int) -> list[str]:
+    """Four shards of numbered samples."""
+    paths = [f"{folder}/rows-{size}-{number}.tar" for number in range(4)]
+    for number, path in enumerate(paths):
+        with wds.TarWriter(path) as sink:
+            for key in range(number, count, 4):
+                sink.write({"__key__": f"{key:06d}", "bin": key.to_bytes(size, "big"), "cls": key % 10})
+    return paths
 
 
 def by_slurm(folder: str) -> None:
