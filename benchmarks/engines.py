@@ -7,8 +7,8 @@ Rounds are interleaved, so that what else happens on the machine concerns all al
 ratios to the Pool of the same round, by wall time, and by the CPU time of all processes, those of the clusters
 included. Clusters are started before. Copying is the least that a function can do, 10 ms of CPU for 10 MB, to which the
 checksum of a record adds one; compressing the fields is work. `plan` makes a plan of a million items. `raydata` reads
-20,000 small records and 5,000 large ones by Ray's own read_webdataset and by `wds.read_ray`. `slurm`, which is not among
-those by default, needs SLURM_CONF and does 1,000 shards of 1 MB in tasks of 50.
+20,000 small records and 5,000 large ones by Ray's own read_webdataset and by `wds.read_ray`. `slurm`, which is not
+among those by default, needs SLURM_CONF and does 1,000 shards of 1 MB in tasks of 50.
 """
 
 from __future__ import annotations
