@@ -1,4 +1,4 @@
-"""How fast are the commands? `python benchmarks/commands.py [--samples N] [--tarproc FOLDER] [--save]`.
+"""How fast are the commands? `python benchmarks/commands.py [--samples N] [--rounds N] [--tarproc FOLDER] [--save]`.
 
 100,000 small samples go through each command, which may take at most five times as long as reading them does, in CPU
 time of a fresh process, the best of three rounds; help must be there within 80 ms. With all cores, a command must take
@@ -12,6 +12,7 @@ Modules are compiled once, as they are where the package is installed.
 from __future__ import annotations
 
 import argparse
+import glob
 import os
 import random
 import resource
@@ -19,6 +20,8 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
+from functools import partial
 
 import sections
 
@@ -27,7 +30,6 @@ from webdataset import cli
 
 SLOWER = 5.0
 START_UP = 0.08
-ROUNDS = 3
 READ = "import sys, webdataset as wds\nfor sample in wds.WebDataset(sys.argv[1:], shardshuffle=False): pass"
 WL = [sys.executable, "-m", "webdataset"]
 
@@ -42,38 +44,42 @@ COMMANDS = {
     "shuffle": ["shuffle", "--seed", "1"],
     "shuffle through files": ["shuffle", "--seed", "1", "--memory", "20M"],
 }
+Turns = Callable[..., list[tuple[float, float]]]
 WITH_CORES = ("map, identity", "map, one field", "shuffle", "shuffle through files")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--samples", type=int, default=100_000)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tarproc", metavar="FOLDER", help="where tarproc's programs are installed")
     parser.add_argument("--save", action="store_true", help="write the figures into docs/benchmarks.md")
     options = parser.parse_args()
+    turns = partial(taking_turns, rounds=options.rounds)
     with tempfile.TemporaryDirectory() as folder:
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         os.environ["PYTHONPYCACHEPREFIX"] = f"{folder}/compiled"
         shards = make_shards(folder, options.samples)
-        rows = against_reading(folder, shards)
-        rows += [start_up(), *beside_tar(folder, shards)]
+        rows = against_reading(folder, shards, turns)
+        rows += [start_up(turns), *beside_tar(folder, shards, options.samples, turns)]
         if options.tarproc:
-            rows += beside_tarproc(folder, shards, options.tarproc)
+            rows += beside_tarproc(folder, shards, options.tarproc, turns)
     print(sections.shown(rows))
     if options.save:
-        words = f"{options.samples:,} samples of 1 KB, in fresh processes, the best of {ROUNDS} rounds."
+        words = f"{options.samples:,} samples of 1 KB, in fresh processes, the best of {options.rounds} rounds."
         sections.save("commands", "Commands", words, rows)
     return 0 if all(reached for *_, reached in rows) else 1
 
 
-def against_reading(folder: str, shards: list[str]) -> list[sections.Row]:
+def against_reading(folder: str, shards: list[str], turns: Turns) -> list[sections.Row]:
     """What each command takes, against reading alone; and against itself with several cores, by the clock."""
     cores = str(max(os.cpu_count() or 1, 2))
-    read, _ = best([sys.executable, "-c", READ, *shards])
+    [(read, _)] = turns([sys.executable, "-c", READ, *shards])
     rows: list[sections.Row] = [("reading alone", f"{read:.2f} s CPU", "", True)]
     for name, words in COMMANDS.items():
         argv = [*WL, *words, *shards, "-o", f"{folder}/out-%06d.tar"]
-        one, *more = taking_turns(argv, *([[*argv, "-P", cores]] if name in WITH_CORES else []))
+        new = f"{folder}/out-*.tar"
+        one, *more = turns(argv, *([[*argv, "-P", cores]] if name in WITH_CORES else []), new=new)
         times = one[0] / read
         rows.append((name, f"{one[0]:.2f} s CPU, {times:.1f} x reading", f"<= {SLOWER:.0f} x", times <= SLOWER))
         for cpu, wall in more:
@@ -82,46 +88,48 @@ def against_reading(folder: str, shards: list[str]) -> list[sections.Row]:
     return rows
 
 
-def start_up() -> sections.Row:
+def start_up(turns: Turns) -> sections.Row:
     """The slowest help."""
-    times = {name: best([*WL, name, "--help"])[0] for name in cli.COMMANDS}
+    times = {name: turns([*WL, name, "--help"])[0][0] for name in cli.COMMANDS}
     slowest = max(times, key=lambda name: times[name])
     taken = times[slowest]
     return f"wl {slowest} --help, the slowest", f"{taken * 1000:.0f} ms CPU", "<= 80 ms", taken <= START_UP
 
 
-def beside_tar(folder: str, shards: list[str]) -> list[sections.Row]:
+def beside_tar(folder: str, shards: list[str], samples: int, turns: Turns) -> list[sections.Row]:
     """The same jobs, by GNU tar."""
     rows = []
-    photographs = make_shards(folder, len(shards) * 2500, size=90_000, name="photo")
+    photographs = make_shards(folder, samples // 10, size=90_000, name="photo")
     for name, parts in (("small samples", shards), ("of 90 KB", photographs)):
         whole = f"{folder}/all.tar"
         script = f"cp {parts[0]} {whole} && tar -Af {whole} {' '.join(parts[1:])}"
-        tar, ours = taking_turns(["bash", "-c", script], [*WL, "concat", *parts, "-o", whole], new=whole)
+        tar, ours = turns(["bash", "-c", script], [*WL, "concat", *parts, "-o", whole], new=whole)
         rows.append(beside(f"concat, {name}", "tar -A", tar, ours))
-    few = f"{folder}/few.tar"
-    subprocess.run([*WL, "concat", "-f", "jpg", "-c", "2000", shards[0], "-o", few], check=True)
+    few, count = f"{folder}/few.tar", samples // 50
+    subprocess.run([*WL, "concat", "-q", "-f", "jpg", "-c", str(count), shards[0], "-o", few], check=True)
     cores = ["--shell", "sh", "-P", str(os.cpu_count())]
-    tar, ours = taking_turns(
+    tar, ours = turns(
         ["tar", "-xf", few, "--to-command", "gzip > /dev/null"],
         [*WL, "xargs", *cores, "-c", "gzip < sample.jpg > /dev/null", few, "-o", f"{folder}/gz.tar"],
+        new=f"{folder}/gz.tar",
     )
-    return [*rows, beside("xargs, 2000 commands", "tar --to-command", tar, ours)]
+    return [*rows, beside(f"xargs, {count} commands", "tar --to-command", tar, ours)]
 
 
-def beside_tarproc(folder: str, shards: list[str], programs: str) -> list[sections.Row]:
+def beside_tarproc(folder: str, shards: list[str], programs: str, turns: Turns) -> list[sections.Row]:
     """The same command lines, by tarproc's programs and by ours of the same names."""
     some = f"{folder}/some.tar"
     subprocess.run([*WL, "concat", "-c", "500", shards[0], "-o", some], check=True)
+    new = f"{folder}/made"
     lines = {
-        "tarcats": [*shards, "-o", f"{folder}/all.tar"],
-        "tarsort": [shards[0], "-o", f"{folder}/sorted.tar"],
-        "tarsplit": ["-n", "5000", shards[0], "-o", f"{folder}/split"],
-        "tarproc": ["-p", str(os.cpu_count()), "-c", "gzip sample.jpg", some, "-o", f"{folder}/gz.tar"],
+        "tarcats": [*shards, "-o", f"{new}.tar"],
+        "tarsort": [shards[0], "-o", f"{new}.tar"],
+        "tarsplit": ["-n", "5000", shards[0], "-o", new],
+        "tarproc": ["-p", str(os.cpu_count()), "-c", "gzip sample.jpg", some, "-o", f"{new}.tar"],
     }
     ours = os.path.dirname(sys.executable)
     return [
-        beside(name, "tarproc's", *taking_turns([f"{programs}/{name}", *words], [f"{ours}/{name}", *words]))
+        beside(name, "tarproc's", *turns([f"{programs}/{name}", *words], [f"{ours}/{name}", *words], new=f"{new}*"))
         for name, words in lines.items()
     ]
 
@@ -142,21 +150,16 @@ def make_shards(folder: str, samples: int, *, size: int = 1000, name: str = "in"
     return shards
 
 
-def best(argv: list[str]) -> tuple[float, float]:
-    """CPU and wall time of a process and its children, each the best of some rounds."""
-    return taking_turns(argv)[0]
-
-
-def taking_turns(*argvs: list[str], new: str = "") -> list[tuple[float, float]]:
-    """The best of each, in rounds of one after the other; the file `new` is not there when one begins."""
-    rounds: list[list[tuple[float, float]]] = []
-    for _ in range(ROUNDS):
-        rounds.append([])
+def taking_turns(*argvs: list[str], rounds: int, new: str = "") -> list[tuple[float, float]]:
+    """CPU and wall time of each with its children, the best of some rounds; no file of the pattern `new` is there."""
+    found: list[list[tuple[float, float]]] = []
+    for _ in range(rounds):
+        found.append([])
         for argv in argvs:
-            if new and os.path.exists(new):
-                os.unlink(new)
-            rounds[-1].append(measured(argv))
-    return [(min(cpu for cpu, _ in turns), min(wall for _, wall in turns)) for turns in zip(*rounds, strict=True)]
+            for path in glob.glob(new):
+                os.unlink(path)
+            found[-1].append(measured(argv))
+    return [(min(cpu for cpu, _ in turns), min(wall for _, wall in turns)) for turns in zip(*found, strict=True)]
 
 
 def measured(argv: list[str]) -> tuple[float, float]:

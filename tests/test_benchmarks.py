@@ -90,3 +90,24 @@ def test_a_peer_that_cannot_be_installed_is_reported(tmp_path, monkeypatch):
 
 def test_the_profile_names_functions():
     assert "tottime" in run("profile_scenario.py", "raw-B", "--tiny").stdout
+
+
+def test_the_commands_are_measured(tmp_path):
+    words = [sys.executable, os.path.join(HERE, "commands.py"), "--samples", "200", "--rounds", "1"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert not done.stderr  # whether it was quick enough is the exit code
+    for name in (
+        "reading alone",
+        "map, identity, -P 2",
+        "shuffle through files",
+        "concat, of 90 KB",
+        "xargs, 4 commands",
+    ):
+        assert f"| {name}" in done.stdout
+
+
+def test_the_engines_are_measured(tmp_path):
+    words = ["local", "--shards", "2", "--megabytes", "0.1", "--rounds", "1", "--folder", str(tmp_path)]
+    shown = run("engines.py", *words).stdout.splitlines()
+    assert [line.split()[:2] for line in shown[2:]] == [[w, e] for w in ("copy", "compress") for e in ("pool", "local")]
+    assert not os.listdir(tmp_path)
