@@ -28,19 +28,26 @@ class Growth:
     unit: str
     values: tuple[int, ...]
     tiny: tuple[int, ...]
+    shows: str = "rate"
+    """What is plotted: the rate of samples, or of bytes, or the seconds to the first batch."""
 
 
 SCENARIOS = {
     "workers": Growth("image training with 1 and 2 workers", "workers", (1, 2), (1,)),
     "shards": Growth("20,000 small samples in 10 to 10,000 shards", "shards", (10, 100, 1000, 10_000), (2, 20)),
     "sizes": Growth(
-        "200 MB of samples of 1 KB to 10 MB", "bytes", (1000, 10_000, 100_000, 1_000_000, 10_000_000), (1000, 100_000)
+        "200 MB of samples of 1 KB to 10 MB",
+        "bytes",
+        (1000, 10_000, 100_000, 1_000_000, 10_000_000),
+        (1000, 100_000),
+        "bytes",
     ),
     "exact": Growth(
         "exact epochs over 1,000 to 1,000,000 shards of 10,000 samples",
         "shards",
         (1000, 10_000, 100_000, 1_000_000),
         (10, 1000),
+        "seconds",
     ),
 }
 

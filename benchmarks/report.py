@@ -138,7 +138,15 @@ def write(found: dict[str, Any], scenarios: dict[str, Any], folder: str) -> None
     for name, grows in growth.SCENARIOS.items():
         points = found["scenarios"].get(name, {})
         if measured(points):
-            parts += ["", f"## {name}: {grows.title}", "", _growth_table(points, grows.unit)]
+            parts += [
+                "",
+                f"## {name}: {grows.title}",
+                "",
+                _growth_table(points, grows.unit),
+                "",
+                f"![{name}]({name}.svg)",
+            ]
+            _save(os.path.join(folder, f"{name}.svg"), growth_bars(points, grows))
     _save(os.path.join(folder, "peers.md"), "\n".join(parts) + "\n")
 
 
@@ -184,24 +192,50 @@ def _growth_table(points: dict[str, Any], unit: str) -> str:
 
 
 def bars(peers: dict[str, Any]) -> str:
-    """The peers' rates as horizontal bars: a picture of plain SVG, which needs no package.
+    """The peers' rates as horizontal bars.
 
     >>> bars({"webloader": {"rounds": [{"samples": 10, "wall": 1.0}]}}).count("<rect")
     1
     """
-    names = measured(peers)
-    most = rate(peers[names[0]])
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="720" height="{26 * len(names) + 10}" font-family="sans-serif">'
+    rows = [
+        (NAMES.get(name, name).replace("*", ""), rate(peers[name]), f"{rate(peers[name]):,.0f}/s", name in OURS)
+        for name in measured(peers)
     ]
-    for n, name in enumerate(names):
-        y, value = 26 * n + 8, rate(peers[name])
-        color = "#1f6feb" if name in OURS else "#9aa4b2"
-        label = html.escape(NAMES.get(name, name).replace("*", ""))
-        width = max(1.0, 360 * value / most)
-        lines.append(f'<text x="230" y="{y + 14}" font-size="13" text-anchor="end" fill="#57606a">{label}</text>')
-        lines.append(f'<rect x="240" y="{y}" width="{width:.1f}" height="18" fill="{color}"/>')
-        lines.append(f'<text x="{width + 248:.1f}" y="{y + 14}" font-size="13" fill="#57606a">{value:,.0f}/s</text>')
+    return _drawn(rows)
+
+
+def growth_bars(points: dict[str, Any], grows: growth.Growth) -> str:
+    """What grows, as horizontal bars: samples or bytes per second, or the seconds to the first batch."""
+    rows = []
+    for value, point in points.items():
+        if not point["rounds"]:
+            continue
+        label = f"{int(value):,} {grows.unit}"
+        if grows.shows == "seconds":
+            figure = least(point, "wall")
+            rows.append((label, figure, f"{figure:.2f} s to the first batch", True))
+        elif grows.shows == "bytes":
+            figure = rate(point) * int(value) / 1e6
+            rows.append((label, figure, f"{figure:,.0f} MB/s", True))
+        else:
+            rows.append((label, rate(point), f"{rate(point):,.0f}/s", True))
+    return _drawn(rows)
+
+
+def _drawn(rows: list[tuple[str, float, str, bool]]) -> str:
+    """A picture of plain SVG, which needs no package: label, length and figure of each bar, and whether it is ours."""
+    most = max(value for _, value, _, _ in rows)
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="720" height="{26 * len(rows) + 10}" font-family="sans-serif">'
+    ]
+    for n, (label, value, figure, ours) in enumerate(rows):
+        y, width = 26 * n + 8, max(1.0, 360 * value / most)
+        text = f'y="{y + 14}" font-size="13" fill="#57606a"'
+        lines.append(f'<text x="230" {text} text-anchor="end">{html.escape(label)}</text>')
+        lines.append(
+            f'<rect x="240" y="{y}" width="{width:.1f}" height="18" fill="{"#1f6feb" if ours else "#9aa4b2"}"/>'
+        )
+        lines.append(f'<text x="{width + 248:.1f}" {text}>{figure}</text>')
     return "\n".join([*lines, "</svg>", ""])
 
 
