@@ -132,6 +132,7 @@ class TarWriter(Transaction):
         self.stream = self._output.stream
         self._lock = threading.Lock()
         self._finalizer = weakref.finalize(self, abandoned, self._output)
+        self._is_open = True
 
     def write(self, obj: Sample) -> int:
         """Write one sample, the dict `obj`; the result is the size of its fields in bytes."""
@@ -139,7 +140,7 @@ class TarWriter(Transaction):
 
     def write_members(self, members: Members) -> int:
         """Write one sample that is already encoded: `members` are pairs of member name and data."""
-        if not self._finalizer.alive:
+        if not self._is_open:
             raise StorageError("this writer is closed", url=self._output.url, hint="write before close()")
         with self._lock:  # members of one sample stay together, also with several threads
             return self._output.add(members)
@@ -149,7 +150,7 @@ class TarWriter(Transaction):
 
         `sizes` has, for each, the number of these bytes and the number of bytes in its fields.
         """
-        if not self._finalizer.alive:
+        if not self._is_open:
             raise StorageError("this writer is closed", url=self._output.url, hint="write before close()")
         if self._output.index is not None:
             raise ValueError("samples that are packed already are in no index: write them one by one")
@@ -158,6 +159,7 @@ class TarWriter(Transaction):
 
     def close(self) -> None:
         """Complete the archive and give it its name; a second call does nothing."""
+        self._is_open = False
         if self._finalizer.detach() is not None:
             try:
                 self._output.finish()
@@ -167,6 +169,7 @@ class TarWriter(Transaction):
 
     def abort(self) -> None:
         """Give up: nothing appears under the archive's name."""
+        self._is_open = False
         if self._finalizer.detach() is not None:
             self._output.abort()
 
@@ -345,7 +348,10 @@ class ShardWriter(Transaction):
         raise TypeError("a writer cannot be sent to another process: open one in each, with shared=True")
 
     def _put(self, members: Members) -> None:
-        self._count(self._with_room().write_members(members))
+        stream = self.tarstream
+        if stream is None or self.count >= self.maxcount or self.size >= self.maxsize:
+            stream = self._with_room()
+        self._count(stream.write_members(members))
 
     def _count(self, size: int) -> None:
         self.size += size

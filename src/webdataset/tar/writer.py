@@ -134,6 +134,25 @@ class MemberHeaders:
         total += adler32(name) & 0xFFFF
         return _BLOCK.pack(name, middle, self._checksums.get(total) or self._checksum(total), self._rest)
 
+    def append(self, members: Iterable[tuple[bytes, bytes]], parts: list[bytes]) -> tuple[int, int]:
+        """Append headers, data and padding of members to `parts`; the result is the size of the data, and of all."""
+        sizes, checksums, rest, total, length = self._sizes, self._checksums, self._rest, 0, 0
+        for name, data in members:
+            size = len(data)
+            known = sizes.get(size)
+            if known and len(name) <= MAX_NAME and name.isascii() and self._simple:  # header(), without a call
+                checksum = known[1] + (adler32(name) & 0xFFFF)
+                header = _BLOCK.pack(name, known[0], checksums.get(checksum) or self._checksum(checksum), rest)
+                length += BLOCK
+            else:
+                header = self.header(name, size)
+                length += len(header)
+            pad = _PADDINGS[size & 511]
+            parts += (header, data, pad)
+            total += size
+            length += len(pad)
+        return total, length + total
+
     def _for_size(self, size: int) -> tuple[bytes, int]:
         """The middle of a plain header, and its checksum but for the name."""
         if len(self._sizes) >= MAX_SIZES:
@@ -205,9 +224,7 @@ def packed(members: Iterable[tuple[bytes, bytes]], headers: MemberHeaders) -> by
     1024
     """
     parts: list[bytes] = []
-    for name, data in members:
-        size = len(data)
-        parts += (headers.header(name, size), data, _PADDINGS[size & 511])
+    headers.append(members, parts)
     return b"".join(parts)
 
 
@@ -235,17 +252,10 @@ class ArchiveWriter:
 
     def add_all(self, members: Iterable[tuple[bytes, bytes]]) -> int:
         """Append members; the result is the size of their data."""
-        parts, header_of, total, length = self._parts, self.headers.header, 0, 0
-        for name, data in members:
-            size = len(data)
-            header = header_of(name, size)
-            pad = _PADDINGS[size & 511]
-            parts += (header, data, pad)
-            total += size
-            length += len(header) + size + len(pad)
+        total, length = self.headers.append(members, self._parts)
         self.offset += length
         self._pending += length
-        if self._pending >= FLUSH_BYTES or len(parts) >= FLUSH_PARTS:
+        if self._pending >= FLUSH_BYTES or len(self._parts) >= FLUSH_PARTS:
             self.flush()
         return total
 

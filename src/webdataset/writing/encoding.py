@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from webdataset.base.reports import current_report
 from webdataset.codecs import encode, encoders
+from webdataset.codecs.basic import encode_int
 from webdataset.errors import EncodingError
 from webdataset.tar.large import LargeMember
 from webdataset.tar.writer import Members, name_bytes
@@ -15,7 +16,18 @@ from webdataset.tar.writer import Members, name_bytes
 Sample = Mapping[str, Any]
 Encoder = Callable[[Any], Sample]
 
-MAX_SUFFIXES = 1000
+MAX_LAYOUTS = 1000
+
+
+class StoredField(NamedTuple):
+    """A field of samples, what it adds to the key in a member's name, and whether its bytes stay as they are."""
+
+    field: str
+    suffix: bytes
+    as_is: bool
+
+
+Layout = tuple[StoredField, ...]
 
 
 def make_encoder(spec: bool | Encoder | Mapping[str, Callable[[Any], bytes]] | None) -> Encoder:
@@ -84,8 +96,7 @@ class SampleEncoder:
         # encoding field by field saves a copy of the sample
         self._table = self.encoder.keywords["handlers"] if isinstance(self.encoder, partial) else None
         self._keep_meta = keep_meta
-        self._suffixes: dict[str, tuple[bytes, bool]] = {}
-        self._has_upper_case = False
+        self._layouts: dict[tuple[str, ...], Layout] = {}
         self._report = current_report()
         self._dots_reported = False
 
@@ -99,20 +110,39 @@ class SampleEncoder:
 
     def _members(self, sample: Sample) -> Members:
         stem = self._stem(sample.get("__key__"))
-        suffixes = self._suffixes
         members = []
-        for field in _sorted(sample):
-            suffix, as_is = suffixes.get(field) or self._suffix(field)
-            if suffix:
-                data = sample[field]
-                if type(data) is not bytes or not as_is:
-                    data = self._encoded(field, data)
-                members.append((stem + suffix, data))
-        if self._has_upper_case:
-            _check_case(field for field in sample if (suffixes.get(field) or self._suffix(field))[0])
+        for field, suffix, as_is in self._layouts.get(tuple(sample)) or self._layout(sample):
+            data = sample[field]
+            if type(data) is not bytes or not as_is:
+                data = self._encoded(field, data)
+            members.append((stem + suffix, data))
         return members
 
+    def _layout(self, sample: Sample) -> Layout:
+        """The fields that are stored, in their order, and what each adds to the key; samples have few sets of fields."""
+        layout = tuple(self._stored(field) for field in _sorted(sample) if self._is_stored(field))
+        _check_case(field for field, _, _ in layout)
+        if len(self._layouts) >= MAX_LAYOUTS:
+            self._layouts.clear()
+        self._layouts[tuple(sample)] = layout
+        return layout
+
+    def _is_stored(self, field: object) -> bool:
+        if not isinstance(field, str):
+            raise EncodingError(f"the name of a field must be a str, got {field!r}")
+        if not field or "/" in field:
+            raise EncodingError(
+                "a field's name must not be empty or hold a slash: no reader would find it", field=field
+            )
+        return field != "__key__" and (field[0] != "_" or self._keep_meta)
+
+    def _stored(self, field: str) -> StoredField:
+        as_is = self._table is None or field[-3:].lower() != ".gz"
+        return StoredField(field, b"." + name_bytes(field), as_is)
+
     def _encoded(self, field: str, value: object) -> bytes | LargeMember:
+        if type(value) is int and self._table is not None and self._table.get(field) is encode_int:
+            return b"%d" % value  # the usual label, the usual way
         if isinstance(value, LargeMember):
             return value
         if self._table is None or field[0] == "_":
@@ -136,22 +166,6 @@ class SampleEncoder:
                 f"the key has a dot: readers take what follows it for the field, and {first!r} for the key", key=key
             )
         return key.encode() if key.isascii() and "\0" not in key else name_bytes(key)
-
-    def _suffix(self, field: object) -> tuple[bytes, bool]:
-        """What a field adds to the key, nothing if it is not written; and whether its bytes stay as they are."""
-        if not isinstance(field, str):
-            raise EncodingError(f"the name of a field must be a str, got {field!r}")
-        if not field or "/" in field:
-            raise EncodingError(
-                "a field's name must not be empty or hold a slash: no reader would find it", field=field
-            )
-        if len(self._suffixes) >= MAX_SUFFIXES:
-            self._suffixes.clear()
-        wanted = field != "__key__" and (field[0] != "_" or self._keep_meta)
-        self._has_upper_case = self._has_upper_case or (wanted and field != field.lower())
-        as_is = self._table is None or field[-3:].lower() != ".gz"
-        entry = self._suffixes[field] = (b"." + name_bytes(field) if wanted else b""), as_is
-        return entry
 
 
 def _sorted(sample: Sample) -> list[str]:

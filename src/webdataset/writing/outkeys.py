@@ -21,14 +21,10 @@ def key_after(last: bytes, name: bytes) -> bytes:
     >>> key_after(b"a", b"d.x/b.seg.png"), key_after(b"a", b"README")  # which is in no sample, so that of a may go on
     (b'd.x/b', b'a')
     """
-    if b"/" in name:
-        dot = name.find(b".", name.rfind(b"/") + 1)
-        key = name[: max(dot, 0)]
-    else:  # the quicker way, as most names are
-        key, found, _ = name.partition(b".")
-        key = key if found else b""
-    if not key:
+    dot = name.find(b".", name.rfind(b"/") + 1)
+    if dot <= 0:
         return last
+    key = name[:dot]
     if key == last:
         raise SampleError(
             "two samples in a row have the same key, so readers would take them for one",
