@@ -119,7 +119,7 @@ class SampleEncoder:
         return members
 
     def _layout(self, sample: Sample) -> Layout:
-        """The fields that are stored, in their order, with what each adds to the key; few kinds of samples differ in it."""
+        """The fields that are stored, in their order; few kinds of samples differ in it."""
         layout = tuple(self._stored(field) for field in _sorted(sample) if self._is_stored(field))
         _check_case(field for field, _, _ in layout)
         if len(self._layouts) >= MAX_LAYOUTS:
