@@ -35,10 +35,12 @@ from webdataset.handlers import Handler, close, reraise_exception
 from webdataset.pipeline import DataPipeline
 from webdataset.resume.positions import Ahead, restored
 
-GROUP_SECONDS = 0.002
+GROUP_SECONDS = 0.01
 GROUP_BYTES = 1 << 20
 GROUP_SAMPLES = 256
 """Samples are handed to a thread in groups that keep it busy for about this long, and hold no more than this."""
+SLOW_SECONDS = 0.002
+"""A source that takes longer for a group is slow: what it has given by then goes on its way."""
 
 
 class Pooled(PipelineStage):
@@ -240,7 +242,7 @@ class _Groups:
                     places.append(self.source.runner.snapshot())
                     self._counted = places[-1] if self.source.runner.is_counted else None
                 held += size_in_bytes(sample) if self.limit > 1 else 0
-                if len(samples) < self.wanted and held < GROUP_BYTES and time.perf_counter() - begun < GROUP_SECONDS:
+                if len(samples) < self.wanted and held < GROUP_BYTES and time.perf_counter() - begun < SLOW_SECONDS:
                     continue
                 yield _Group(samples, self._places(samples, places), self._counts(time.perf_counter() - begun))
                 samples, places, held, begun = [], [], 0, time.perf_counter()
