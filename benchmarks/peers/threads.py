@@ -14,3 +14,7 @@ DISTRIBUTION = "webdataset"
 
 def train(case: Case) -> Any:
     return webloader.train(case, workers="thread")
+
+
+def rgb(case: Case) -> Any:
+    return webloader.rgb(case, threads=case.workers)

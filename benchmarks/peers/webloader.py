@@ -33,11 +33,13 @@ def exact(case: Case) -> Iterator[bytes]:
     return (sample[name] for sample in wds.WebDataset(case.sources, exact=True))
 
 
-def rgb(case: Case) -> Iterator[tuple[Any, int]]:
+def rgb(case: Case, threads: int = 0) -> Iterator[tuple[Any, int]]:
     import webdataset as wds
 
-    dataset = wds.WebDataset(case.sources, shardshuffle=False)
-    yield from dataset.decode("rgb8").to_tuple("jpg", "cls")
+    dataset = wds.WebDataset(case.sources, shardshuffle=False).decode("rgb8").to_tuple("jpg", "cls")
+    if not threads:
+        return iter(dataset)
+    return iter(wds.WebLoader(dataset, batch_size=None, num_workers=threads, workers="thread"))
 
 
 def train(case: Case, workers: str = "process") -> Any:
