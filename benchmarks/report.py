@@ -40,8 +40,8 @@ differ by less than 0.12.
 
 Data: A is 2,000 JPEG files of about 90 KB ({photographs}), B 200,000 samples of 500 bytes, C 500 arrays of 1 MB. CPU is
 that of the process and its worker processes; memory the peak of the process and of its largest worker. Read as bytes,
-LitData gives views of a memory map, which nothing has read or copied yet; tf.data decodes
-to RGB on all cores, as do our two threads; the others have one process there. Peers far behind took part in two rounds only."""
+LitData gives views of a memory map, which nothing has read or copied yet; tf.data decodes to RGB on all cores, as do
+our two threads; the others have one process there. Peers far behind took part in two rounds only."""
 
 
 def about() -> dict[str, str]:
