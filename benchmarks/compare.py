@@ -5,7 +5,7 @@ in its own format where it has one: its first, untimed round must give the same 
 than the page says. Then all take turns in fresh processes, round by round. A peer that cannot be installed, fails, or
 takes too long is reported as such, and holds up nobody.
 
-Every figure is written to results.json at once, and a later run goes on from there (--again starts anew); a complete
+Every figure is written to results.json at once, and a later run goes on from there (--again measures its scenarios once more); a complete
 one writes docs/benchmarks: a page, the figures as JSON, a plot per scenario; and the table of README.md.
 """
 
@@ -20,7 +20,7 @@ import subprocess
 import sys
 import time
 import venv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -112,7 +112,7 @@ def main() -> int:
     part = 0.002 if options.tiny else 0.1 if options.quick else 1.0
     say("making the data, if it is not there yet")
     sets = data.make_real(os.path.join(HERE, ".data"), part, generated=options.generated)
-    results = Results(options.output, again=options.again)
+    results = Results(options.output, without=options.scenario if options.again else ())
     results.note("photographs", "Debian's wallpapers" if data.is_real(sets["A"]) else "generated pictures")
     for name in options.scenario:
         if name in growth.SCENARIOS:
@@ -139,7 +139,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="a tenth of the data, for a first look")
     parser.add_argument("--tiny", action="store_true", help="a few samples, to see whether everything runs")
     parser.add_argument("--generated", action="store_true", help="generated pictures, no real photographs")
-    parser.add_argument("--again", action="store_true", help="measure again what was measured before")
+    parser.add_argument("--again", action="store_true", help="forget what was measured of these scenarios")
     parser.add_argument("--output", help="folder of the figures; docs/benchmarks, of a part benchmarks/.data/quick")
     parser.add_argument("--save", action="store_true", help="also write the table of README.md")
     options = parser.parse_args()
@@ -161,13 +161,14 @@ def parse() -> argparse.Namespace:
 class Results:
     """What was measured, kept in a file as it comes."""
 
-    def __init__(self, folder: str, *, again: bool) -> None:
+    def __init__(self, folder: str, *, without: Sequence[str] = ()) -> None:
         os.makedirs(folder, exist_ok=True)
         self._path = os.path.join(folder, "results.json")
         self.found: dict[str, Any] = {"about": report.about(), "scenarios": {}}
-        if not again:
-            with contextlib.suppress(OSError, ValueError), open(self._path) as file:
-                self.found = json.load(file)
+        with contextlib.suppress(OSError, ValueError), open(self._path) as file:
+            self.found = json.load(file)
+        for scenario in without:
+            self.found["scenarios"].pop(scenario, None)
 
     def peer(self, scenario: str, peer: str) -> dict[str, Any]:
         """What is known of a peer: its rounds, its version, or why there are none."""

@@ -51,6 +51,11 @@ def test_a_later_run_goes_on_where_the_earlier_one_ended(compared):
     before = (compared / "results.json").read_text()
     run("compare.py", "--tiny", "--generated", "--peers", "none", "--scenario", "raw-B", "--output", str(compared))
     assert json.loads((compared / "results.json").read_text())["scenarios"] == json.loads(before)["scenarios"]
+    words = ("--tiny", "--generated", "--peers", "none", "--scenario", "raw-B", "--again", "--output", str(compared))
+    run("compare.py", *words)
+    found, known = json.loads((compared / "results.json").read_text())["scenarios"], json.loads(before)["scenarios"]
+    assert found.pop("raw-B") != known.pop("raw-B")
+    assert found == known
 
 
 def test_samples_that_differ_are_noticed():
