@@ -5,7 +5,7 @@ in its own format where it has one: its first, untimed round must give the same 
 than the page says. Then all take turns in fresh processes, round by round. A peer that cannot be installed, fails, or
 takes too long is reported as such, and holds up nobody.
 
-Every figure is written to results.json at once, and a later run goes on from there (--again forgets its scenarios); a complete
+Every figure is written to results.json at once, and a later run goes on from there (without --again); a complete
 one writes docs/benchmarks: a page, the figures as JSON, a plot per scenario; and the table of README.md.
 """
 
