@@ -56,7 +56,7 @@ def _case(options: dict[str, Any]) -> Any:
 
 
 def timed(make: Callable[[Any], Any], case: Any, kind: str, repeat: int, only: int) -> dict[str, float]:
-    """Read everything, `repeat` times, or `only` so many items."""
+    """Read everything, `repeat` times, or `only` this many items."""
     warm(make, case)
     samples, first = 0, 0.0
     wall, cpu = time.perf_counter(), cpu_seconds()

@@ -37,7 +37,7 @@ CONTEXT = multiprocessing.get_context("forkserver")
 
 
 class Fresh:
-    """Makes a new batch of so many bytes, whatever the samples are, in reused memory as `batched` does by itself."""
+    """Makes a new batch of this many bytes, whatever the samples are, in reused memory as `batched` does by itself."""
 
     def __init__(self, size: int, work: float = 0.0) -> None:
         self.size = size

@@ -37,7 +37,7 @@ class Question:
 
     title: str
     shards: str = ""  # the data set
-    measure: str = "rate"  # rate: times as many samples/s; cpu: at most so many seconds; peak: at most this share
+    measure: str = "rate"  # rate: times as many samples/s; cpu: at most this many seconds; peak: at most this share
     target: float = 1.0
     output: bool = False  # it writes
 

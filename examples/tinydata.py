@@ -42,7 +42,7 @@ def options(description):
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--threads", action="store_true", help="workers are threads, not processes")
     parser.add_argument("--every", type=int, default=2, help="steps from checkpoint to checkpoint")
-    parser.add_argument("--steps", type=int, default=-1, help="stop after so many steps, as if interrupted")
+    parser.add_argument("--steps", type=int, default=-1, help="stop after this many steps, as if interrupted")
     parser.add_argument("--resume", action="store_true", help="go on from the latest checkpoint")
     parser.add_argument("--seen", help="append to this file: epoch and numbers of the samples of every step")
     parser.add_argument("--demo", action="store_true", help="make the shards in a temporary folder and train on them")

@@ -37,7 +37,7 @@ def options(description):
     add("--save-every", type=int, default=1000, metavar="STEPS", help="save in the middle of an epoch, too (1000)")
     add("--resume", action="store_true", help="go on from the checkpoint")
     add("--evaluate", action="store_true", help="only measure the accuracy of the checkpoint")
-    add("--steps", type=int, default=-1, help="stop after so many steps, as if interrupted")
+    add("--steps", type=int, default=-1, help="stop after this many steps, as if interrupted")
     add("--print-every", type=int, default=100, metavar="STEPS", help="a line in the log (100)")
     add("--tensorboard", metavar="FOLDER", help="write the figures for TensorBoard, too, if it is installed")
     add("--demo", action="store_true", help="train a small network on a small set of images, in a temporary folder")

@@ -34,7 +34,7 @@ LARGE = 1 << 20
 SLACK = 2
 """A block is used for arrays that fill at least this part of it, one half."""
 PATIENCE = 32
-"""A block that is free is kept for so many further arrays that do not fit it."""
+"""A block that is free is kept for this many further arrays that do not fit it."""
 
 
 class Block:

@@ -131,8 +131,8 @@ def kept_index(
     """Find the index of a shard, or make and keep it if there is none that fits.
 
     `where` is "beside", "cache" or a folder: it is there afterwards. None keeps a new one in the cache folder, and
-    leaves one where it is found. `local_copy(url)` returns the path of a copy of a remote shard, which is read in its
-    stead, or None. Processes that want one index at the same time wait for the first of them to make it.
+    leaves one where it is found. `local_copy(url)` returns the path of a copy of a remote shard, which is read
+    instead, or None. Processes that want one index at the same time wait for the first of them to make it.
     """
     if local_path(url) is not None:
         local_copy = None

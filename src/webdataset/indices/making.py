@@ -72,7 +72,7 @@ def index(
     Args:
         urls: the shards, as for a WebDataset, or a catalogue
         jobs: how many are indexed at a time; None chooses
-        force: make indices anew, also where they fit
+        force: make indices again, even where they fit
         where: "beside", "cache" or a folder
         progress: a function of (done, shards, url)
         keys: a function that splits a member's name into key and field

@@ -274,7 +274,7 @@ class _Groups:
         self.wanted = max(1, min(enough, 2 * samples, self.limit))
 
     def _counts(self, seconds: float = 0.0) -> dict[str, Any]:
-        """What the source has counted since this was last asked, in so many seconds."""
+        """What the source has counted since the last call, which took it these seconds."""
         context = self.source.runner.progress.context
         if context is None:
             return {}

@@ -107,7 +107,7 @@ class Outline(NamedTuple):
 
 
 def feeds_of(world: int, feeds: int | None = None) -> int:
-    """The number of feeds for so many ranks, or the given one, checked.
+    """The number of feeds for this number of ranks, or the given one, checked.
 
     >>> feeds_of(1), feeds_of(3), feeds_of(64)
     (16, 18, 64)

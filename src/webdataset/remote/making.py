@@ -87,7 +87,7 @@ class ServedPlan:
         )
 
     def epoch(self, feeds: int, epoch: int) -> Mixed:
-        """The order of an epoch with so many feeds."""
+        """The order of an epoch with this number of feeds."""
         with self._lock:
             key = feeds, epoch
             if key not in self._epochs:

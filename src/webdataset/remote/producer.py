@@ -140,7 +140,7 @@ class Producer:
     # -- running ---------------------------------------------------------------------------------
 
     def run(self, watch: Callable[[ProducerStatus], object] | None = None, every: float = 1.0) -> None:
-        """Serve until `stop()`; `watch(status)` is called every so many seconds."""
+        """Serve until `stop()`; `watch(status)` is called every `every` seconds."""
         zmq = zeromq()
         poller = zmq.Poller()
         poller.register(self._socket, zmq.POLLIN)

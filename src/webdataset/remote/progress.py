@@ -163,7 +163,7 @@ class RemoteProgress:
         try:
             return ask(self.producers())
         except Exception:
-            self.close()  # whoever tries again begins anew
+            self.close()  # whoever tries again begins from the start
             raise
 
     # -- a pass ----------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 """Records: what was tried and how it ended, one JSON line for each attempt, appended and never changed.
 
 Each process writes a file of its own, so that no two write to one; in a store, where objects cannot grow, the file is
-written anew with each line, and a new one is begun after a hundred lines.
+written again with each line, and a new one is begun after a hundred lines.
 """
 
 from __future__ import annotations

@@ -235,7 +235,7 @@ class View:
 
 
 class _PictureCache:
-    """The pictures that were asked for last, up to so many bytes."""
+    """The pictures that were asked for last, up to a number of bytes."""
 
     def __init__(self, most: int) -> None:
         self._most = most

@@ -5,7 +5,7 @@
 - Every path begins with a token, drawn at random for each start.
 - Files of the page are a fixed table, samples are numbers, fields are looked up in their sample: there are no paths.
 - The policy of the page allows its own script and style and nothing else; nothing of the data is ever sent as markup,
-  pictures are encoded anew, and sound and video have a type of our own table.
+  pictures are encoded again, and sound and video have a type of our own table.
 """
 
 from __future__ import annotations

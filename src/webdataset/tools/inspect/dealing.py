@@ -76,7 +76,7 @@ class Deal:
 
 
 def imagined_shards(urls: Sequence[str], samples: Sequence[int]) -> Catalogue:
-    """A catalogue of shards that need not exist, with so many samples; the numbers are repeated as needed.
+    """A catalogue of shards that need not exist, with these numbers of samples, which are repeated as needed.
 
     >>> imagined_shards(["a.tar", "b.tar", "c.tar"], [10, 20]).counts.tolist()
     [10, 20, 10]

@@ -222,5 +222,5 @@ def _check_code(run: Run) -> None:
     except OSError as error:
         raise StateError(f"the code is gone: {error.strerror}", url=error.filename) from None
     if not same:
-        hint = "give the whole line again, which does all shards anew that the other code has made"
+        hint = "give the whole line again, which redoes all shards that the other code has made"
         raise StateError("the code has changed since the run was planned", url=files[0], hint=hint)
