@@ -16,6 +16,8 @@ import pytest
 
 from examples.loaded import EXAMPLES, ROOT, loaded, run
 from frameworks.accounts import run_ranks
+from servers.object_stores import ObjectServer
+from webdataset.shardlists import expand_urls
 
 SMALL = "--steps 2 --batch 4 --size 32 --classes 10"
 PROGRAMS = sorted(path for path in EXAMPLES.glob("*.py") if path.stem not in ("demos", "tinydata"))
@@ -93,6 +95,22 @@ def test_the_resnet_of_pytorch_trains_on_shards_of_a_server_behind_a_proxy(image
         loss = main_of("pytorch-resnet50.py", *words, *SMALL.split())
     assert math.isfinite(loss)
     assert set(asked) == {"http://shards.test/demo-000.tar", "http://shards.test/demo-001.tar"}
+
+
+@pytest.mark.parametrize("store", ["moto_server", "gcs_server"])
+@pytest.mark.usefixtures("nobody")
+def test_the_resnet_of_pytorch_trains_on_shards_of_a_bucket(
+    store: str, image_shards: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server: ObjectServer = request.getfixturevalue(store)
+    for name, value in server.environment().items():
+        monkeypatch.setenv(name, value)
+    bucket = server.bucket()
+    for path in expand_urls(image_shards):
+        server.store(f"{bucket}/{Path(path).name}", Path(path).read_bytes())
+    shards = f"{bucket}/{Path(image_shards).name}"
+    assert shards.startswith(("s3://", "gs://"))
+    assert math.isfinite(main_of("pytorch-resnet50.py", shards, "--workers", "1", *SMALL.split()))
 
 
 def test_the_resnet_of_keras_trains_on_torch(image_shards: str) -> None:
