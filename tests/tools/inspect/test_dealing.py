@@ -80,7 +80,7 @@ def test_full_batches_only_leaves_out_what_fills_none() -> None:
 def test_workers_without_a_shard_are_named() -> None:
     deal = streamed_deal(imagined(5, 5), ranks=2, workers=2)
     assert [(part.rank, part.worker) for part in deal.idle] == [(0, 1), (1, 1)]
-    assert list(lines(deal))[-1] == "  rank 0 worker 1 and 1 more gets nothing"
+    assert list(lines(deal))[-1] == "  rank 0 worker 1 and 1 more get nothing"
 
 
 def test_many_workers_are_shown_rank_by_rank() -> None:

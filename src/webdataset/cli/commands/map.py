@@ -68,7 +68,9 @@ def run(options: Namespace) -> int:
     if has_function(options):
         stages.insert(0, _mapping(options))
     if not stages:
-        raise grammar.UsageError("there is no code: pass it with -e, -l, -m or --pipeline")
+        raise grammar.UsageError(
+            "there is no code: pass it with -e (wl map -e 'cls += 1' in.tar -o out.tar), -l, -m or --pipeline"
+        )
     return drain(options, reading(options).compose(*stages))
 
 

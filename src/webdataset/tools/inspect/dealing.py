@@ -132,8 +132,9 @@ def lines(deal: Deal) -> Iterator[str]:
         yield f"  NOT equal: ranks get {least} to {most} batches; in step {least + 1} some wait for others forever"
     if deal.idle:
         first = deal.idle[0]
-        more = f" and {len(deal.idle) - 1} more" if len(deal.idle) > 1 else ""
-        yield f"  rank {first.rank} worker {first.worker}{more} gets nothing"
+        who = f"rank {first.rank} worker {first.worker}"
+        others = len(deal.idle) - 1
+        yield f"  {who} and {others} more get nothing" if others else f"  {who} gets nothing"
 
 
 def plot(deals: dict[str, Deal], path: object, *, format: str | None = None) -> None:
