@@ -19,7 +19,7 @@ Encoder = Callable[[Any], Sample]
 MAX_LAYOUTS = 1000
 
 
-class StoredField(NamedTuple):
+class EncodedField(NamedTuple):
     """A field of samples, what it adds to the key in a member's name, and whether its bytes stay as they are."""
 
     field: str
@@ -27,7 +27,7 @@ class StoredField(NamedTuple):
     as_is: bool
 
 
-Layout = tuple[StoredField, ...]
+Layout = tuple[EncodedField, ...]
 
 
 def make_encoder(spec: bool | Encoder | Mapping[str, Callable[[Any], bytes]] | None) -> Encoder:
@@ -136,9 +136,9 @@ class SampleEncoder:
             )
         return field != "__key__" and (field[0] != "_" or self._keep_meta)
 
-    def _stored(self, field: str) -> StoredField:
+    def _stored(self, field: str) -> EncodedField:
         as_is = self._table is None or field[-3:].lower() != ".gz"
-        return StoredField(field, b"." + name_bytes(field), as_is)
+        return EncodedField(field, b"." + name_bytes(field), as_is)
 
     def _encoded(self, field: str, value: object) -> bytes | LargeMember:
         if type(value) is int and self._table is not None and self._table.get(field) is encode_int:
