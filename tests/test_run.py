@@ -7,6 +7,7 @@ import importlib.util
 import json
 import multiprocessing
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -83,6 +84,17 @@ EVERYTHING = [
 ]
 
 
+GROUPS = """
+import os
+import pytest
+
+@pytest.mark.xdist_group("one")
+@pytest.mark.parametrize("number", range(6))
+def test_together(number):
+    assert os.environ.get("FAIL") != str(number)
+"""
+
+
 def test_test_brings_all_servers_once_and_starts_no_service(
     run: ModuleType, log: Callable[[], list[str]], tmp_path: Path, capsys: Any
 ) -> None:
@@ -113,6 +125,35 @@ def test_what_cannot_be_had_costs_no_other_and_is_tried_again_only_by_a_whole_ru
     assert log()[:3] == ["apt-get update exit 101", "apt-get squid exit 101", "python moto"]
     monkeypatch.delenv("FAILING")
     assert run.run_servers([]) == 0
+
+
+def test_the_whole_suite_is_shared_and_what_failed_runs_alone(run: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    called: list[str] = []
+    monkeypatch.setattr(run, "python", lambda *words: called.append(" ".join(words)) or 0)
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    assert run.run_test(["--without-servers"]) == 0
+    assert run.run_test(["--without-servers", "--again"]) == 0
+    assert run.run_test(["--without-servers", "-x"]) == 0
+    alone = "-n 1 --dist loadgroup --last-failed --last-failed-no-failures none --verbose"
+    assert called == [
+        "-m pytest --without-servers -n 2 --dist loadgroup",
+        f"-m pytest --without-servers {alone}",
+        "-m pytest --without-servers -x",
+    ]
+
+
+def test_tests_of_a_group_are_kept_together_and_found_again_when_they_fail(run: ModuleType, tmp_path: Path) -> None:
+    # pytest-xdist renames the tests of a group; with a pytest that does not heed that, every server starts twice
+    path = tmp_path / "test_groups.py"
+    path.write_text(GROUPS)
+    words = [sys.executable, "-m", "pytest", f"--rootdir={tmp_path}", "-c", os.devnull, str(path), "-v"]
+    words += ["-o", f"cache_dir={tmp_path}/cache"]
+    failing = {**os.environ, "FAIL": "3"}
+    shared = subprocess.run([*words, *run.share("2")], env=failing, capture_output=True, text=True, check=False)
+    assert len(set(re.findall(r"\[(gw\d)\].*@one", shared.stdout))) == 1, shared.stdout
+    alone = [*words, *run.share("1"), "--last-failed"]
+    again = subprocess.run(alone, capture_output=True, text=True, check=False)
+    assert "1 passed" in again.stdout, again.stdout
 
 
 def test_without_a_network_the_tests_run_nevertheless(
