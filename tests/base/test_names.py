@@ -258,3 +258,41 @@ threads = [threading.Thread(target=ask, args=(wds.__all__[n:] + wds.__all__[:n],
 print(len(found), len({len(values) for values in found}))
 """
     assert run(program) == "8 1\n"
+
+
+def test_modules_do_not_ask_the_package_for_names_while_they_are_imported():
+    # they would hold the lock of a module and wait for that of the names, whose holder may wait for the module
+    source = Path(wds.__file__).parent
+    asking = [
+        f"{path.relative_to(source)}:{node.lineno}"
+        for path in source.rglob("*.py")
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ImportFrom) and node.module == "webdataset"
+    ]
+    assert asking == []
+
+
+def test_a_process_that_is_forked_while_a_name_is_imported_can_import_it_too():
+    program = """
+import importlib, os, sys, threading
+import webdataset as wds
+from webdataset.base import names
+begun, go_on, original = threading.Event(), threading.Event(), names.import_module
+def slow(name):
+    begun.set()
+    go_on.wait()
+    return original(name)
+names.import_module = slow
+thread = threading.Thread(target=lambda: wds.ShardWriter)
+thread.start()
+begun.wait()
+names.import_module = original
+child = os.fork()
+if child == 0:
+    os._exit(wds.WebDataset.__name__ != "WebDataset")
+print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+go_on.set()
+thread.join()
+"""
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False)
+    assert out.stdout == "0\n", out.stderr

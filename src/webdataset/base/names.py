@@ -8,10 +8,29 @@ what it meant when its submodule was imported, whatever is put in its place in t
 from __future__ import annotations
 
 import ast
+import os
 import sys
+from _thread import RLock
 from importlib import import_module
 from types import ModuleType
 from typing import Any, cast
+
+_importing = RLock()
+"""Held while a name of a package that users see is imported.
+
+Threads that import a package and one of its submodules at the same time wait for each other; Python notices, and lets
+one of them have a module that is not complete. No module of ours may ask the package itself for a name while it is
+imported: it could wait for this lock, and its holder for the module.
+"""
+
+
+def _renew_lock() -> None:
+    global _importing  # noqa: PLW0603 - a thread that held it is not there any more
+    _importing = RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew_lock)
 
 
 def import_lazily(package: str, stub: str) -> None:
@@ -56,6 +75,12 @@ class LazyPackage(ModuleType):
 
     def __getattr__(self, name: str) -> Any:
         """What is not there yet: a name of a submodule, or a submodule."""
+        if "." in self.__name__:  # our own modules ask these while they are imported
+            return self._imported(name)
+        with _importing:
+            return self._imported(name)
+
+    def _imported(self, name: str) -> object:
         if name in self.__places__:
             submodule, original = self.__places__[name]
             value = getattr(import_module(f"{self.__name__}.{submodule}"), original)

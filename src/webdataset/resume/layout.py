@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from webdataset import tariterators
+import webdataset.tariterators as tariterators  # noqa: PLR0402 - needs no lock of names
 from webdataset.base.behaviour import behaviour_of
 from webdataset.base.mixing import Mixture
 from webdataset.base.progress import PipelineProgress

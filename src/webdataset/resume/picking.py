@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import closing
 from typing import Any
 
-from webdataset import tariterators
+import webdataset.tariterators as tariterators  # noqa: PLR0402 - needs no lock of names
 from webdataset.base.reports import Report
 from webdataset.errors import WebDatasetError
 from webdataset.indices.files import find_index, make_index
