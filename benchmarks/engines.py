@@ -5,10 +5,11 @@
 
 Rounds are interleaved, so that what else happens on the machine concerns all alike; a figure is the median of the
 ratios to the Pool of the same round, by wall time, and by the CPU time of all processes, those of the clusters
-included. Clusters are started before. Copying is the least that a function can do, 10 ms of CPU for 10 MB, to which the
-checksum of a record adds one; compressing the fields is work. `plan` makes a plan of a million items. `raydata` reads
-20,000 small records and 5,000 large ones by Ray's own read_webdataset and by `wds.read_ray`. `slurm`, which is not
-among those by default, needs SLURM_CONF and does 1,000 shards of 1 MB in tasks of 50.
+included. Clusters are started before, and one after the other. Copying is the least that a function can do, 10 ms of
+CPU for 10 MB, to which the checksum of a record adds one; compressing the fields is work. `plan` makes a plan of a
+million items. `raydata` reads 20,000 small records and 5,000 large ones by Ray's own read_webdataset and by
+`wds.read_ray`. `slurm`, which is not among those by default, needs SLURM_CONF and does 1,000 shards of 1 MB in tasks of
+50.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import sys
 import tempfile
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -120,52 +121,49 @@ def _is_ours(process: int, parents: dict[int, int]) -> bool:
 
 
 @contextlib.contextmanager
-def engines_of(names: Sequence[str]) -> Iterator[dict[str, dict[str, Any]]]:
-    """Start the clusters of these engines; yields their options."""
+def started(engine: str) -> Iterator[dict[str, Any]]:
+    """Start the cluster of an engine; yields the options that name it."""
     with contextlib.ExitStack() as opened:
-        found: dict[str, dict[str, Any]] = {}
-        if "local" in names:
-            found["local"] = {}
-        if "dask" in names:
+        found: dict[str, Any] = {}
+        if engine == "dask":
             from distributed import LocalCluster
 
             cluster = opened.enter_context(LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None))
-            found["dask"] = {"address": cluster.scheduler_address}
-        if "ray" in names:
+            found["address"] = cluster.scheduler_address
+        if engine == "ray":
             import ray
 
             ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, object_store_memory=100 << 20)
             opened.callback(ray.shutdown)
-            found["ray"] = {}
         yield found
 
 
 def compare(options: argparse.Namespace, folder: str) -> None:
+    """Each engine against the Pool; `local` first, as it starts slower beside the threads that a cluster leaves."""
     sources = make_shards(folder, options.shards, options.megabytes)
     os.mkdir(f"{folder}/out")
     pairs = [(source, f"{folder}/out/{os.path.basename(source)}") for source in sources]
-    figures: dict[tuple[str, str], list[tuple[float, float]]] = {}
-    with engines_of(options.what) as engines:
-        for number in range(options.rounds + 1):
-            for work, function in WORK.items():
-                ways = {"pool": by_pool(function)} | {name: on(function, name, **own) for name, own in engines.items()}
-                for name, run in ways.items():
-                    found = measured(run, pairs)
-                    if number:  # in the first round, files and processes are new
-                        figures.setdefault((work, name), []).append(found)
-                    shutil.rmtree(f"{folder}/out/.runs", ignore_errors=True)
     load = f"load {os.getloadavg()[0]:.1f}"
     print(f"{options.shards} shards of {options.megabytes:g} MB, median of {options.rounds} rounds, {load}")
-    print("work      engine    wall s  x Pool  wanted    CPU x Pool")
-    for (work, name), times in figures.items():
-        walls, cpus = (
-            [mine[column] / base[column] for mine, base in zip(times, figures[work, "pool"], strict=True)]
-            for column in (0, 1)
-        )
-        wall, target = statistics.median(found for found, _ in times), WANTED.get(name)
-        wanted = f"<= {target:.2f}" if target else ""
-        ratios = f"{statistics.median(walls):6.2f}  {wanted:<8} {statistics.median(cpus):11.2f}"
-        print(f"{work:<9} {name:<7} {wall:8.2f}  {ratios}")
+    print("work      engine  Pool s  wall s  x Pool  wanted    CPU x Pool")
+    for engine in (name for name in WANTED if name in options.what):
+        with started(engine) as own:
+            for work, function in WORK.items():
+                times: list[tuple[float, ...]] = []
+                for number in range(options.rounds + 1):
+                    found = (*measured(by_pool(function), pairs), *measured(on(function, engine, **own), pairs))
+                    if number:  # in the first round, files and processes are new
+                        times.append(found)
+                    shutil.rmtree(f"{folder}/out/.runs", ignore_errors=True)
+                print(row(engine, work, times))
+
+
+def row(engine: str, work: str, times: list[tuple[float, ...]]) -> str:
+    """What rounds took: wall and CPU time of the Pool, and of the engine."""
+    pool, wall = (statistics.median(each[column] for each in times) for column in (0, 2))
+    ratio, cpu = (statistics.median(each[column + 2] / each[column] for each in times) for column in (0, 1))
+    wanted = f"<= {WANTED[engine]:.2f}"
+    return f"{work:<9} {engine:<6} {pool:7.2f} {wall:7.2f} {ratio:7.2f}  {wanted:<8} {cpu:11.2f}"
 
 
 def ray_data(folder: str, rounds: int) -> None:
