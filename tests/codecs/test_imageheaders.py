@@ -16,6 +16,8 @@ MODES |= {"BMP": ["RGB"], "WEBP": ["RGB", "RGBA"], "PPM": ["1", "L", "RGB"]}
 LOSSLESS = {"lossless": True}
 CASES: list[tuple[str, str, dict[str, bool]]] = [(kind, mode, {}) for kind, modes in MODES.items() for mode in modes]
 CASES += [("JPEG", "RGB", {"progressive": True}), ("WEBP", "RGB", LOSSLESS), ("WEBP", "RGBA", LOSSLESS)]
+EARLIER = {("PNG", "I;16"): "I", ("GIF", "P"): "L"}
+"""The modes in which Pillow 10 opens some files."""
 STARTS = [b"\xff\xd8", b"\x89PNG\r\n\x1a\n", b"GIF8", b"BM", b"RIFF....WEBP", b"P6", b""]
 
 
@@ -24,8 +26,8 @@ def test_the_header_says_what_pillow_says(kind: str, mode: str, options: dict[st
     stream = io.BytesIO()
     Image.new(mode, (37, 21)).save(stream, kind, **options)
     with Image.open(io.BytesIO(stream.getvalue())) as opened:
-        expected = ImageHeader(kind, *opened.size, opened.mode)
-    assert image_header(stream.getvalue()) == expected
+        said = mode if opened.mode == EARLIER.get((kind, mode)) else opened.mode
+        assert image_header(stream.getvalue()) == ImageHeader(kind, *opened.size, said)
 
 
 def test_it_reads_well() -> None:
