@@ -397,7 +397,7 @@ def test_torch_files_may_be_trusted_by_themselves(monkeypatch):
     stream = io.BytesIO()
     torch.save(Point(3), stream)
     assert autodecode.pytorch_weights_only is True
-    monkeypatch.setattr(autodecode, "pytorch_weights_only", False, raising=False)
+    monkeypatch.setitem(vars(autodecode), "pytorch_weights_only", False)  # undone, it is gone, and the setting counts
     assert Decoder([])({"pth": stream.getvalue()})["pth"].x == 3
     monkeypatch.undo()
     monkeypatch.setenv("WDS_PYTORCH_WEIGHTS_ONLY", "0")

@@ -18,9 +18,9 @@ def shapes(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return shape_shards(tmp_path_factory.mktemp("shapes"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def shapes_view(shapes: list[str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[View]:
-    """A view of them, once the index is there."""
+    """A view of them, once the index is there; its threads end with the module."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patched.setenv("WDS_MONITOR", str(tmp_path_factory.mktemp("monitors")) + "/")
