@@ -103,7 +103,9 @@ def run_parser(
         if not vars(options) or ending.code == TERMINATED:
             say_notes(parser.prog, ending)
             return ending.code if isinstance(ending.code, int) else 0
-        return say_error(parser.prog, RuntimeError(f"the code ended the program: SystemExit({ending.code})"))
+        # of one from another process only the arguments are sure to be here, not the code
+        code = ending.args[0] if ending.args else None
+        return say_error(parser.prog, RuntimeError(f"the code ended the program: SystemExit({code})"))
     except KeyboardInterrupt as interrupt:
         return say_interrupted(parser.prog, interrupt)
     except BaseException as error:
