@@ -127,33 +127,41 @@ def test_what_cannot_be_had_costs_no_other_and_is_tried_again_only_by_a_whole_ru
     assert run.run_servers([]) == 0
 
 
-def test_the_whole_suite_is_shared_and_what_failed_runs_alone(run: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_whole_suite_is_shared_and_what_failed_runs_alone(
+    run: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     called: list[str] = []
     monkeypatch.setattr(run, "python", lambda *words: called.append(" ".join(words)) or 0)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     assert run.run_test(["--without-servers"]) == 0
-    assert run.run_test(["--without-servers", "--again"]) == 0
     assert run.run_test(["--without-servers", "-x"]) == 0
-    alone = "-n 1 --dist loadgroup --last-failed --last-failed-no-failures none --verbose"
-    assert called == [
-        "-m pytest --without-servers -n 2 --dist loadgroup",
-        f"-m pytest --without-servers {alone}",
-        "-m pytest --without-servers -x",
-    ]
+    assert called == ["-m pytest --without-servers -n 2 --dist loadgroup", "-m pytest --without-servers -x"]
+    called.clear()
+    path = tmp_path / ".pytest_cache/v/cache/lastfailed"
+    assert run.run_test(["--without-servers", "--again"]) == 1  # nothing is known
+    path.parent.mkdir(parents=True)
+    path.write_text(json.dumps({f"a.py::test_{n}": True for n in range(51)}))
+    assert run.run_test(["--without-servers", "--again"]) == 1  # that is no bad luck
+    path.write_text(json.dumps({"b.py::test_x[a@b]@ceph": True, "a.py::test_y@remote": True, "a.py::test_z": True}))
+    assert run.run_test(["--without-servers", "--again"]) == 0
+    assert called == ["-m pytest --without-servers --verbose a.py::test_y a.py::test_z b.py::test_x[a@b]"]
+    assert set(json.loads(path.read_text())) == {"a.py::test_y", "a.py::test_z", "b.py::test_x[a@b]"}
 
 
 def test_tests_of_a_group_are_kept_together_and_found_again_when_they_fail(run: ModuleType, tmp_path: Path) -> None:
     # pytest-xdist renames the tests of a group; with a pytest that does not heed that, every server starts twice
     path = tmp_path / "test_groups.py"
     path.write_text(GROUPS)
-    words = [sys.executable, "-m", "pytest", f"--rootdir={tmp_path}", "-c", os.devnull, str(path), "-v"]
-    words += ["-o", f"cache_dir={tmp_path}/cache"]
+    words = [sys.executable, "-m", "pytest", f"--rootdir={tmp_path}", "-c", os.devnull, "-v"]
+    words += ["-o", f"cache_dir={tmp_path}/.pytest_cache", str(path)]
+    shared = [*words, "-n", "2", "--dist", "loadgroup"]
     failing = {**os.environ, "FAIL": "3"}
-    shared = subprocess.run([*words, *run.share("2")], env=failing, capture_output=True, text=True, check=False)
-    assert len(set(re.findall(r"\[(gw\d)\].*@one", shared.stdout))) == 1, shared.stdout
-    alone = [*words, *run.share("1"), "--last-failed"]
-    again = subprocess.run(alone, capture_output=True, text=True, check=False)
-    assert "1 passed" in again.stdout, again.stdout
+    ended = subprocess.run(shared, env=failing, capture_output=True, text=True, check=False)
+    assert len(set(re.findall(r"\[(gw\d)\].*@one", ended.stdout))) == 1, ended.stdout
+    again: list[str] = []
+    run.python = lambda *found: again.extend(found) or 0
+    assert run.run_again([]) == 0
+    assert again[-1] == "test_groups.py::test_together[3]"
 
 
 def test_without_a_network_the_tests_run_nevertheless(

@@ -73,7 +73,7 @@ def test_a_killed_producers_batches_are_made_by_the_others(shards, reference) ->
             if number == 10:
                 fleet.kill(1)
         assert found == reference
-        assert one.producers() == [fleet.urls[2]]
+        assert soon(lambda: one.producers() == [fleet.urls[2]])  # what had come ahead may outlast the second one
         assert one.stats()["producers_lost"] == 2
         assert one.stats()["batches_received"] == len(reference)
 
