@@ -6,6 +6,7 @@ import io
 import json
 import tarfile
 import time
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -118,8 +119,8 @@ def test_many_tiny_samples_are_a_matter_of_parsing(tmp_path):
     path.write_bytes(tar_of([(f"{n}.cls", b"1") for n in range(30_000)]))
     for options in WORKERS[:2]:
         dataset = wds.WebDataset(str(path), shardshuffle=False).batched(10_000, collation_fn=None)
-        # a busy machine may let one of the few reads wait for longer than it all takes
-        assert any(told(dataset, options) == "parse" for _ in range(10))
+        # a busy machine may let one of the few reads wait for longer than it all takes, but not most of the time
+        assert Counter(told(dataset, options) for _ in range(5)).most_common(1)[0][0] == "parse"
 
 
 BIG = np.ones(1 << 25, np.uint8)
