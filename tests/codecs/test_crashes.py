@@ -8,7 +8,6 @@ from __future__ import annotations
 import io
 import os
 import pickle
-import resource
 import subprocess
 import sys
 import zipfile
@@ -20,7 +19,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-MEMORY, CPU_SECONDS = 4 << 30, 30
+import warm
+
+LIMITS = {"RLIMIT_AS": 4 << 30, "RLIMIT_CPU": 30}
 
 READ = """
 import sys, warnings
@@ -38,18 +39,11 @@ else:
 """
 
 
-def limited() -> None:
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    resource.setrlimit(resource.RLIMIT_CPU, (CPU_SECONDS, CPU_SECONDS))
-
-
 def read_in_a_process(folder: Path, field: str, data: bytes) -> str:
     """What a process says that decodes the field; its death is a failure."""
     path = folder / "field"
     path.write_bytes(data)
-    child = subprocess.run(
-        [sys.executable, "-c", READ, field, str(path)], preexec_fn=limited, capture_output=True, text=True, check=False
-    )
+    child = warm.run("-c", READ, field, path, limits=LIMITS)
     assert child.returncode == 0, (child.returncode, child.stderr[-500:])
     return child.stdout
 

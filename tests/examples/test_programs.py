@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import warm
 from examples.loaded import EXAMPLES, ROOT, loaded, run
 from frameworks.accounts import run_ranks
 from servers.object_stores import ObjectServer
@@ -114,7 +115,7 @@ def test_the_resnet_of_pytorch_trains_on_shards_of_a_bucket(
 
 
 def test_the_resnet_of_keras_trains_on_torch(image_shards: str) -> None:
-    done = run(EXAMPLES / "keras-resnet50.py", image_shards, *SMALL.split(), "--steps", "1")
+    done = warm.run(EXAMPLES / "keras-resnet50.py", image_shards, *SMALL.split(), "--steps", "1")
     assert done.returncode == 0, done.stderr
     assert "with the torch backend" in done.stdout
 

@@ -10,6 +10,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import warm
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 EXAMPLES = ROOT / "examples"
 SAMPLES = 39
@@ -27,9 +29,9 @@ def make_shards(folder: Path) -> str:
 
 def run_ranks(example: str, folder: Path, runs: list[dict[str, Any]], timeout: float = 280) -> str:
     """Run an example several times, one after the other, each on so many ranks; what it printed."""
-    command = [sys.executable, ROOT / "tests/frameworks/run_ranks.py", EXAMPLES / example, json.dumps(runs)]
+    words = [ROOT / "tests/frameworks/run_ranks.py", EXAMPLES / example, json.dumps(runs)]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}  # else every rank has as many threads as there are cores
-    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False, timeout=timeout)
+    done = warm.run(*words, cwd=folder, env=env, preload="torch._dynamo", timeout=timeout)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

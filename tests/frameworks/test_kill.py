@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+import warm
 from frameworks.accounts import ROOT, SAMPLES, make_shards
 
 
 def trained(folder: Path, seed: int, worlds: str) -> tuple[list[str], int]:
     """The keys that a trainer was trained on in spite of being killed, and how often it was."""
     urls = make_shards(folder)
-    command = [sys.executable, ROOT / "tests/frameworks/killed.py", urls, folder, str(seed), worlds]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
+    done = warm.run(ROOT / "tests/frameworks/killed.py", urls, folder, seed, worlds)
     kills, end = done.stdout.split(maxsplit=1)
     assert end.strip() == "done", done.stdout + done.stderr
     return json.loads((folder / "account.json").read_text())["keys"], int(kills)

@@ -1,4 +1,7 @@
-"""A Dask cluster and a Ray of one node, each started when a test asks for it, for the whole session."""
+"""A Dask cluster and a Ray of one node, each started when a test asks for it, until the last test of its group.
+
+Both take CPU time while nobody uses them (Dask: 5 s in a minute), which other tests would miss.
+"""
 
 from __future__ import annotations
 
@@ -41,16 +44,48 @@ def needs_package(module: str, package: str) -> None:
         leave_out(f"pip {package}")
 
 
-@pytest.fixture(scope="session")
-def dask_address() -> Iterator[str]:
+_running: dict[str, tuple[str, contextlib.ExitStack]] = {}
+"""The address of each cluster that runs, and what ends it."""
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
+    if nextitem is None or _group(nextitem) != _group(item):
+        end_clusters()
+
+
+def end_clusters() -> None:
+    while _running:
+        _running.popitem()[1][1].close()
+
+
+def _group(item: pytest.Item) -> object:
+    mark = item.get_closest_marker("xdist_group")
+    return mark.args[0] if mark else None
+
+
+@pytest.fixture
+def dask_address() -> str:
     needs_package("distributed", "distributed")
-    with _answering([sys.executable, "-c", DASK]) as address:
-        yield address
+    return _started("dask", _answering([sys.executable, "-c", DASK]))
 
 
-@pytest.fixture(scope="session")
-def ray_address() -> Iterator[str]:
+@pytest.fixture
+def ray_address() -> str:
     needs_package("ray", "ray[data]")
+    return _started("ray", _ray())
+
+
+def _started(name: str, cluster: contextlib.AbstractContextManager[str]) -> str:
+    """The address of a cluster that runs, or is started now."""
+    if name not in _running:
+        stack = contextlib.ExitStack()
+        _running[name] = stack.enter_context(cluster), stack
+    return _running[name][0]
+
+
+@contextlib.contextmanager
+def _ray() -> Iterator[str]:
     # the path of a socket has at most 108 characters
     with tempfile.TemporaryDirectory(prefix="ray-") as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
