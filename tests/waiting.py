@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-HANG_SECONDS = 60.0
+HANG_SECONDS = 120.0
 
 
 def soon(condition: Callable[[], object], seconds: float = HANG_SECONDS) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from servers.moto import ACCESS, SECRET, S3Server
-from servers.programs import NotStarted, program, running, served
+from servers.programs import START_SECONDS, NotStarted, program, running, served
 from waiting import soon
 
 PACKAGES = "apt ceph-mon ceph-osd radosgw"
@@ -127,7 +127,7 @@ def _ceph(folder: Path, name: str, *arguments: str) -> str:
 
 def _run(folder: Path, name: str, *arguments: str) -> str:
     words = [program(name, PACKAGES), *arguments]
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=START_SECONDS, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(words)}: {done.stderr[-2000:]}")
     return done.stdout
@@ -139,7 +139,7 @@ def _started(words: list[str], folder: Path) -> Iterator[None]:
     with open(os.devnull, "wb") as nothing:
         process = subprocess.Popen(words, cwd=folder, stdout=nothing, stderr=nothing, start_new_session=True)
     try:
-        if not soon(lambda: "1 up" in _ceph(folder, "ceph", "osd", "stat")):
+        if not soon(lambda: "1 up" in _ceph(folder, "ceph", "osd", "stat"), START_SECONDS):
             raise NotStarted("the disk of the cluster does not come up")
         yield
     finally:

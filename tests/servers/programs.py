@@ -21,6 +21,8 @@ import pytest
 from waiting import soon
 
 START_TRIALS = 5
+START_SECONDS = 200.0
+"""A store of several programs takes 5 s to start, and many times as long on a machine that has other things to do."""
 PORTS_BELOW = 12_000
 # where `./run servers` puts the programs of a kind of package; one of pip's on PATH may be of another Python
 PLACES = {
@@ -144,7 +146,7 @@ def running(command: list[str], port: int, folder: Path, **environment: str) -> 
             start_new_session=True,
         )
     try:
-        if not soon(lambda: process.poll() is not None or _listens(port)) or process.poll() is not None:
+        if not soon(lambda: process.poll() is not None or _listens(port), START_SECONDS) or process.poll() is not None:
             raise NotStarted(f"{command} does not listen: {log.read_text(errors='replace')[-2000:]}")
         yield process
     finally:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from servers.programs import NotStarted, end, program, served
+from servers.programs import START_SECONDS, NotStarted, end, program, served
 from waiting import soon
 
 CONFIG = """
@@ -95,7 +95,7 @@ def _running(folder: Path, programs: dict[str, str], controller: int, node: int)
             told = subprocess.run(asked, env=environment, capture_output=True, text=True, check=False)
             return told.stdout.strip() == "idle" or node_process.poll() is not None
 
-        if not soon(is_idle) or node_process.poll() is not None:
+        if not soon(is_idle, START_SECONDS) or node_process.poll() is not None:
             log = (folder / "log.txt").read_text(errors="replace")
             raise NotStarted(f"Slurm's node is not idle: {log[-2000:]}")
         yield
