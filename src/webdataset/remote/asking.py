@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from webdataset.base.logs import Log
 from webdataset.base.states import differences
+from webdataset.base.stops import Bell
 from webdataset.errors import (
     SampleError,
     SecurityError,
@@ -140,7 +141,8 @@ class Producers:
         self._zmq = zeromq()
         self._context = self._zmq.Context()
         self._peers = [_Peer(address) for address in self.addresses]
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = Bell()
         self._plan = plan
         self._pass: _Pass | None = None
         self._outlines: dict[int, Any] = {}
@@ -163,21 +165,21 @@ class Producers:
 
     def plan(self) -> dict[str, Any]:
         """What the producers serve; waits for one of them, and a moment for the others."""
-        with self._changed:
-            self._wait(lambda: self._plan is not None)
-            assert self._plan is not None
-            return self._plan
+        self._wait(lambda: self._plan is not None)
+        assert self._plan is not None
+        return self._plan
 
     def outline(self, *, epoch: int, start: int, feeds: int) -> Outline:
         """An epoch as this rank takes it."""
         self.plan()
-        with self._changed:
+        with self._lock:
             self._ids += 1
             asked = self._ids
             request = {"kind": "outline", "id": asked, "epoch": epoch, "start": start, "feeds": feeds}
             self._outlines[asked] = request
-            self._alert()
-            self._wait(lambda: not isinstance(self._outlines[asked], dict))
+        self._alert()
+        self._wait(lambda: not isinstance(self._outlines[asked], dict))
+        with self._lock:
             found = self._outlines.pop(asked)
         if isinstance(found, Exception):
             raise found
@@ -185,7 +187,7 @@ class Producers:
 
     def steps(self, outline: Outline, epoch: int, first: int) -> Generator[Arrived, None, None]:
         """The steps of an epoch from one on, in order."""
-        with self._changed:
+        with self._lock:
             self._pass = mine = _Pass(outline, epoch, first)
             self._numbers.clear()
             self._held = 0
@@ -193,14 +195,14 @@ class Producers:
         self._alert()
         try:
             for number in range(first, outline.steps):
-                with self._changed:
-                    self._wait(lambda number=number: number in mine.arrived)  # type: ignore[misc]
+                self._wait(lambda number=number: number in mine.arrived)  # type: ignore[misc]
+                with self._lock:
                     found = mine.arrived.pop(number)
                     self._held -= found.size
                 self._alert()
                 yield found
         finally:
-            with self._changed:
+            with self._lock:
                 if self._pass is mine:
                     self._pass = None
                     self._numbers.clear()
@@ -208,7 +210,7 @@ class Producers:
 
     def live(self) -> list[str]:
         """The addresses of the producers that answer."""
-        with self._changed:
+        with self._lock:
             return [peer.address for peer in self._peers if peer.is_live]
 
     def close(self) -> None:
@@ -219,14 +221,13 @@ class Producers:
             self._thread.join(10)
 
     def _wait(self, condition: Callable[[], bool]) -> None:
-        while not condition():
-            if self._error is not None:
-                raise self._error
-            if self._is_closed:
-                raise WorkerError("the connection to the producers was closed")
-            if not self._thread.is_alive():
-                raise WorkerError("the thread that talks to the producers has ended")
-            self._changed.wait(1.0)
+        while not self._changed.wait(lambda: condition() or self._has_ended(), 1.0):
+            pass  # a thread that ends rings before it has ended
+        if not condition():
+            raise self._error or WorkerError("the connection to the producers was closed")
+
+    def _has_ended(self) -> bool:
+        return self._error is not None or self._is_closed or not self._thread.is_alive()
 
     def _alert(self) -> None:
         with suppress(OSError):
@@ -252,8 +253,7 @@ class Producers:
                 self._context.term()
             self._wake.close()
             self._woken.close()
-            with self._changed:
-                self._changed.notify_all()
+            self._changed.ring()
 
     def _turn(self) -> None:
         zmq = self._zmq
@@ -271,7 +271,7 @@ class Producers:
             if peer.monitor in events:
                 self._observe(peer)
         now = time.monotonic()
-        with self._changed:
+        with self._lock:
             self._agree(now)
             self._look_after(now)
             self._ask(now)
@@ -315,7 +315,7 @@ class Producers:
         self._shut(peer)
         self._open(peer)
         now = time.monotonic()
-        with self._changed:
+        with self._lock:
             if not any(one.is_live for one in self._peers):
                 self._alone_since = now
             for wanted in self._pass.wanted.values() if self._pass is not None else ():
@@ -354,7 +354,7 @@ class Producers:
                 message = unpacked(envelope.buffer, MAX_HEADER_BYTES)
                 self._handle(peer, message, frames)
             except (SampleError, KeyError, TypeError, ValueError) as error:
-                with self._changed:
+                with self._lock:
                     self._blame(peer, self._numbers.get(_id(envelope)), f"sent something that cannot be read: {error}")
                 self._lose(peer, f"what it sends cannot be read: {error}")
                 return
@@ -364,21 +364,21 @@ class Producers:
         if kind == "batch":
             self._take(peer, int(message["id"]), frames)
         elif kind == "plan":
-            with self._changed:
+            with self._lock:
                 self._meet(peer, message["plan"])
         elif kind == "outline":
             names = Outline._fields
-            with self._changed:
+            with self._lock:
                 if message["id"] in self._outlines:
                     self._outlines[message["id"]] = Outline(*(message[name] for name in names))
-                    self._changed.notify_all()
+                    self._changed.ring()
         elif kind == "error":
             self._hear_of_error(peer, message)
         elif kind == "who":  # it was restarted, and nobody noticed
             self._lose(peer, "it has been started again")
 
     def _take(self, peer: _Peer, request: int, frames: list[Any]) -> None:
-        with self._changed:
+        with self._lock:
             number = self._numbers.pop(request, None)
             current = self._pass
             wanted = None if number is None or current is None else current.wanted.get(number)
@@ -390,7 +390,7 @@ class Producers:
             items = batch_items(header, views[1:])
             counts, reasons = dict(header["counts"]), dict(header["reasons"])
         except (SampleError, KeyError, TypeError, ValueError) as error:
-            with self._changed:
+            with self._lock:
                 self._blame(peer, number, f"sent a damaged batch: {error}")
             self._lose(peer, f"it sends damaged batches: {error}")
             return
@@ -399,7 +399,7 @@ class Producers:
             return
         size = size_of(views)
         now = time.monotonic()
-        with self._changed:
+        with self._lock:
             self._slowest = max(self._slowest, now - wanted.asked.get(id(peer), now))
             del current.wanted[number]
             current.arrived[number] = Arrived(number, items, size, counts, reasons)
@@ -408,7 +408,7 @@ class Producers:
             self._progress = now
             self.counts["batches_received"] += 1
             self.counts["bytes_received"] += size
-            self._changed.notify_all()
+            self._changed.ring()
 
     def _hear_of_error(self, peer: _Peer, message: dict[str, Any]) -> None:
         text = f"{message['text']}"
@@ -419,11 +419,11 @@ class Producers:
             peer.is_live = False
             log.warning("producer %s refuses: %s", peer.address, text)
         elif message["id"] in self._outlines:
-            with self._changed:
+            with self._lock:
                 self._outlines[message["id"]] = WorkerError(f"{message['type']}: {text}", url=peer.address)
-                self._changed.notify_all()
+                self._changed.ring()
         else:
-            with self._changed:
+            with self._lock:
                 self._blame(peer, self._numbers.pop(message["id"], None), f"{message['type']}: {text}")
 
     def _blame(self, peer: _Peer, number: int | None, text: str) -> None:
@@ -487,7 +487,7 @@ class Producers:
         self._plan = first.plan
         for peer in known:
             self._accept(peer)
-        self._changed.notify_all()
+        self._changed.ring()
 
     # -- asking ----------------------------------------------------------------------------------
 
@@ -586,9 +586,9 @@ class Producers:
             peer.socket.send(packed(message), self._zmq.NOBLOCK)
 
     def _fail(self, error: Exception) -> None:
-        with self._changed:
+        with self._lock:
             self._error = self._error or error
-            self._changed.notify_all()
+            self._changed.ring()
 
 
 def _id(envelope: Any) -> int:

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from webdataset.base.reports import Report
 from webdataset.base.states import plain
+from webdataset.base.stops import Bell
 from webdataset.base.workers import make_seed
 from webdataset.epochs.mixed import Mixed
 from webdataset.epochs.share import Share
@@ -226,7 +227,8 @@ class Workshop:
         self._makers: dict[tuple[Any, ...], FeedMaker] = {}
         self._turns = count()
         self._tasks: deque[Callable[[], None]] = deque()
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = Bell()
         self._is_closed = False
         self._threads = [threading.Thread(target=self._run, name=f"feeds-{n}", daemon=True) for n in range(threads)]
         for thread in self._threads:
@@ -237,7 +239,7 @@ class Workshop:
     def get(self, owner: object, epoch: int, feeds: int, at: FeedStep, asked: Asked) -> None:
         """Make a batch of a feed and send it, or send it at once if it is there."""
         key = owner, epoch, feeds, at.feed
-        with self._changed:
+        with self._lock:
             self._drop(lambda other: other[0] == owner and other[1] != epoch)
             maker = self._makers.get(key)
             if maker is None or not maker.reaches(at.step):
@@ -251,40 +253,40 @@ class Workshop:
                 del maker.ready[step]
             if made is None:
                 maker.asked[at.step] = asked._replace(turn=next(self._turns))
-            self._changed.notify()
+            self._changed.ring()
         if made is not None:
             self._answer(asked, made)
 
     def outline(self, asked: Asked, **wanted: int) -> None:
         """Find out how an epoch is for a rank, and send that."""
-        with self._changed:
+        with self._lock:
             self._tasks.append(partial(self._send_outline, asked, wanted))
-            self._changed.notify()
+            self._changed.ring()
 
     def unask(self, owner: object) -> None:
         """Nobody waits for what an owner has asked for any more: its feeds stay as they are."""
-        with self._changed:
+        with self._lock:
             for key, maker in self._makers.items():
                 if key[0] == owner:
                     maker.asked.clear()
 
     def drop(self, owner: object) -> None:
         """Close the feeds of an owner."""
-        with self._changed:
+        with self._lock:
             self._drop(lambda key: key[0] == owner)
 
     def queue(self) -> tuple[int, int, int]:
         """How many feeds are open, how many batches are ready, and how many bytes they are."""
-        with self._changed:
+        with self._lock:
             makers = list(self._makers.values())
             return len(makers), sum(len(maker.ready) for maker in makers), sum(maker.ready_bytes for maker in makers)
 
     def close(self) -> None:
         """End the threads, and close all feeds."""
-        with self._changed:
+        with self._lock:
             self._is_closed = True
             self._drop(lambda _: True)
-            self._changed.notify_all()
+            self._changed.ring()
         for thread in self._threads:
             thread.join(5)
         while self._tasks:
@@ -295,24 +297,25 @@ class Workshop:
     # -- the threads -----------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while True:
-            with self._changed:
-                maker = None
-                while not (self._is_closed or self._tasks or (maker := self._next())):
-                    self._changed.wait()
-                if self._is_closed:
-                    return
-                task = self._tasks.popleft() if maker is None else None
-                if maker is not None:
-                    maker.is_busy = True
-            if maker is not None:
-                self._work(maker)
-            elif task is not None:
-                task()
+        while (task := self._changed.wait(self._task)) is not None and task is not _over:
+            task()
+
+    def _task(self) -> Callable[[], object] | None:
+        """What a thread does next, if there is anything to do."""
+        with self._lock:
+            if self._is_closed:
+                return _over
+            if self._tasks:
+                return self._tasks.popleft()
+            maker = self._next()
+            if maker is None:
+                return None
+            maker.is_busy = True
+            return partial(self._work, maker)
 
     def _work(self, maker: FeedMaker) -> None:
         step, made = maker.make()
-        with self._changed:
+        with self._lock:
             maker.at = maker.at.after
             maker.is_busy = False
             asked = maker.asked.pop(step, None)
@@ -320,7 +323,7 @@ class Workshop:
                 self._tasks.append(maker.release)
             if not maker.is_closed and asked is None:
                 maker.ready[step] = made
-            self._changed.notify()
+            self._changed.ring()
         if asked is not None and not maker.is_closed:
             self._answer(asked, made)
 
@@ -360,4 +363,8 @@ class Workshop:
         if not maker.is_busy:  # else it is released when its step is done
             # by a thread of ours, since it may wait for a server, and requests are to be heard meanwhile
             self._tasks.append(maker.release)
-            self._changed.notify()
+            self._changed.ring()
+
+
+def _over() -> None:
+    """Nothing is to be done any more."""

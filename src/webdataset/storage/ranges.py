@@ -10,13 +10,15 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
-from contextlib import ExitStack, nullcontext
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from webdataset.base.reports import current_report
-from webdataset.base.stops import Stop
+from webdataset.base.stops import Bell, Stop
 from webdataset.errors import StorageError
 
 from .stores.lookup import STORES, stored_object
@@ -204,7 +206,9 @@ class _Remote:
     def __init__(self, found: RangedObject, url: str, connections: int | None = None) -> None:
         from .http.pool import kept_alive
 
-        self._places = nullcontext() if connections is None else threading.BoundedSemaphore(connections)
+        self._most = math.inf if connections is None else connections
+        self._fetching: set[object] = set()
+        self._fetched_one = Bell()
 
         self._object = found
         self._url = url
@@ -259,9 +263,26 @@ class _Remote:
                 if self._version is None:
                     self._first(start, stop, view)
                     return view
-        with self._places:
+        with self._place():
             self._fetch(start, stop, view)
         return view
+
+    @contextmanager
+    def _place(self) -> Iterator[None]:
+        """Be one of those who may use a connection at the same time."""
+        place = object()
+        try:
+            self._fetched_one.wait(lambda: self._is_taken(place))
+            yield
+        finally:
+            self._fetching.discard(place)
+            self._fetched_one.ring()
+
+    def _is_taken(self, place: object) -> bool:
+        with self._changing:
+            if len(self._fetching) < self._most:
+                self._fetching.add(place)
+            return place in self._fetching
 
     def _first(self, start: int, stop: int, view: memoryview) -> None:
         try:

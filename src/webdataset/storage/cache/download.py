@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
+from webdataset.base.stops import Bell
 from webdataset.errors import StorageError
 from webdataset.storage.streams import partial_reads
 
@@ -41,7 +42,7 @@ class Download:
         self.source = source
         self.length: int | None = getattr(source, "length", None)
         self.owner = os.getpid()
-        self.changed = threading.Condition()
+        self.changed = Bell()
         self.complete = False  # the source has ended without error: everything is written
         self.published = False  # the file has its name
         self.done = False  # nothing more will happen
@@ -159,15 +160,13 @@ class Download:
         except CannotStoreError:
             self.rest = bytes(view)
             raise
-        with self.changed:
-            self.changed.notify_all()
+        self.changed.ring()
 
     def _publish(self) -> None:
         self._checks.check_file(self.temporary)
         keep = self.length is not None or self._checks.is_complete(self._first_bytes, self._last_bytes)
-        with self.changed:
-            self.complete = True
-            self.changed.notify_all()
+        self.complete = True
+        self.changed.ring()
         if not keep:
             return
         facts = Facts(self.written, self._crc32, self._url, _validator_of(self.source))
@@ -186,9 +185,8 @@ class Download:
         if not self.published and self.temporary:
             contents.remove(self.temporary)
         self._lock.release()
-        with self.changed:
-            self.done = True
-            self.changed.notify_all()
+        self.done = True
+        self.changed.ring()
 
     def _end_source(self) -> None:
         getattr(self.source, "abort", self.source.close)()

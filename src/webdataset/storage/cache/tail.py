@@ -143,9 +143,7 @@ class PartialFile:
                 self._warn(self.download.refused)
 
     def _from_this_process(self, download: Download, position: int, size: int) -> bytes:
-        with download.changed:
-            while not (download.complete or download.done) and download.written <= position:
-                download.changed.wait()
+        download.changed.wait(lambda: download.complete or download.done or download.written > position)
         data = self.read_at(position, size)
         if data or download.complete:
             return data

@@ -16,6 +16,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from webdataset.base.stops import Bell
 from webdataset.errors import StorageError
 from webdataset.storage.streams import PiecewiseStream, QuietStream, count_received
 
@@ -101,7 +102,8 @@ class ReadAhead(PiecewiseStream):
         self._error: BaseException | None = None
         self._at_end = False
         self._closing = False
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._changed = Bell()
         self._thread: threading.Thread | None = None
         self._process = os.getpid()
         self._receiving = 0.0
@@ -200,25 +202,29 @@ class ReadAhead(PiecewiseStream):
         if self._at_end and not self._ready:
             return False
         self._check_process()
-        with self._changed:
-            while True:
-                if self._current is not None and self._current.last:
-                    self._free.append(self._current.view)
-                    self._changed.notify()
-                self._current = None
-                while not (self._ready or self._error or self._at_end or self._closing):
-                    self._changed.wait()
-                if not self._ready:
-                    break
-                self._current = piece = self._ready.popleft()
-                if piece.start < piece.stop:
-                    self._view, self._place, self._end = piece.view, piece.start, piece.stop
-                    return True
+        while self._changed.wait(self._has_news) and (piece := self._taken()) is not None:
+            if piece.start < piece.stop:
+                self._view, self._place, self._end = piece.view, piece.start, piece.stop
+                return True
         if self._closing:
             raise ValueError("I/O operation on closed file")
         if self._error is not None:
             raise self._error
         return False
+
+    def _has_news(self) -> bool:
+        """Whether there is something to take, or never will be; the buffer before it may be filled again."""
+        with self._lock:
+            done, self._current = self._current, None
+            if done is not None and done.last:
+                self._free.append(done.view)
+                self._changed.ring()
+            return bool(self._ready or self._error or self._at_end or self._closing)
+
+    def _taken(self) -> _Filled | None:
+        with self._lock:
+            self._current = self._ready.popleft() if self._ready else None
+            return self._current
 
     def _is_direct(self) -> bool:
         """Whether the reader receives by itself; starts the thread when that helps."""
@@ -265,9 +271,8 @@ class ReadAhead(PiecewiseStream):
         return count
 
     def _stop(self, thread: threading.Thread) -> None:
-        with self._changed:
-            self._closing = True
-            self._changed.notify_all()
+        self._closing = True
+        self._changed.ring()
         deadline = time.monotonic() + CLOSE_SECONDS
         while thread.is_alive() and time.monotonic() < deadline:
             self.source.abort()  # again: the thread may have been just about to open a connection
@@ -282,24 +287,20 @@ class ReadAhead(PiecewiseStream):
                 while (view := self._empty()) is not None and self._filled(view):
                     pass
         except BaseException as exn:
-            with self._changed:
-                self._error = exn
-                self._changed.notify()
+            self._error = exn
         else:
-            with self._changed:
-                self._at_end = True
-                self._changed.notify()
+            self._at_end = True
+        self._changed.ring()
 
     def _empty(self) -> memoryview | None:
         """A buffer to fill; None when the stream is closed."""
-        with self._changed:
-            while not self._free and not self._buffers_left and not self._closing:
-                self._changed.wait()
-            if self._closing:
-                return None
+        self._changed.wait(lambda: self._free or self._buffers_left or self._closing)
+        if self._closing:
+            return None
+        with self._lock:
             if self._free:
                 return self._free.pop()  # the one used last, which is still in the processor's cache
-            self._buffers_left -= 1
+        self._buffers_left -= 1
         return memoryview(bytearray(self._buffer_bytes))
 
     def _filled(self, view: memoryview) -> bool:
@@ -309,9 +310,9 @@ class ReadAhead(PiecewiseStream):
             start = time.perf_counter()
             got = self.source.readinto1(view[count:])
             self._receiving += time.perf_counter() - start
-            with self._changed:
+            with self._lock:
                 self._hand_over(_Filled(view, count, count + got, last=not got or count + got == len(view)))
-                self._changed.notify()
+            self._changed.ring()
             count += got
         return got > 0
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from webdataset.base.reports import current_report
-from webdataset.base.stops import Stop
+from webdataset.base.stops import Bell, Stop
 from webdataset.errors import StorageError
 from webdataset.storage.streams import AbortableStream
 
@@ -134,7 +134,8 @@ class PartsUpload(Upload):
         self._pool: ThreadPoolExecutor | None = None
         self._sent: list[Future[str]] = []
         self._in_flight = 0
-        self._sent_one = threading.Condition()
+        self._lock = threading.Lock()
+        self._sent_one = Bell()
         self._stop = Stop()
         self._report = current_report()
 
@@ -169,12 +170,14 @@ class PartsUpload(Upload):
             self.parts.begin()
             self._is_multipart = True
         data, self._buffer = bytes(self._buffer), bytearray()
-        with self._sent_one:
-            while self._in_flight and self._in_flight + len(data) > IN_FLIGHT_BYTES and self._failed is None:
-                self._sent_one.wait(1.0)
-            self._in_flight += len(data)
+        self._sent_one.wait(lambda: self._failed is not None or self._has_room(len(data)))
         self._check()
+        with self._lock:
+            self._in_flight += len(data)
         self._sent.append(self._threads().submit(self._send_part, len(self._sent) + 1, data, last))
+
+    def _has_room(self, size: int) -> bool:
+        return not self._in_flight or self._in_flight + size <= IN_FLIGHT_BYTES
 
     def _send_part(self, number: int, data: bytes, last: bool) -> str:
         """Runs in a thread of the pool."""
@@ -187,9 +190,9 @@ class PartsUpload(Upload):
             self._failed = self._failed or exn
             raise
         finally:
-            with self._sent_one:
+            with self._lock:
                 self._in_flight -= len(data)
-                self._sent_one.notify_all()
+            self._sent_one.ring()
 
     def _threads(self) -> ThreadPoolExecutor:
         if self._pool is None:

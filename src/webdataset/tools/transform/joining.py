@@ -16,7 +16,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
-from queue import Queue
+from queue import SimpleQueue
 from typing import BinaryIO, NamedTuple, NoReturn
 
 from webdataset.base.settings import settings
@@ -287,12 +287,16 @@ class _Copying:
         self._file = file
         self._failure: BaseException | None = None
         self._stopped = self._published = False
-        self._queue: Queue[tuple[int, int] | None] = Queue(OPEN)
+        self._queue: SimpleQueue[tuple[int, int] | None] = SimpleQueue()
+        self._room: SimpleQueue[None] = SimpleQueue()  # an entry for each shard that may be queued
+        for _ in range(OPEN):
+            self._room.put(None)
         self._thread = threading.Thread(target=self._run, name="webdataset-join", daemon=True)
         self._thread.start()
 
     def put(self, stream: BinaryIO, size: int) -> None:
         """Queue that many bytes of a shard."""
+        self._room.get()
         self._queue.put((os.dup(stream.fileno()), size))
         self._raise_failure()
 
@@ -332,3 +336,4 @@ class _Copying:
                 self._failure = error  # raised by the thread that waits for us
             finally:
                 os.close(source)
+                self._room.put(None)
