@@ -16,6 +16,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from .reports import Report
+from .stops import Stop
 from .workers import pytorch_worker_info
 
 WATCHED = "watched"
@@ -50,7 +51,7 @@ def left_regularly(folder: str | None, report: Report) -> Iterator[None]:
     if folder is None or not os.path.exists(os.path.join(folder, WATCHED)):
         yield
         return
-    ended = threading.Event()
+    ended = Stop.apart()
 
     def work() -> None:
         while not ended.wait(SECONDS):

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from webdataset.base.settings import settings
+from webdataset.base.stops import Stop
 from webdataset.base.units import counted, size_text
 from webdataset.base.workers import pytorch_worker_info
 from webdataset.handlers import close
@@ -52,7 +53,7 @@ class LoaderMonitor:
         self._history: deque[tuple[float, float, float]] = deque(maxlen=HISTORY)
         self._before = (time.monotonic(), 0, 0.0)
         self._running = False
-        self._ended = threading.Event()
+        self._ended = Stop.apart()
         self.path = os.path.join(_own_folder(folder), f"{socket.gethostname()}-{os.getpid()}-{id(self):x}.json")
         """Where the counts are published."""
         self._publish()
@@ -181,7 +182,7 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def _publish_regularly(monitor: weakref.ref[LoaderMonitor], ended: threading.Event) -> None:
+def _publish_regularly(monitor: weakref.ref[LoaderMonitor], ended: Stop) -> None:
     while not ended.wait(INTERVAL):
         found = monitor()
         if found is None:
@@ -190,7 +191,7 @@ def _publish_regularly(monitor: weakref.ref[LoaderMonitor], ended: threading.Eve
         del found
 
 
-def _remove(path: str, process: int, ended: threading.Event) -> None:
+def _remove(path: str, process: int, ended: Stop) -> None:
     ended.set()
     if process == os.getpid():  # not a process that was forked from it
         for name in (path, f"{path}.tmp"):

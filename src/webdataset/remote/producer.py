@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import socket as sockets
-import threading
 import time
 from collections import deque
 from collections.abc import Callable
@@ -129,7 +128,7 @@ class Producer:
         self._done: deque[tuple[bytes, dict[str, Any], list[Any]]] = deque()
         self._wake, self._woken = sockets.socketpair()
         self._wake.setblocking(False)
-        self._stopped = threading.Event()
+        self._stopped = False
         self._batches = self._bytes = self._refused = 0
         self._recent: deque[tuple[float, int, int]] = deque([(time.monotonic(), 0, 0)])
         threads = min(4, os.cpu_count() or 1) if threads is None else threads
@@ -147,7 +146,7 @@ class Producer:
         poller.register(self._woken.fileno(), zmq.POLLIN)
         seen = time.monotonic()
         try:
-            while not self._stopped.is_set():
+            while not self._stopped:
                 events = dict(poller.poll(200))
                 if self._woken.fileno() in events:
                     self._woken.recv(4096)
@@ -165,13 +164,13 @@ class Producer:
 
     def stop(self) -> None:
         """Make `run()` return; from any thread, or a signal."""
-        self._stopped.set()
+        self._stopped = True
         with suppress(OSError):
             self._wake.send(b"!")
 
     def close(self) -> None:
         """Release the address and everything else."""
-        self._stopped.set()
+        self._stopped = True
         self._workshop.close()
         self._close_socket()
         self._wake.close()

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from webdataset.base.redact import redacted
-from webdataset.base.stops import Stop
+from webdataset.base.stops import Bell, Stop
 from webdataset.errors import WebDatasetError
 from webdataset.indices.catalogue import Catalogue
 from webdataset.indices.making import catalogue_of, index
@@ -37,7 +37,8 @@ class ViewedDataset:
         self._catalogued: CataloguedSamples | None = None
         self._notes: list[Exception] = []
         self._stop = Stop()
-        self._ready = threading.Event()
+        self._is_ready = False
+        self._ready = Bell()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._index, name="webdataset-view-index", daemon=True)
 
@@ -45,7 +46,7 @@ class ViewedDataset:
         """Begin to make the index; one that is known already is there at once."""
         if self.urls:
             self._thread.start()
-            self._ready.wait(0.5)
+            self.wait(0.5)
 
     @property
     def samples(self) -> SampleList:
@@ -65,11 +66,11 @@ class ViewedDataset:
     @property
     def is_settled(self) -> bool:
         """Whether there is an index by now, or none will be made."""
-        return self._ready.is_set() or not self.urls
+        return self._is_ready or not self.urls
 
     def wait(self, seconds: float | None = None) -> bool:
         """Wait until that is so."""
-        return not self.urls or self._ready.wait(seconds)
+        return self._ready.wait(lambda: self.is_settled, seconds)
 
     def shards(self) -> list[dict[str, Any]]:
         """What is known of each shard: name, samples, bytes, age, and what is wrong with it."""
@@ -114,7 +115,8 @@ class ViewedDataset:
         except Exception as error:
             self.why_streamed = _one_line(error)
         finally:
-            self._ready.set()
+            self._is_ready = True
+            self._ready.ring()
 
     def _make(self) -> Catalogue:
         options: dict[str, Any] = {"progress": self._progress, "concatenated": self.concatenated}

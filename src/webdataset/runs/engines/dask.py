@@ -8,6 +8,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from webdataset.base.stops import Bell
 from webdataset.codecs.packages import package
 from webdataset.runs.options import TaskOptions
 from webdataset.runs.runs import Submission
@@ -30,8 +31,9 @@ class DaskEngine(FuturesEngine):
 
     def __init__(self, options: TaskOptions) -> None:
         super().__init__(options)
-        self._news = threading.Event()
-        """Set when a future has ended."""
+        self._news = False
+        """Whether a future has ended."""
+        self._changed = Bell()
 
     def connect(self) -> None:
         if self._client is not None:
@@ -70,12 +72,17 @@ class DaskEngine(FuturesEngine):
         again = self.options.retries
         given = (submission.plan.url, submission.id, numbers)
         future = self._client.submit(_task, *given, pure=False, retries=again, resources=resources)
-        future.add_done_callback(lambda _: self._news.set())
+        future.add_done_callback(self._hear)
         return future
 
+    def _hear(self, _: object) -> None:
+        self._news = True
+        self._changed.ring()
+
     def ended(self, futures: list[Any], seconds: float) -> tuple[Iterable[Any], list[Any]]:
-        self._news.wait(seconds)  # distributed.wait() looks at every future, in the thread that is to hear of them
-        self._news.clear()
+        # distributed.wait() looks at every future, in the thread that is to hear of them
+        self._changed.wait(lambda: self._news, seconds)
+        self._news = False
         done = {future.key for future in futures if future.done()}
         return [one for one in futures if one.key in done], [one for one in futures if one.key not in done]
 

@@ -1,0 +1,61 @@
+"""The library waits with `Bell` and `Stop` alone: an interrupt inside the waits of `threading` can hang a program."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parent.parent / "src"
+FILES = {path.relative_to(SOURCE).as_posix(): path for path in sorted(SOURCE.rglob("*.py"))}
+
+FORBIDDEN = {
+    "threading": {"Barrier", "BoundedSemaphore", "Condition", "Event", "Semaphore"},
+    "queue": {"LifoQueue", "PriorityQueue", "Queue"},
+}
+ALLOWED = {
+    "webdataset/view/answers.py": "only threads of the server enter it, and the main thread alone is interrupted",
+    "webdataset/view/server.py": "the same",
+}
+
+
+def offences(source: str) -> Iterator[str]:
+    """What is written in Python and waits with a lock, as `line: name`."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            if node.attr in FORBIDDEN.get(node.value.id, ()):
+                yield f"{node.lineno}: {node.value.id}.{node.attr}"
+        elif isinstance(node, ast.ImportFrom):
+            names = FORBIDDEN.get(node.module or "", set()) & {alias.name for alias in node.names}
+            yield from (f"{node.lineno}: {node.module}.{name}" for name in names)
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_nothing_waits_where_an_interrupt_leaves_a_lock_locked(name: str) -> None:
+    found = list(offences(FILES[name].read_text()))
+    if name in ALLOWED:
+        assert found != [], "no longer an exception"
+    else:
+        assert found == [], "wait with webdataset.base.stops.Bell, and enter the lock itself"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "changed = threading.Condition()",
+        "with threading.Semaphore(2): work()",
+        "from threading import Event, Thread",
+        "from queue import Queue",
+    ],
+)
+def test_the_check_finds(source: str) -> None:
+    assert list(offences(source)) != []
+
+
+@pytest.mark.parametrize(
+    "source", ["lock = threading.RLock()", "from queue import SimpleQueue", "Condition('cls > 2')"]
+)
+def test_the_check_passes(source: str) -> None:
+    assert list(offences(source)) == []
