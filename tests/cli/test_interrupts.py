@@ -117,3 +117,39 @@ def test_an_interrupt_that_the_interpreter_drops_is_not_lost(number: int) -> Non
     assert done.stdout == "lost\n"
     assert done.returncode == (130 if number == signal.SIGINT else 143)
     assert "ignored" not in done.stderr
+
+
+EXECUTED = """
+import sys
+from webdataset.cli.grammar import Parser
+from webdataset.cli.running import run_parser
+
+sys.exit(run_parser(Parser(prog="wl"), [], lambda _: exec("raise KeyboardInterrupt")))
+"""
+
+
+def test_an_interrupt_while_a_dataclass_is_made_has_its_exit_code() -> None:
+    # the interpreter remembers an interrupt that left an exec(), and would end by the signal
+    done = subprocess.run([sys.executable, "-c", EXECUTED], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (130, "wl: interrupted\n")
+
+
+IMPORTED = """
+import sys
+from webdataset.cli import main
+
+class Interrupts:
+    def find_spec(self, name, *_):
+        if name == sys.argv[1]:
+            raise KeyboardInterrupt
+
+sys.meta_path.insert(0, Interrupts())
+sys.exit(main(["ls", "a.tar"]))
+"""
+
+
+@pytest.mark.parametrize("module", ["webdataset.cli.commands.ls", "webdataset.dataset"])
+def test_an_interrupt_while_a_command_is_imported_has_its_exit_code(module: str) -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORTED, module], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 130
+    assert "Traceback" not in done.stderr

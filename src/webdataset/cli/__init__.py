@@ -24,11 +24,20 @@ from .table import COMMANDS
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run `wl` with these arguments, by default the process's, and return the exit code."""
+    try:
+        return _run(argv)
+    except KeyboardInterrupt as interrupt:  # while the command was being imported
+        from .running import say_interrupted
+
+        return say_interrupted("wl", interrupt)
+
+
+def _run(argv: Sequence[str] | None) -> int:
     occupy_closed_streams()
     words = list(sys.argv[1:] if argv is None else argv)
     if not words or words[0] in ("-h", "--help", "help"):
         if words[1:2] and words[1] in COMMANDS:
-            return main([words[1], "--help"])
+            return _run([words[1], "--help"])
         return _print(overview())
     if words[0] in ("-V", "--version"):
         from webdataset import __version__

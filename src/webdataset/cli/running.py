@@ -172,6 +172,9 @@ def is_about_an_argument(error: BaseException) -> bool:
 
 def say_interrupted(program: str, interrupt: BaseException) -> int:
     """Report Ctrl-C, and return the exit code."""
+    # One that came out of an exec(), and every dataclass is made by one, is remembered by the interpreter, which would
+    # end by the signal instead of with the exit code. It forgets it at the next exec().
+    exec("")  # noqa: S102 - runs nothing
     with contextlib.suppress(OSError):
         sys.stderr.write(f"{program}: interrupted\n")
     say_notes(program, interrupt)
