@@ -40,6 +40,12 @@ def test_every_rank_takes_as_many_steps_and_every_sample_comes_once(total, lanes
         assert all(len(step) == cut.size for steps in taken for step in steps)
 
 
+@given(TOTALS, LANES, WORLDS, CUTS, st.data())
+def test_the_sizes_of_steps_are_those_of_their_positions(total, lanes, world, cut, data):
+    for share in shares(total, lanes, world, cut, data.draw(st.integers(0, total))):
+        assert share.sizes().tolist() == [len(share.positions(step)) for step in range(share.steps)]
+
+
 @given(TOTALS, LANES, WORLDS, CUTS)
 def test_who_owns_a_position_is_who_takes_it(total, lanes, world, cut):
     for share in shares(total, lanes, world, cut):

@@ -23,6 +23,11 @@ def test_a_plan_tells_what_is_repeated(folder):
     assert plan.repeated == -total() % 3
 
 
+def test_a_plan_tells_the_sizes_of_the_batches(folder):
+    dataset = batched(exact(folder, rank=1, world_size=3), 4)
+    assert dataset.plan().sizes(1).tolist() == [len(batch[0]) for batch in dataset]
+
+
 def test_a_streamed_dataset_has_no_plan(folder):
     with pytest.raises(TypeError, match="only datasets with exact epochs have a plan"):
         wds.WebDataset(urls(folder)).plan()

@@ -127,6 +127,14 @@ class Share:
         # the last steps are smaller, so that there is a sample for each
         return self._uneven(step), self._uneven(step + 1)
 
+    def sizes(self) -> Array:
+        """How many samples are in each step."""
+        import numpy as np
+
+        steps = np.arange(self.steps + 1)
+        left = 0 if self._uneven_steps is None else self.steps - steps  # one for each step that is still to come
+        return np.diff(np.minimum(steps * self.cut.size, self.count - left))
+
     def positions(self, step: int) -> Array:
         """The positions of the step's samples; one that is not below `total` repeats an earlier sample."""
         import numpy as np

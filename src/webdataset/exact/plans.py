@@ -105,6 +105,10 @@ class Plan:
         """
         return self._shares[rank].positions(step)
 
+    def sizes(self, rank: int) -> Array:
+        """How many samples a `rank` takes in each of its steps, repeated ones included."""
+        return self._shares[rank].sizes()
+
     def sequence(self, rank: int) -> list[tuple[int, int, int]]:
         """Everything that `rank` gets, in order: dataset, shard and number in the shard of each sample."""
         import numpy as np

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import webdataset as wds
+from webdataset.exact.plans import Plan
 from webdataset.tools.inspect.dealing import exact_deal, imagined_shards, lines, plot, streamed_deal
 
 
@@ -100,3 +101,10 @@ def test_a_plot_is_an_image(tmp_path: Any) -> None:
     deals = {"streamed": streamed_deal(shards, ranks=2, workers=2), "exact": exact_deal(shards, ranks=2, workers=2)}
     plot(deals, tmp_path / "ranks.png")
     assert (tmp_path / "ranks.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_what_is_dealt_is_counted_without_walking_through_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    # for each of a million batches that takes longer than anything else
+    monkeypatch.delattr(Plan, "positions")
+    deal = exact_deal(imagined(1000, 999, 1000), ranks=4, workers=2)
+    assert [part.batches for part in deal.of_ranks()] == [750] * 4

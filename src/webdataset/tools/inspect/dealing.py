@@ -106,10 +106,10 @@ def exact_deal(
     epoch = plan(shards, ranks=ranks, workers=workers, batch=batch, partial=partial, remainder=remainder)
     parts = []
     for rank in range(ranks):
-        sizes = [len(epoch.positions(rank, step)) for step in range(epoch.steps)]
+        sizes = epoch.sizes(rank)
         for worker in range(workers):
-            mine = list(dealt(sizes, worker, workers))
-            parts.append(DealtPart(rank, worker, epoch.shards_per_rank[rank], sum(mine), len(mine)))
+            mine = sizes[worker::workers]
+            parts.append(DealtPart(rank, worker, epoch.shards_per_rank[rank], int(mine.sum()), len(mine)))
     return Deal(parts, epoch.shards_per_rank)
 
 
