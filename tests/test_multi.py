@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from garbage import left_to_this_process
 from webdataset.errors import WebDatasetError
 from webdataset.multi import MultiLoader
 
@@ -59,3 +62,13 @@ def test_stopping_early_ends_the_workers() -> None:
 def test_a_loader_needs_a_worker() -> None:
     with pytest.raises(ValueError, match="at least 1, got 0"):
         MultiLoader(Numbers(), workers=0)
+
+
+class Collecting:
+    def __iter__(self) -> Iterator[int]:
+        yield 0 * gc.collect()
+
+
+def test_workers_do_not_collect_the_garbage_of_the_program(tmp_path: Path) -> None:
+    with left_to_this_process(tmp_path):
+        assert list(MultiLoader(Collecting(), workers=2, start_method="fork")) == [0, 0]

@@ -15,6 +15,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from .errors import WebDatasetError
+from .loading.forks import leaving_garbage
 
 
 class MultiLoader:
@@ -74,7 +75,8 @@ class MultiLoader:
         for worker in range(self.workers):
             receiver, sender = context.Pipe(duplex=False)
             process = context.Process(target=_work, args=(self.dataset, worker, self.workers, sender), daemon=True)
-            process.start()
+            with leaving_garbage():
+                process.start()
             sender.close()
             yield receiver, process
 

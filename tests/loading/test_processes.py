@@ -11,6 +11,7 @@ import sys
 import pytest
 
 import webdataset as wds
+from garbage import left_to_this_process
 from waiting import soon
 from webdataset.storage.shell.guards import process_exists
 
@@ -64,16 +65,6 @@ def test_workers_end_whose_loader_is_killed_before_they_have_started(make_shards
     assert soon(lambda: not any(map(process_exists, workers)))
 
 
-class Ring:
-    """Garbage that only the collector finds; it tells who has collected it."""
-
-    def __init__(self, folder):
-        self.folder, self.me = folder, self
-
-    def __del__(self):
-        (self.folder / str(os.getpid())).touch()
-
-
 def collected(sample):
     gc.collect()
     return sample
@@ -81,15 +72,7 @@ def collected(sample):
 
 def test_workers_do_not_collect_the_garbage_of_the_program(make_shards, tmp_path):
     # it may belong to threads that a forked process does not have, and wait for them forever
-    (tmp_path / "collected").mkdir()
-    gc.disable()
-    try:
-        Ring(tmp_path / "collected")
+    with left_to_this_process(tmp_path):
         dataset = wds.WebDataset(make_shards(2), shardshuffle=False).map(collected)
         loader = wds.WebLoader(dataset, batch_size=None, num_workers=2, multiprocessing_context="fork")
         assert sum(1 for _ in loader) == 20
-        assert os.listdir(tmp_path / "collected") == []
-    finally:
-        gc.enable()
-    gc.collect()
-    assert os.listdir(tmp_path / "collected") == [str(os.getpid())]

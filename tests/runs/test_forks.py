@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
 import threading
+from pathlib import Path
 
-from webdataset.runs.forks import can_fork
+from garbage import left_to_this_process
+from webdataset.runs.forks import ForkedProcess, can_fork
 
 PROGRAM = """
 import os, signal
@@ -42,3 +45,11 @@ def test_with_other_threads_a_copy_is_not_safe() -> None:
         end.set()
         thread.join()
     assert hasattr(os, "fork")
+
+
+def test_a_copy_does_not_collect_the_garbage_of_the_program(tmp_path: Path) -> None:
+    with left_to_this_process(tmp_path):
+        process = ForkedProcess(lambda: 0 * gc.collect(), 2)
+        assert process.wait(60) == 0
+        process.stdin.close()
+        process.stdout.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import io
 import os
 import signal
@@ -14,6 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+
+from garbage import left_to_this_process
+from webdataset.tools.parallel import call, process_pool
 
 
 def jpeg() -> bytes:
@@ -78,3 +82,12 @@ def test_a_process_that_dies_is_an_error(wl: Any, shard: str, tmp_path: Path) ->
     assert ended.code == 1
     assert "process" in ended.err
     assert not (tmp_path / "out.tar").exists()
+
+
+def collecting() -> Callable[[object], int]:
+    return lambda _: 0 * gc.collect()
+
+
+def test_workers_do_not_collect_the_garbage_of_the_program(tmp_path: Path) -> None:
+    with left_to_this_process(tmp_path), process_pool(2, collecting) as pool:
+        assert list(pool.map(call, range(4))) == [0] * 4

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import gc
 import os
 import re
 import signal
@@ -19,6 +17,7 @@ from webdataset.errors import MissingPackageError, WorkerError
 from webdataset.storage.shell.guards import process_exists
 
 from .collation import collated_as_torch, converted_as_torch
+from .forks import leaving_garbage
 from .parcels import Packing, can_share, forget_dead_workers
 
 COLLATE_FN = 5
@@ -74,42 +73,11 @@ def _loader_class() -> Any:
                 self._mailbox.clear()
             if os.name == "posix":
                 self.worker_init_fn = EndsWithLoader.of(self.worker_init_fn)
-            with _starting_workers():
+            with leaving_garbage():
                 batches = super().__iter__()
             return _watched(batches, self._mailbox)
 
     return ProcessLoader
-
-
-class _Starting(threading.local):
-    """Whether this thread is starting workers."""
-
-    now = False
-
-
-_starting = _Starting()
-
-
-@contextlib.contextmanager
-def _starting_workers() -> Iterator[None]:
-    _starting.now = True
-    try:
-        yield
-    finally:
-        _starting.now = False
-
-
-def _leave_garbage() -> None:
-    """In a forked worker, leave alone what is garbage of the program that started it.
-
-    Collecting it can wait forever: a filter graph of PyAV, for one, waits for its threads, which a copy has not.
-    """
-    if _starting.now:
-        gc.freeze()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_garbage)
 
 
 class EndsWithLoader:

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import IO
 
+from webdataset.loading.forks import leaving_garbage
+
 STEP = 0.01
 TERMINATED = 128 + signal.SIGTERM
 """The exit code of a process that was asked to end."""
@@ -31,7 +33,8 @@ class ForkedProcess:
         self.returncode: int | None = None
         sys.stdout.flush()
         sys.stderr.flush()
-        self.pid = os.fork()
+        with leaving_garbage():
+            self.pid = os.fork()
         if self.pid == 0:
             _become(call, (reading, writing, stderr), [self_reading, self_writing, *close])
         os.close(reading)

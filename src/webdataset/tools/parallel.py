@@ -6,9 +6,10 @@ import contextlib
 import signal
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from webdataset.errors import WorkerError
+from webdataset.loading.forks import leaving_garbage
 
 if TYPE_CHECKING:  # imported where it is used: that takes 20 ms
     from concurrent.futures import Executor, Future, ProcessPoolExecutor
@@ -18,6 +19,7 @@ AHEAD = 2
 
 POLL_SECONDS = 0.5
 
+T = TypeVar("T")
 Task = tuple[Any, "Future[Any]"]
 
 
@@ -68,10 +70,17 @@ def process_pool(workers: int, make: Callable[[], Any]) -> Iterator[ProcessPoolE
     from concurrent.futures import ProcessPoolExecutor
     from concurrent.futures.process import BrokenProcessPool
 
+    class Pool(ProcessPoolExecutor):
+        """Its processes are forked when the first item is submitted."""
+
+        def submit(self, function: Callable[..., T], /, *args: object, **options: object) -> Future[T]:
+            with leaving_garbage():
+                return super().submit(function, *args, **options)
+
     others = set(multiprocessing.active_children())
     methods = multiprocessing.get_all_start_methods()
     context = multiprocessing.get_context("fork" if "fork" in methods else None)  # a fork takes 10 ms, a spawn 200
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker, initargs=(make,))
+    pool = Pool(workers, mp_context=context, initializer=_begin_worker, initargs=(make,))
     try:
         yield pool
         pool.shutdown()

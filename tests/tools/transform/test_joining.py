@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from garbage import left_to_this_process
 from tests_support import tar_bytes
+from webdataset.tools.transform import joining
 
 
 def keys(listed: list[str]) -> list[str]:
@@ -171,3 +174,16 @@ def test_equal_keys_where_the_shards_of_two_processes_meet(wl_process: Any, tmp_
     ended = wl_process("concat", *shards, shards[0], "-o", tmp_path / "out.tar")
     assert ended.returncode == 1
     assert b"two samples in a row have the same key" in ended.stderr
+
+
+def test_a_process_that_checks_does_not_collect_the_garbage_of_the_program(
+    make_shard: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shards = [joining._Shard.of(make_shard(f"{n}.tar", samples=2)) for n in range(2)]
+    check = joining._checked
+    monkeypatch.setattr(joining, "_checked", lambda *given: (gc.collect(), check(*given))[1])
+    checker = joining._Checker(shards, 1)
+    with left_to_this_process(tmp_path):
+        checker.start(2)
+        assert checker.next().samples == 2
+        checker.end()

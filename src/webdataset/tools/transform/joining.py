@@ -20,6 +20,7 @@ from queue import SimpleQueue
 from typing import BinaryIO, NamedTuple, NoReturn
 
 from webdataset.base.settings import settings
+from webdataset.loading.forks import leaving_garbage
 from webdataset.storage.local import open_local
 from webdataset.storage.publish import AtomicFile, is_special
 from webdataset.storage.urls import local_path
@@ -247,7 +248,8 @@ class _Checker:
     def start(self, step: int) -> None:
         reading, writing = os.pipe()
         self._results = os.fdopen(reading, "rb")
-        self._pid = os.fork()
+        with leaving_garbage():
+            self._pid = os.fork()
         if not self._pid:
             self._work(step, writing)
         os.close(writing)
