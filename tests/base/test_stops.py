@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -10,7 +11,7 @@ import pytest
 
 from interrupts import in_another_thread, interrupted
 from waiting import HANG_SECONDS, soon
-from webdataset.base.stops import Bell, Stop
+from webdataset.base.stops import Bell, Stop, Thread
 
 MOST_MOMENTS = 1000
 
@@ -104,3 +105,15 @@ def test_what_is_looked_for_may_ring_the_bell():
         return len(looks) == 3
 
     assert bell.wait(look)
+
+
+def test_a_thread_that_is_interrupted_while_it_starts_runs_or_has_not_begun():
+    before = len(sys._current_frames())
+    for moment in range(MOST_MOMENTS):
+        thread = Thread(target=int, daemon=True)
+        was_interrupted = interrupted(thread.start, moment)
+        assert soon(lambda: len(sys._current_frames()) == before)  # none hangs before its function begins
+        assert not thread.is_alive()
+        if not was_interrupted:
+            break
+    assert 0 < moment < MOST_MOMENTS - 1

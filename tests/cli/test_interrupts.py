@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -153,3 +155,62 @@ def test_an_interrupt_while_a_command_is_imported_has_its_exit_code(module: str)
     done = subprocess.run([sys.executable, "-c", IMPORTED, module], capture_output=True, text=True, timeout=60)
     assert done.returncode == 130
     assert "Traceback" not in done.stderr
+
+
+class Serving(BaseHTTPRequestHandler):
+    """Sends a shard that is large enough to be read by a thread."""
+
+    data = tar_bytes(numbered(1100))
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(self.data)))
+        self.end_headers()
+        with contextlib.suppress(OSError):  # whoever is interrupted goes away
+            self.wfile.write(self.data)
+
+    def log_message(self, *args: object) -> None:
+        """Nobody reads it."""
+
+
+@pytest.fixture
+def served() -> Iterator[str]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Serving) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/a.tar"
+        server.shutdown()
+        thread.join()
+
+
+EVERYWHERE = """
+import contextlib, io, os, sys
+from interrupts import different_moments, interrupted
+from webdataset.cli import main
+
+WAITING = ("threading.py", "base/stops.py")
+OVER = 99
+
+def command():
+    with contextlib.redirect_stdout(io.StringIO()):
+        codes.append(main(["ls", sys.argv[1]]))
+
+codes = []
+moments = different_moments(command, WAITING)
+for moment in moments[::2]:
+    pid = os.fork()
+    if not pid:
+        codes.clear()
+        sys.exit(codes[0] if interrupted(command, moment, WAITING) else OVER)
+    print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+"""
+
+
+def test_a_command_that_is_interrupted_wherever_it_waits_ends_with_its_exit_code(served: str) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    argv = [sys.executable, "-c", EVERYWHERE, served]
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, "Traceback" in done.stderr) == (0, False)
+    codes = Counter(done.stdout.split())
+    assert codes.keys() <= {"130", "99"}  # one that has not come to the moment has not waited as long as the first
+    assert codes["130"] > 20

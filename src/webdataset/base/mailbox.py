@@ -9,14 +9,13 @@ import json
 import os
 import pickle
 import sys
-import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
 from .reports import Report
-from .stops import Stop
+from .stops import Stop, Thread
 from .workers import pytorch_worker_info
 
 WATCHED = "watched"
@@ -58,7 +57,7 @@ def left_regularly(folder: str | None, report: Report) -> Iterator[None]:
             with suppress(RuntimeError):  # counted on meanwhile
                 leave(folder, report)
 
-    thread = threading.Thread(target=work, name="webdataset-counts", daemon=True)
+    thread = Thread(target=work, name="webdataset-counts", daemon=True)
     thread.start()
     try:
         yield

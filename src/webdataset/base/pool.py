@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 
 from webdataset.handlers import close
 
-from .stops import Stop
+from .stops import Stop, Thread
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -76,10 +76,8 @@ class _Pool(Generic[T, R]):
         for _ in range(ahead):
             self.tickets.put(None)
         self._process = os.getpid()
-        workers = [
-            threading.Thread(target=self._work, name=f"{name}-{number}", daemon=True) for number in range(threads)
-        ]
-        self._threads = [threading.Thread(target=self._read, name=f"{name}-reader", daemon=True), *workers[:begin_with]]
+        workers = [Thread(target=self._work, name=f"{name}-{number}", daemon=True) for number in range(threads)]
+        self._threads = [Thread(target=self._read, name=f"{name}-reader", daemon=True), *workers[:begin_with]]
         self._others = workers[begin_with:]
         """Threads that may begin later."""
         self._waits = 0

@@ -56,8 +56,8 @@ class Stop:
     def is_set(self) -> bool:
         return self._is_set
 
-    def wait(self, seconds: float) -> bool:
-        """Sleep for so long; true, and sooner, if it is stopped."""
+    def wait(self, seconds: float | None) -> bool:
+        """Sleep for so long, or without end; true, and sooner, if it is stopped."""
         return self._changed.wait(self.is_set, seconds)
 
     @contextmanager
@@ -70,6 +70,38 @@ class Stop:
         self._below.add(weakref.ref(stop, self._below.discard))
         if self.is_set():
             stop.set()
+
+
+class Thread(threading.Thread):
+    """A thread whose start waits until it runs, as that of any thread, but not where an interrupt can break it."""
+
+    def __init__(
+        self,
+        *,
+        target: Callable[..., object],
+        args: tuple[object, ...] = (),
+        name: str | None = None,
+        daemon: bool | None = None,
+    ) -> None:
+        super().__init__(target=target, args=args, name=name, daemon=daemon)
+        self._started = _Begun()  # the name is private, but the same since Python 3.3
+
+
+class _Begun(threading.Event):
+    """An event without the lock of one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._stop = Stop.apart()
+
+    def set(self) -> None:
+        self._stop.set()
+
+    def is_set(self) -> bool:
+        return self._stop.is_set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        return self._stop.wait(timeout)
 
 
 class Bell:

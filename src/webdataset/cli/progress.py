@@ -14,6 +14,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from webdataset.base.stops import Thread
 from webdataset.base.units import counted, size_text
 from webdataset.storage.urls import local_path
 
@@ -115,7 +116,7 @@ class ProgressDisplay:
             with contextlib.suppress(Exception):  # what cannot be read is told where it is read
                 self._all = size_of_all()
 
-        thread = threading.Thread(target=find_out, name="webdataset-size", daemon=True)
+        thread = Thread(target=find_out, name="webdataset-size", daemon=True)
         thread.start()
         thread.join(WAIT)
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from webdataset.base.settings import settings
-from webdataset.base.stops import Stop
+from webdataset.base.stops import Stop, Thread
 from webdataset.base.units import counted, size_text
 from webdataset.base.workers import pytorch_worker_info
 from webdataset.handlers import close
@@ -57,7 +57,7 @@ class LoaderMonitor:
         self.path = os.path.join(_own_folder(folder), f"{socket.gethostname()}-{os.getpid()}-{id(self):x}.json")
         """Where the counts are published."""
         self._publish()
-        self._thread = threading.Thread(target=_publish_regularly, args=(weakref.ref(self), self._ended), daemon=True)
+        self._thread = Thread(target=_publish_regularly, args=(weakref.ref(self), self._ended), daemon=True)
         self._thread.start()
         weakref.finalize(self, _remove, self.path, os.getpid(), self._ended)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,7 +15,7 @@ from webdataset.base.logs import progress_bar
 from webdataset.base.reports import current_report
 from webdataset.base.settings import settings
 from webdataset.base.stages import suggesting
-from webdataset.base.stops import Stop
+from webdataset.base.stops import Stop, Thread
 from webdataset.handlers import Handler, ask, checked_handler, reraise_exception
 from webdataset.shardlists import expand_urls
 from webdataset.storage.local import allowed_path
@@ -262,9 +261,7 @@ class _Work:
                     number = waiting.popleft()
                     results.put((number, self._row(number, facts)))
 
-        threads = [
-            threading.Thread(target=work, name="webdataset-index", daemon=True) for _ in range(min(jobs, len(numbers)))
-        ]
+        threads = [Thread(target=work, name="webdataset-index", daemon=True) for _ in range(min(jobs, len(numbers)))]
         for thread in threads:
             thread.start()
         try:

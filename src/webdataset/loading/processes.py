@@ -6,13 +6,13 @@ import functools
 import os
 import re
 import signal
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
 from webdataset.base.mailbox import Mailbox
 from webdataset.base.stages import argument_names
+from webdataset.base.stops import Thread
 from webdataset.errors import MissingPackageError, WorkerError
 from webdataset.storage.shell.guards import process_exists
 
@@ -97,7 +97,7 @@ class EndsWithLoader:
         return cls(function._function if isinstance(function, cls) else function)
 
     def __call__(self, worker: int) -> None:
-        threading.Thread(target=_follow, args=(self._main,), name="webdataset-parent", daemon=True).start()
+        Thread(target=_follow, args=(self._main,), name="webdataset-parent", daemon=True).start()
         if self._function is not None:
             self._function(worker)
 

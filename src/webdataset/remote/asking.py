@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from webdataset.base.logs import Log
 from webdataset.base.states import differences
-from webdataset.base.stops import Bell
+from webdataset.base.stops import Bell, Thread
 from webdataset.errors import (
     SampleError,
     SecurityError,
@@ -158,7 +158,7 @@ class Producers:
         self._wake, self._woken = sockets.socketpair()
         self._wake.setblocking(False)
         self._is_closed = False
-        self._thread = threading.Thread(target=self._run, name="producers", daemon=True)
+        self._thread = Thread(target=self._run, name="producers", daemon=True)
         self._thread.start()
 
     # -- for whoever iterates --------------------------------------------------------------------

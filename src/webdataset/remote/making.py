@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from webdataset.base.reports import Report
 from webdataset.base.states import plain
-from webdataset.base.stops import Bell
+from webdataset.base.stops import Bell, Thread
 from webdataset.base.workers import make_seed
 from webdataset.epochs.mixed import Mixed
 from webdataset.epochs.share import Share
@@ -230,7 +230,7 @@ class Workshop:
         self._lock = threading.Lock()
         self._changed = Bell()
         self._is_closed = False
-        self._threads = [threading.Thread(target=self._run, name=f"feeds-{n}", daemon=True) for n in range(threads)]
+        self._threads = [Thread(target=self._run, name=f"feeds-{n}", daemon=True) for n in range(threads)]
         for thread in self._threads:
             thread.start()
 

@@ -13,7 +13,7 @@ from time import perf_counter
 from typing import Any
 
 from webdataset.base.reports import Report
-from webdataset.base.stops import Stop
+from webdataset.base.stops import Stop, Thread
 from webdataset.errors import WebDatasetError
 from webdataset.handlers import Handler, ask, close
 
@@ -107,7 +107,7 @@ class _Opening:
         self._lock = threading.Lock()
         self._thread = None
         if in_background and not is_local(self.url):
-            self._thread = threading.Thread(target=self._open, name="webdataset-open", daemon=True)
+            self._thread = Thread(target=self._open, name="webdataset-open", daemon=True)
             self._thread.start()
 
     def stream(self) -> Any:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from webdataset.base.stops import Thread
 from webdataset.errors import CommandError, UnavailableError, WebDatasetError
 from webdataset.pipeline import DataPipeline
 from webdataset.remote.addresses import addresses, check_allowed, zeromq
@@ -117,7 +118,7 @@ class ProducerProcesses:
         self._children: list[subprocess.Popen[str] | None] = [None] * len(commands)
         self.statuses: list[ProducerStatus | None] = [None] * len(commands)
         self.failed: Exception | None = None
-        self._threads = [threading.Thread(target=self._keep, args=(n,), daemon=True) for n in range(len(commands))]
+        self._threads = [Thread(target=self._keep, args=(n,), daemon=True) for n in range(len(commands))]
         for thread in self._threads:
             thread.start()
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from webdataset.base.redact import redacted
-from webdataset.base.stops import Bell, Stop
+from webdataset.base.stops import Bell, Stop, Thread
 from webdataset.errors import WebDatasetError
 from webdataset.indices.catalogue import Catalogue
 from webdataset.indices.making import catalogue_of, index
@@ -40,7 +40,7 @@ class ViewedDataset:
         self._is_ready = False
         self._ready = Bell()
         self._lock = threading.Lock()
-        self._thread = threading.Thread(target=self._index, name="webdataset-view-index", daemon=True)
+        self._thread = Thread(target=self._index, name="webdataset-view-index", daemon=True)
 
     def start(self) -> None:
         """Begin to make the index; one that is known already is there at once."""

@@ -6,6 +6,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+from webdataset.base.stops import Thread
+
 from .fields import told
 
 
@@ -15,7 +17,7 @@ class Job:
     def __init__(self, function: Callable[[Job], Any]) -> None:
         self._function = function
         self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._thread: Thread | None = None
         self.done = 0
         self.total = 0
         self.result: object = None
@@ -26,7 +28,7 @@ class Job:
         """Begin, unless it has begun already."""
         with self._lock:
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="webdataset-view-job", daemon=True)
+                self._thread = Thread(target=self._run, name="webdataset-view-job", daemon=True)
                 self._thread.start()
 
     def stop(self) -> None:

@@ -24,6 +24,7 @@ from importlib.resources import files
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
+from webdataset.base.stops import Thread
 from webdataset.errors import WebDatasetError
 
 from .fields import told
@@ -92,9 +93,7 @@ class ViewServer:
         self._server = _Server(("127.0.0.1", port), _Handler)
         self._server.answers = answers
         self._server.token = self.token
-        self._thread = threading.Thread(
-            target=self._server.serve_forever, args=(0.05,), name="webdataset-view", daemon=True
-        )
+        self._thread = Thread(target=self._server.serve_forever, args=(0.05,), name="webdataset-view", daemon=True)
 
     @property
     def port(self) -> int:

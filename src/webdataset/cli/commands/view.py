@@ -12,11 +12,11 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-import threading
 import time
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
+from webdataset.base.stops import Thread
 from webdataset.cli import grammar
 
 if TYPE_CHECKING:
@@ -95,4 +95,4 @@ def open_browser(url: str, folder: str) -> None:
         file.write(
             f'<meta http-equiv="refresh" content="0; url={html.escape(url)}"><a href="{html.escape(url)}">wl view</a>'
         )
-    threading.Thread(target=webbrowser.open, args=(f"file://{path}",), daemon=True).start()
+    Thread(target=webbrowser.open, args=(f"file://{path}",), daemon=True).start()

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-from webdataset.base.stops import Bell
+from webdataset.base.stops import Bell, Thread
 from webdataset.errors import StorageError
 from webdataset.storage.streams import partial_reads
 
@@ -59,7 +59,7 @@ class Download:
         self._first_bytes = self._last_bytes = b""
         self._stopping = False
         self._reader_left = False  # its reader has gone, but others read along
-        self._thread: threading.Thread | None = None
+        self._thread: Thread | None = None
         self._read = partial_reads(source).read
 
     def begin(self) -> bool:
@@ -96,7 +96,7 @@ class Download:
 
     def start(self) -> None:
         """Run in the background."""
-        self._thread = threading.Thread(target=self.run, name="webdataset-cache", daemon=True)
+        self._thread = Thread(target=self.run, name="webdataset-cache", daemon=True)
         self._thread.start()
 
     def give_up(self) -> None:
@@ -125,7 +125,7 @@ class Download:
         self._stopping = True
         if thread.is_alive():
             # closing may have to wait for a read that is under way, which the reader must not
-            closer = threading.Thread(target=_quietly, args=(self._end_source,), name="webdataset-close", daemon=True)
+            closer = Thread(target=_quietly, args=(self._end_source,), name="webdataset-close", daemon=True)
             closer.start()
             thread.join(STOP_SECONDS)
         else:

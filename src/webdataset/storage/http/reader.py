@@ -16,7 +16,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from webdataset.base.stops import Bell
+from webdataset.base.stops import Bell, Thread
 from webdataset.errors import StorageError
 from webdataset.storage.streams import PiecewiseStream, QuietStream, count_received
 
@@ -104,7 +104,7 @@ class ReadAhead(PiecewiseStream):
         self._closing = False
         self._lock = threading.Lock()
         self._changed = Bell()
-        self._thread: threading.Thread | None = None
+        self._thread: Thread | None = None
         self._process = os.getpid()
         self._receiving = 0.0
         self._away = 0.0
@@ -176,7 +176,7 @@ class ReadAhead(PiecewiseStream):
         """Begin to read ahead now."""
         if self._thread is None:
             self._process = os.getpid()
-            self._thread = threading.Thread(target=self._fill, name=f"reading {id(self):x}", daemon=True)
+            self._thread = Thread(target=self._fill, name=f"reading {id(self):x}", daemon=True)
             self._thread.start()
 
     def close(self) -> None:
@@ -270,7 +270,7 @@ class ReadAhead(PiecewiseStream):
         self._at_end = not count
         return count
 
-    def _stop(self, thread: threading.Thread) -> None:
+    def _stop(self, thread: Thread) -> None:
         self._closing = True
         self._changed.ring()
         deadline = time.monotonic() + CLOSE_SECONDS

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from webdataset.base.logs import Log
+from webdataset.base.stops import Thread
 
 log = Log("webdataset.storage.shell.guards")
 
@@ -82,7 +83,7 @@ class Guard:
         self._groups: set[int] = set()
         self._pid = 0
         self._pipe: tuple[int, int] | None = None
-        self._parent: threading.Thread | None = None
+        self._parent: Thread | None = None
 
     def _make_ready(self) -> None:
         """Start a guard if there is none, or if it was killed, and send it what is running."""
@@ -164,7 +165,7 @@ class Guard:
         processes = sys.modules.get("multiprocessing.process")
         if self._parent is None and processes is not None and processes.current_process().daemon:
             arguments = os.getppid(), processes.parent_process().pid
-            self._parent = threading.Thread(target=self._follow, args=arguments, name="webdataset-guard", daemon=True)
+            self._parent = Thread(target=self._follow, args=arguments, name="webdataset-guard", daemon=True)
             self._parent.start()
 
     def _follow(self, parent: int, main: int) -> None:

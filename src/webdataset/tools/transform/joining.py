@@ -20,6 +20,7 @@ from queue import SimpleQueue
 from typing import BinaryIO, NamedTuple, NoReturn
 
 from webdataset.base.settings import settings
+from webdataset.base.stops import Thread
 from webdataset.loading.forks import leaving_garbage
 from webdataset.storage.local import open_local
 from webdataset.storage.publish import AtomicFile, is_special
@@ -293,7 +294,7 @@ class _Copying:
         self._room: SimpleQueue[None] = SimpleQueue()  # an entry for each shard that may be queued
         for _ in range(OPEN):
             self._room.put(None)
-        self._thread = threading.Thread(target=self._run, name="webdataset-join", daemon=True)
+        self._thread = Thread(target=self._run, name="webdataset-join", daemon=True)
         self._thread.start()
 
     def put(self, stream: BinaryIO, size: int) -> None:
