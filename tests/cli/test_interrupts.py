@@ -136,6 +136,25 @@ def test_an_interrupt_while_a_dataclass_is_made_has_its_exit_code() -> None:
     assert (done.returncode, done.stderr) == (130, "wl: interrupted\n")
 
 
+NAMED = """
+import sys
+from webdataset.cli.grammar import Parser
+from webdataset.cli.running import run_parser
+
+class Field:
+    def __set_name__(self, *_):
+        raise KeyboardInterrupt
+
+sys.exit(run_parser(Parser(prog="wl"), [], lambda _: type("Class", (), {"field": Field()})))
+"""
+
+
+def test_an_interrupt_while_a_class_is_made_has_its_exit_code() -> None:
+    done = subprocess.run([sys.executable, "-c", NAMED], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 130
+    assert done.stderr.startswith("wl: interrupted\n")
+
+
 IMPORTED = """
 import sys
 from webdataset.cli import main

@@ -109,6 +109,8 @@ def run_parser(
     except KeyboardInterrupt as interrupt:
         return say_interrupted(parser.prog, interrupt)
     except BaseException as error:
+        if isinstance(error.__cause__, KeyboardInterrupt):  # Python 3.11 wraps one that comes while a class is made
+            return say_interrupted(parser.prog, error)
         if stdout_is_gone(error) or stream_is_closed(error):
             return say_lost_stream(parser.prog, error)
         return say_error(parser.prog, error, verbose=getattr(options, "verbose", False))
