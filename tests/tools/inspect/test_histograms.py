@@ -12,8 +12,6 @@ from webdataset.display.describing import Description, describe
 from webdataset.errors import MissingPackageError
 from webdataset.tools.inspect.histograms import lines, plot
 
-pytestmark = pytest.mark.filterwarnings("ignore:.*deprecated:DeprecationWarning")  # an old matplotlib, a new pyparsing
-
 
 def picture(width: int, height: int, mode: str = "RGB", kind: str = "PNG") -> bytes:
     stream = io.BytesIO()
