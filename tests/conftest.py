@@ -35,6 +35,7 @@ multiprocessing.set_forkserver_preload(["torch"])
 pytest_plugins = [
     "servers.programs",
     "servers.missing",
+    "oldest",
     "servers.aistore",
     "servers.sshd",
     "servers.object_stores",

@@ -151,6 +151,50 @@ def test_every_extra_has_lower_bounds_which_the_oldest_environment_installs(
     assert not any(package.startswith("keras") for package in run.requirements(["all"], ["test", "frameworks"])[1])
 
 
+def test_only_the_oldest_releases_do_without_frameworks(
+    run: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called: list[tuple[str, ...]] = []
+    monkeypatch.setattr(run, "python", lambda *words: called.append(words) or 0)
+    for folder in (".venv", f".venv-{HERE}", ".venv-oldest"):
+        monkeypatch.setattr(run, "VENV", str(tmp_path / folder))
+        run.run_test(["--without-servers", "-x"])
+    assert [words[2:] for words in called] == [
+        ("--without-servers", "-x"),
+        ("--without-servers", "-x"),
+        ("--oldest", "--without-servers", "-x"),
+    ]
+
+
+def test_tests_of_frameworks_are_left_out_where_that_is_asked_for_and_counted(tmp_path: Path) -> None:
+    (tmp_path / "test_some.py").write_text(
+        "import pytest\n"
+        "@pytest.mark.framework('keras', 'jax')\ndef test_a(): pass\n"
+        "@pytest.mark.framework('jax')\ndef test_b(): pass\n"
+        "def test_c(): pass\n"
+    )
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "servers.missing", "-p", "oldest", "--strict-markers"]
+    words += ["-p", "no:cacheprovider", str(tmp_path)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "tests"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    last = {}
+    for option in ("--oldest", "--verbose"):
+        told = subprocess.run(
+            [*words, option], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+        )
+        *_, last[option] = told.stdout.splitlines()
+    assert last["--oldest"] == "left out: 2 tests, which need jax, keras, as --oldest installs no frameworks"
+    assert "3 passed" in last["--verbose"]
+
+
+def test_only_a_framework_can_be_left_out_as_one(tmp_path: Path) -> None:
+    (tmp_path / "test_some.py").write_text("import pytest\n@pytest.mark.framework('numpy')\ndef test_a(): pass\n")
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "oldest", "--oldest", "-p", "no:cacheprovider", str(tmp_path)]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "tests"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    told = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert told.returncode == 1
+    assert "not of the group `frameworks`, which --oldest does without: numpy" in told.stdout
+
+
 def test_the_pythons_that_are_said_to_be_supported_are_those_that_are_tested(run: ModuleType) -> None:
     said = [line.rpartition(" ")[2] for line in PROJECT["classifiers"] if ":: Python :: 3." in line]
     assert said == [f"3.{minor}" for minor in range(run.OLDEST[1], run.NEWEST[1] + 1)]

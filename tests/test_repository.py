@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import doctest
 import importlib
-import importlib.util
 import pkgutil
 import re
 import subprocess
@@ -14,6 +13,7 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -38,6 +38,11 @@ def module_names() -> list[str]:
     return ["webdataset", *(module.name for module in found if not module.name.endswith("__main__"))]
 
 
+def with_needs(page: Path) -> Any:
+    """The page, with a mark for the frameworks that its programs need."""
+    return pytest.param(page, marks=pytest.mark.framework(*APART.get(page_name(page), ())), id=page_name(page))
+
+
 def headings(page: Path) -> set[str]:
     """The page's headings as link targets."""
     lines = [line.lstrip("#").strip() for line in page.read_text().splitlines() if line.startswith("#")]
@@ -46,7 +51,7 @@ def headings(page: Path) -> set[str]:
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than this machine has cores
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata, of torch's names
-@pytest.mark.parametrize("page", PAGES, ids=page_name)
+@pytest.mark.parametrize("page", [with_needs(page) for page in PAGES])
 def test_every_snippet_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The snippets of a page are one program; `pycon` blocks must print what they show."""
     if page_name(page) in APART:
@@ -62,10 +67,7 @@ def test_every_snippet_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: p
 
 
 def run_apart(page: Path, folder: Path) -> None:
-    """Run the `python` blocks of a page as a program; where its packages are not installed, there is nothing to run."""
-    missing = [package for package in APART[page_name(page)] if importlib.util.find_spec(package) is None]
-    if missing:
-        pytest.skip(f"not installed: {', '.join(missing)}")
+    """Run the `python` blocks of a page as a program."""
     program = "\n".join(text for language, text in FENCE.findall(page.read_text()) if language == "python")
     (folder / "page.py").write_text(program)
     command = [sys.executable, "page.py"]

@@ -287,6 +287,9 @@ def test_the_cure_is_one_that_works_here(
     assert missing.cure(kinds) == command
     one = missing.closing_line(Counter({"npm azurite": 1}))
     assert one == "left out: 1 test, which needs azurite; to install it: ./run servers"
+    both = missing.closing_line(Counter({"framework keras": 2, "npm azurite": 1}), chosen=True)
+    frameworks = "2 tests, which need keras, as --oldest installs no frameworks"
+    assert both == f"left out: {frameworks}; 1 test, which needs azurite, as --without-servers asks"
 
 
 def test_what_is_installed_is_remembered_with_the_packages(run: ModuleType, tmp_path: Path) -> None:

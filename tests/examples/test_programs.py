@@ -133,12 +133,14 @@ def test_the_resnet_of_pytorch_trains_on_shards_of_a_bucket(
     assert math.isfinite(result_of("pytorch-resnet50.py", shards, "--workers", "1", *SMALL.split()))
 
 
+@pytest.mark.framework("keras")
 def test_the_resnet_of_keras_trains_on_torch(image_shards: str) -> None:
     done = warm.run(EXAMPLES / "keras-resnet50.py", image_shards, *SMALL.split(), "--steps", "1")
     assert done.returncode == 0, done.stderr
     assert "with the torch backend" in done.stdout
 
 
+@pytest.mark.framework("jax")
 def test_jax_gets_its_batches_ahead_and_needs_no_torch() -> None:
     done = run(EXAMPLES / "jax-images.py", "--demo", "--steps", "40", "--lr", "0.1")
     assert done.returncode == 0, done.stderr
@@ -146,6 +148,7 @@ def test_jax_gets_its_batches_ahead_and_needs_no_torch() -> None:
     assert losses[-1] < losses[0]
 
 
+@pytest.mark.framework("jax")
 def test_batches_for_jax_are_on_their_way_before_they_are_asked_for() -> None:
     program = f"""if True:
         import sys

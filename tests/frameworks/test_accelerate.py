@@ -10,6 +10,7 @@ from frameworks.accounts import a_demo, check_accounts, make_shards, run_ranks, 
 
 
 @pytest.mark.slow
+@pytest.mark.framework("accelerate")
 def test_accelerate_sees_every_sample_once_and_resumes_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
     make_shards(tmp_path)
     shown = run_ranks("accelerate_resume.py", tmp_path, [*whole_and_resumed(), a_demo()])

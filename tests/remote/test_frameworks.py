@@ -37,8 +37,10 @@ def test_it_is_taken_for_a_loader_of_torch(loader) -> None:
     assert sorted(seen) == list(range(64))
 
 
+@pytest.mark.framework("accelerate")
 def test_accelerate_takes_it_and_saves_its_state(loader, urls, tmp_path) -> None:
-    accelerate = pytest.importorskip("accelerate")
+    import accelerate
+
     accelerator = accelerate.Accelerator(cpu=True)
     prepared = accelerator.prepare(loader)
     whole = [labels.tolist() for _, labels in prepared]
@@ -54,9 +56,10 @@ def test_accelerate_takes_it_and_saves_its_state(loader, urls, tmp_path) -> None
 
 
 @pytest.mark.slow
+@pytest.mark.framework("lightning")
 @pytest.mark.filterwarnings("ignore")  # what a framework thinks of its surroundings
 def test_lightning_trains_with_it(loader, tmp_path) -> None:
-    lightning = pytest.importorskip("lightning")
+    import lightning
 
     class Model(lightning.LightningModule):
         def __init__(self) -> None:
@@ -85,11 +88,13 @@ def test_lightning_trains_with_it(loader, tmp_path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.framework("keras")
 @pytest.mark.filterwarnings("ignore")  # what a framework thinks of its surroundings
 def test_keras_trains_with_it(loader, monkeypatch) -> None:
     if "keras" not in sys.modules:
         monkeypatch.setenv("KERAS_BACKEND", "torch")
-    keras = pytest.importorskip("keras")
+    import keras
+
     model = keras.Sequential([keras.layers.Input((1,)), keras.layers.Dense(1)])
     model.compile(optimizer="sgd", loss="mse")
     pairs = loader.map(lambda batch: (torch.as_tensor(batch[0], dtype=torch.float32).reshape(-1, 1) / 64, batch[1]))

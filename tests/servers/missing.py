@@ -1,4 +1,4 @@
-"""The end of a run: which servers and programs were missing, how many tests that left out, and the cure."""
+"""The end of a run: what was missing (servers, programs, frameworks), how many tests that left out, and the cure."""
 
 from __future__ import annotations
 
@@ -41,14 +41,27 @@ def closing_line(tests: Counter[str], *, chosen: bool = False) -> str:
     'left out: 2 tests, which need moto; to install it: ./run servers'
     >>> closing_line(Counter({"pip moto": 1, "apt squid": 3}), chosen=True)
     'left out: 4 tests, which need moto, squid, as --without-servers asks'
+    >>> closing_line(Counter({"framework keras": 1, "framework jax": 1}))
+    'left out: 2 tests, which need jax, keras, as --oldest installs no frameworks'
     """
-    needs = [packages.split() for packages in tests]
-    names = sorted({name for _, *names in needs for name in names})
-    count = tests.total()
-    said = f"left out: {count} {'test' if count == 1 else 'tests'}, which need{'s' * (count == 1)} {', '.join(names)}"
-    if chosen:
-        return f"{said}, as --without-servers asks"
-    return f"{said}; to install {'it' if len(names) == 1 else 'them'}: {cure({kind for kind, *_ in needs})}"
+    newer = Counter({packages: count for packages, count in tests.items() if packages.startswith("framework ")})
+    servers = tests - newer
+    said = [f"{_counted(newer)}, as --oldest installs no frameworks"] if newer else []
+    if servers and chosen:
+        said.append(f"{_counted(servers)}, as --without-servers asks")
+    elif servers:
+        those = "it" if len(_names(servers)) == 1 else "them"
+        said.append(f"{_counted(servers)}; to install {those}: {cure({packages.split()[0] for packages in servers})}")
+    return f"left out: {'; '.join(said)}"
+
+
+def _counted(tests: Counter[str]) -> str:
+    needed = ", ".join(_names(tests))
+    return f"1 test, which needs {needed}" if tests.total() == 1 else f"{tests.total()} tests, which need {needed}"
+
+
+def _names(tests: Counter[str]) -> list[str]:
+    return sorted({name for packages in tests for name in packages.split()[1:]})
 
 
 def cure(kinds: set[str]) -> str:
