@@ -28,7 +28,8 @@ os.environ["WDS_RETRIES"] = "4"
 # A shell lets what it runs in the background ignore interrupts; programs that tests interrupt must not inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A process of a fork server then starts without importing torch, which takes longer than any of these tests.
+# A process of a fork server then starts without importing torch, which takes longer than any of these tests. It
+# inherits as little as one that is spawned, of which a few are enough.
 multiprocessing.set_forkserver_preload(["torch"])
 
 # Real servers on loopback, each started when a test asks for it.

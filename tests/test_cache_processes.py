@@ -245,7 +245,7 @@ def test_shards_of_the_same_name_in_two_places_are_two_files(server, folder):
     assert len(visible(folder)) == 2
 
 
-@pytest.mark.parametrize("context", ["fork", "spawn"])
+@pytest.mark.parametrize("context", ["fork", "forkserver"])
 def test_workers_of_a_loader_fetch_a_shard_once(server, folder, context):
     shards = [shard(i) for i in range(3)]
     urls = [server.put(f"/{i}.tar", data) for i, data in enumerate(shards)]

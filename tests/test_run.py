@@ -135,7 +135,7 @@ def test_the_whole_suite_is_shared_and_what_failed_runs_alone(
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     assert run.run_test(["--without-servers"]) == 0
     assert run.run_test(["--without-servers", "-x"]) == 0
-    assert called == ["-m pytest --without-servers -n 2 --dist loadgroup", "-m pytest --without-servers -x"]
+    assert called == ["-m pytest --without-servers -n 4 --dist loadgroup", "-m pytest --without-servers -x"]
     called.clear()
     path = tmp_path / ".pytest_cache/v/cache/lastfailed"
     assert run.run_test(["--without-servers", "--again"]) == 1  # nothing is known

@@ -31,6 +31,8 @@ from waiting import soon
 CLASSES = ("n01440764", "n01443537", "n02102040")
 TRAIN, VAL = 90, 31
 
+pytestmark = pytest.mark.xdist_group("imagenet")
+
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -320,11 +322,14 @@ def test_folders_and_shards_are_learnt_equally_well() -> None:
     [
         ("main-orig.py --data nowhere", "there is no folder nowhere"),
         ("main-wds.py --epochs 0", "--epochs must be at least 1"),
-        ("main-orig.py --data {data} --batch-size 1000", "too few images for a batch of 1000"),
+        ("main-orig.py --data {data} --arch resnet10 --batch-size 1000", "too few images for a batch of 1000"),
         ("main-wds.py --shards {shards} --arch resnet10 --batch-size 1000", "too few images for a batch of 1000"),
         ("main-wds.py --shards {shards} --arch resnet10 --batch-size 8 --resume --checkpoint {orig}", "--loader orig"),
         ("main-wds.py --shards nowhere", "nowhere has no classes.txt: ./run makeshards makes shards"),
-        ("main-orig.py --data {data} --batch-size 8 --resume --checkpoint none.pt", "there is no checkpoint none.pt"),
+        (
+            "main-orig.py --data {data} --arch resnet10 --batch-size 8 --resume --checkpoint none.pt",
+            "there is no checkpoint",
+        ),
     ],
 )
 def test_mistakes_are_told_in_a_line(data: Path, shards: Path, words: str, message: str, capsys: Any) -> None:
