@@ -96,6 +96,7 @@ PROGRAM = """
     assert sorted(row["item_0"] for row in pairs.take_all()) == sorted(list(range(10)) * 2)
 
     wds.write_ray(raw, folder + "/copy-{}.tar")
+    wds.write_ray(raw, folder + "/joined-{}.tar", min_rows_per_shard=20)
     wds.write_ray(ray.data.from_items([{"cls": 7, "npy": np.arange(3)}]), folder + "/made-{}.tar")
     print("done")
 """
@@ -110,6 +111,8 @@ def test_rows_are_samples(ray_address: str, shards: list[str], tmp_path: Path) -
     assert told.stdout == "done\n", told.stderr[-3000:]
     copies = sorted(str(path) for path in tmp_path.glob("copy-*.tar"))
     assert samples(copies) == samples(shards)
+    (joined,) = tmp_path.glob("joined-*.tar")
+    assert samples([str(joined)]) == samples(shards)
     (made,) = wds.WebDataset([str(path) for path in tmp_path.glob("made-*.tar")], shardshuffle=False).decode()
     assert (made["cls"], made["npy"].tolist()) == (7, [0, 1, 2])
 

@@ -9,6 +9,7 @@ A read task has some shards, or, where shards have an index and are fewer than t
 from __future__ import annotations
 
 import copy
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
 from itertools import islice, pairwise
@@ -167,6 +168,9 @@ def _classes() -> tuple[Any, Any]:
     from ray.data.block import BlockAccessor, BlockMetadata
     from ray.data.datasource import Datasink
 
+    # older releases want a schema, too
+    more = {field.name: None for field in dataclasses.fields(BlockMetadata) if field.name == "schema"}
+
     class ShardDatasource(Datasource):  # type: ignore[misc]
         """Shards that Ray Data reads with our reader."""
 
@@ -189,14 +193,17 @@ def _classes() -> tuple[Any, Any]:
             per_task_row_limit: int | None = None,
             data_context: object = None,  # noqa: ARG002 - Ray's
         ) -> list[Any]:
+            # a release that does not know limits gives none, and its tasks take none
+            limit = {} if per_task_row_limit is None else {"per_task_row_limit": per_task_row_limit}
             tasks = []
             for parts in shard_parts(self.urls, parallelism, split=self.split):
                 rows = [part.rows for part in parts]
                 known = sum(filter(None, rows)) if None not in rows else None
                 size = sum(part.size or _local_size(part.url) for part in parts) or None
-                about = BlockMetadata(known, size, input_files=tuple({part.url: 0 for part in parts}), exec_stats=None)
+                files = tuple({part.url: 0 for part in parts})
+                about = BlockMetadata(known, size, input_files=files, exec_stats=None, **more)
                 blocks = partial(_blocks, self.read, parts, BlockAccessor.batch_to_arrow_block)
-                tasks.append(ReadTask(blocks, about, per_task_row_limit=per_task_row_limit))
+                tasks.append(ReadTask(blocks, about, **limit))
             return tasks
 
     class ShardDatasink(Datasink):  # type: ignore[misc]
@@ -208,6 +215,8 @@ def _classes() -> tuple[Any, Any]:
         @property
         def min_rows_per_write(self) -> int | None:
             return self.rows
+
+        num_rows_per_write = min_rows_per_write  # the name in older releases
 
         def write(self, blocks: Iterable[Any], ctx: Any) -> int:
             rows = (row for block in blocks for row in BlockAccessor.for_block(block).iter_rows(False))
