@@ -113,7 +113,7 @@ class PackageClient(KubeClient):
                 raise MissingError(f"there is no Job {name}")
             since = first.metadata.resource_version
             options = {"field_selector": only, "resource_version": since, "timeout_seconds": max(1, round(seconds))}
-            for event in watch.stream(listed, self.namespace, **options, _request_timeout=seconds + SECONDS):
+            for event in watch.stream(listed, self.namespace, **options, _request_timeout=_limits(seconds + SECONDS)):
                 if event["type"] == "DELETED":
                     raise MissingError(f"there is no Job {name}")
                 return self._plain(event["object"])
@@ -153,7 +153,7 @@ class PackageClient(KubeClient):
 
         for trial in range(TRIALS):
             try:
-                return call(_request_timeout=SECONDS)
+                return call(_request_timeout=_limits(SECONDS))
             except ApiException as error:
                 if error.status in (500, 502, 503, 504, 429) and trial + 1 < TRIALS:
                     continue
@@ -162,6 +162,11 @@ class PackageClient(KubeClient):
                 if trial + 1 == TRIALS:
                     raise KubeError(f"the Kubernetes server does not answer: {error}", hint=ANSWER) from error
         raise AssertionError
+
+
+def _limits(seconds: float) -> tuple[float, float]:
+    """The time to connect, and to answer: a single float is no limit at all to older releases of the package."""
+    return seconds, seconds
 
 
 class KubectlClient(KubeClient):
