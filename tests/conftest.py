@@ -29,7 +29,8 @@ os.environ["WDS_RETRIES"] = "4"
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A process of a fork server then starts without importing torch, which takes longer than any of these tests. It
-# inherits as little as one that is spawned, of which a few are enough.
+# inherits as little as one that is spawned, of which a few are enough, but has the environment of the first test that
+# needed it.
 multiprocessing.set_forkserver_preload(["torch"])
 
 # Real servers on loopback, each started when a test asks for it.

@@ -69,9 +69,9 @@ def test_persistent_workers_go_on_to_the_next_epoch(folder):
     assert [keys(loader) for _ in range(3)] == serial
 
 
-def test_workers_that_inherit_nothing_give_the_same(folder):
+def test_spawned_workers_give_the_same(folder):
     dataset = batched(exact(folder), 3)
-    options = {"batch_size": None, "num_workers": 2, "multiprocessing_context": "forkserver"}
+    options = {"batch_size": None, "num_workers": 2, "multiprocessing_context": "spawn"}
     assert keys(wds.WebLoader(batched(exact(folder), 3), **options)) == keys(dataset)
 
 

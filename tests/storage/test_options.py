@@ -253,11 +253,11 @@ def test_writers_write_to_the_store_they_are_given(two_stores):
             assert texts_of(data) == [name]
 
 
-def test_options_reach_workers_that_inherit_nothing(two_stores):
+def test_options_reach_spawned_workers(two_stores):
     bucket, stores = two_stores
     name, options = stores[1]
     data = wds.WebDataset(f"{bucket}/a-{{0..1}}.tar", shardshuffle=False, storage_options=options)
-    context = multiprocessing.get_context("forkserver")
+    context = multiprocessing.get_context("spawn")
     loader = wds.WebLoader(data, batch_size=None, num_workers=1, multiprocessing_context=context)
     assert texts_of(loader) == expected(name)
 
