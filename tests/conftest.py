@@ -63,8 +63,24 @@ FORKING = ("loading", "exact", "resume", "wids", "test_loader.py", "test_cache_p
 LONG = ("frameworks", "examples", "website", "fuzz", "view", "test_typing.py", "test_benchmarks.py", "test_run.py")
 
 
+# Stores that take seconds of CPU time to start: one process of the tests has all tests of each.
+STORES = ("moto", "azurite")
+
+
+@pytest.hookimpl(tryfirst=True)  # before groups become parts of names
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=_turn)
+    for item in items:
+        for store in STORES:
+            if f"{store}_server" in _fixtures(item) and not item.get_closest_marker("xdist_group"):
+                item.add_marker(pytest.mark.xdist_group(store))
+
+
+def _fixtures(item: pytest.Item) -> set[str]:
+    """The fixtures of a test, also those of servers that it names by a parameter, `moto` or `moto_server`."""
+    parameters = getattr(getattr(item, "callspec", None), "params", {}).values()
+    named = {f"{each.removesuffix('_server')}_server" for each in parameters if isinstance(each, str)}
+    return named.union(getattr(item, "fixturenames", ()))
 
 
 def _turn(item: pytest.Item) -> int:
