@@ -94,8 +94,16 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+LONGEST_NAME = 200
+
+
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
-    """Bytes that are no text are named by their number: some hold the time, and all workers need the same names."""
+    """Bytes that are no text are named by their number: some hold the time, and all workers need the same names.
+
+    So is what is long: names are sent to and fro between the processes of the tests, and some were megabytes.
+    """
+    if isinstance(val, (bytes, str)) and len(val) > LONGEST_NAME:
+        return f"{argname}-{len(val)}-long"
     if isinstance(val, bytes) and not (val.isascii() and val.decode("ascii").isprintable()):
         return f"{argname}-{len(val)}-bytes"
     return None

@@ -162,9 +162,11 @@ def test_yaml_aliases_are_refused(tmp_path: Path) -> None:
         read_yaml(str(tmp_path / "spec.yaml"))
 
 
-@pytest.mark.parametrize("text", ["[" * 1_000_000, "{" * 1_000_000, "a: [" * 100_000, "- " * 100_000, "? " * 100_000])
-def test_yaml_deeper_than_the_stack_is_one_error(text: str, tmp_path: Path) -> None:
-    (tmp_path / "spec.yaml").write_text(text)
+@pytest.mark.parametrize(
+    ("part", "times"), [("[", 10**6), ("{", 10**6), ("a: [", 10**5), ("- ", 30_000), ("? ", 30_000)]
+)
+def test_yaml_deeper_than_the_stack_is_one_error(part: str, times: int, tmp_path: Path) -> None:
+    (tmp_path / "spec.yaml").write_text(part * times)
     with pytest.raises(SampleError):
         read_yaml(str(tmp_path / "spec.yaml"))
 

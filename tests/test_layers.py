@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 from webdataset.pipeline import DataPipeline
@@ -112,6 +113,7 @@ def has_tests(module: Path) -> bool:
 # -- the graph of imports ------------------------------------------------------------------------------
 
 
+@cache
 def modules() -> dict[str, Path]:
     found = {}
     for path in SOURCE.rglob("*.py"):
@@ -138,10 +140,10 @@ def imports_of(module: str) -> set[str]:
             base = package[: len(package) - node.level + 1] if node.level else []
             origin = ".".join([*base, *([node.module] if node.module else [])])
             names = {f"{origin}.{alias.name}" for alias in node.names}
-            found |= (names & {*known}) or {origin}
+            found |= (names & known.keys()) or {origin}
         elif isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
-    return (found & {*known}) - {"webdataset", module}
+    return (found & known.keys()) - {"webdataset", module}
 
 
 def reachable(module: str, graph: dict[str, set[str]]) -> set[str]:
