@@ -112,8 +112,8 @@ def test_a_thread_that_is_interrupted_while_it_starts_runs_or_has_not_begun():
     for moment in range(MOST_MOMENTS):
         thread = Thread(target=int, daemon=True)
         was_interrupted = interrupted(thread.start, moment)
-        assert soon(lambda: len(sys._current_frames()) == before)  # none hangs before its function begins
-        assert not thread.is_alive()
+        # none hangs before its function begins; threads of other tests may end meanwhile
+        assert soon(lambda: len(sys._current_frames()) <= before and not thread.is_alive())  # noqa: B023 - called now
         if not was_interrupted:
             break
     assert 0 < moment < MOST_MOMENTS - 1
