@@ -25,6 +25,9 @@ hypothesis.settings.load_profile("untimed")
 # Servers that tests let die are not waited for; a test of patience takes this out again (the fixture `patient`).
 os.environ["WDS_RETRIES"] = "4"
 
+# The processes of the tests share the cores, and are forked: torch and OpenBLAS need no threads of their own.
+os.environ["OMP_NUM_THREADS"] = "1"
+
 # A shell lets what it runs in the background ignore interrupts; programs that tests interrupt must not inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -33,8 +36,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 # needed it.
 multiprocessing.set_forkserver_preload(["torch"])
 
-# Real servers on loopback, each started when a test asks for it.
+# How tests are run; real servers on loopback, each started when a test asks for it.
 pytest_plugins = [
+    "sharing",
     "servers.programs",
     "servers.missing",
     "oldest",
@@ -67,13 +71,12 @@ LONG = ("frameworks", "examples", "website", "fuzz", "view", "test_typing.py", "
 STORES = ("moto", "azurite")
 
 
-@pytest.hookimpl(tryfirst=True)  # before groups become parts of names
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=_turn)
     for item in items:
         for store in STORES:
-            if f"{store}_server" in _fixtures(item) and not item.get_closest_marker("xdist_group"):
-                item.add_marker(pytest.mark.xdist_group(store))
+            if f"{store}_server" in _fixtures(item) and not item.get_closest_marker("together"):
+                item.add_marker(pytest.mark.together(store))
 
 
 def _fixtures(item: pytest.Item) -> set[str]:

@@ -31,7 +31,7 @@ def compared(tmp_path_factory):
     return folder
 
 
-@pytest.mark.xdist_group("benchmarks")
+@pytest.mark.together("benchmarks")
 def test_every_scenario_gives_figures_a_page_and_a_plot(compared):
     import compare
     import growth
@@ -48,7 +48,7 @@ def test_every_scenario_gives_figures_a_page_and_a_plot(compared):
         assert (compared / f"{name}.svg").read_text().count("<rect") >= 1
 
 
-@pytest.mark.xdist_group("benchmarks")
+@pytest.mark.together("benchmarks")
 def test_a_later_run_goes_on_where_the_earlier_one_ended(compared):
     before = (compared / "results.json").read_text()
     run("compare.py", "--tiny", "--generated", "--peers", "none", "--scenario", "raw-B", "--output", str(compared))

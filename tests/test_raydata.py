@@ -102,7 +102,7 @@ PROGRAM = """
 """
 
 
-@pytest.mark.xdist_group("ray")
+@pytest.mark.together("ray")
 def test_rows_are_samples(ray_address: str, shards: list[str], tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(textwrap.dedent(PROGRAM))

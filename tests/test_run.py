@@ -7,7 +7,6 @@ import importlib.util
 import json
 import multiprocessing
 import os
-import re
 import subprocess
 import sys
 from collections import Counter
@@ -84,17 +83,6 @@ EVERYTHING = [
 ]
 
 
-GROUPS = """
-import os
-import pytest
-
-@pytest.mark.xdist_group("one")
-@pytest.mark.parametrize("number", range(6))
-def test_together(number):
-    assert os.environ.get("FAIL") != str(number)
-"""
-
-
 def test_test_brings_all_servers_once_and_starts_no_service(
     run: ModuleType, log: Callable[[], list[str]], tmp_path: Path, capsys: Any
 ) -> None:
@@ -135,33 +123,16 @@ def test_the_whole_suite_is_shared_and_what_failed_runs_alone(
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     assert run.run_test(["--without-servers"]) == 0
     assert run.run_test(["--without-servers", "-x"]) == 0
-    assert called == ["-m pytest --without-servers -n 4 --dist loadgroup", "-m pytest --without-servers -x"]
+    assert called == ["-m pytest --without-servers --share 4", "-m pytest --without-servers -x"]
     called.clear()
     path = tmp_path / ".pytest_cache/v/cache/lastfailed"
     assert run.run_test(["--without-servers", "--again"]) == 1  # nothing is known
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps({f"a.py::test_{n}": True for n in range(51)}))
     assert run.run_test(["--without-servers", "--again"]) == 1  # that is no bad luck
-    path.write_text(json.dumps({"b.py::test_x[a@b]@ceph": True, "a.py::test_y@remote": True, "a.py::test_z": True}))
+    path.write_text(json.dumps({"b.py::test_x[a@b]": True, "a.py::test_y": True, "a.py::test_z": True}))
     assert run.run_test(["--without-servers", "--again"]) == 0
     assert called == ["-m pytest --without-servers --verbose a.py::test_y a.py::test_z b.py::test_x[a@b]"]
-    assert set(json.loads(path.read_text())) == {"a.py::test_y", "a.py::test_z", "b.py::test_x[a@b]"}
-
-
-def test_tests_of_a_group_are_kept_together_and_found_again_when_they_fail(run: ModuleType, tmp_path: Path) -> None:
-    # pytest-xdist renames the tests of a group; with a pytest that does not heed that, every server starts twice
-    path = tmp_path / "test_groups.py"
-    path.write_text(GROUPS)
-    words = [sys.executable, "-m", "pytest", f"--rootdir={tmp_path}", "-c", os.devnull, "-v"]
-    words += ["-o", f"cache_dir={tmp_path}/.pytest_cache", str(path)]
-    shared = [*words, "-n", "2", "--dist", "loadgroup"]
-    failing = {**os.environ, "FAIL": "3"}
-    ended = subprocess.run(shared, env=failing, capture_output=True, text=True, check=False)
-    assert len(set(re.findall(r"\[(gw\d)\].*@one", ended.stdout))) == 1, ended.stdout
-    again: list[str] = []
-    run.python = lambda *found: again.extend(found) or 0
-    assert run.run_again([]) == 0
-    assert again[-1] == "test_groups.py::test_together[3]"
 
 
 def test_without_a_network_the_tests_run_nevertheless(
@@ -260,7 +231,7 @@ def test_a_run_ends_with_what_was_left_out(tmp_path: Path) -> None:
     tests = "from servers.programs import leave_out\ndef test_a(): leave_out('apt squid')\ndef test_b(): pass\n"
     (tmp_path / "test_some.py").write_text(tests + "def test_c(): leave_out('pip moto gm')\n")
     environment = os.environ | {"PYTHONPATH": str(ROOT / "tests")}
-    for processes in (["-n", "2"], []):
+    for processes in (["-p", "sharing", "--share", "2"], []):
         words = [sys.executable, "-m", "pytest", "-q", "-p", "servers.missing", *processes, str(tmp_path)]
         ended = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
         last = ended.stdout.splitlines()[-1]

@@ -82,7 +82,7 @@ def test_a_program_that_hangs_is_killed() -> None:
 
 def test_the_server_ends_with_the_last_that_used_it() -> None:
     program = "import sys, warm; print(warm.run('-c', 'import os; print(os.getppid())', preload='json').stdout)"
-    path = {"PYTHONPATH": str(Path(warm.__file__).parent), "PYTEST_XDIST_TESTRUNUID": f"of its own {os.getpid()}"}
+    path = {"PYTHONPATH": str(Path(warm.__file__).parent), warm.RUN: f"of its own {os.getpid()}"}
     done = subprocess.run([sys.executable, "-c", program], env=os.environ | path, capture_output=True, check=True)
     server = int(done.stdout)
     assert soon(lambda: not Path(f"/proc/{server}").exists())

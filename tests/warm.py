@@ -7,7 +7,11 @@ with the words, folder and environment that it is given. Two things differ: what
 environment when it starts is that of the tests, and at its end a program leaves its modules to the system.
 
 One server serves all processes of a run, which share its address: the first that needs it starts it, and it ends
-when the last of them does.
+when the last of them does. For programs that others start,
+
+    python tests/warm.py torch,numpy -m json.tool --help
+
+is the program, in a process that has these modules.
 """
 
 from __future__ import annotations
@@ -36,6 +40,9 @@ from typing import Any, NoReturn
 from waiting import soon
 
 LONGEST_REQUEST = 1 << 20
+SERVE = "--serve"
+RUN = "WEBDATASET_TEST_RUN"
+"""In the environment: a name that all processes of a run share, and no others."""
 
 
 # -- the tests' side -------------------------------------------------------------------------------
@@ -60,14 +67,25 @@ def run(
         "limits": dict(limits or {}),
     }
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, open(os.devnull, "rb") as nothing:
-        ours, theirs = socket.socketpair()
-        with ours, theirs:
-            streams = [nothing.fileno(), out.fileno(), err.fileno(), theirs.fileno()]
-            socket.send_fds(_connection(preload, os.getpid()), [json.dumps(request).encode()], streams)
-            theirs.close()
-            status = _wait(ours, program, timeout)
+        streams = [nothing.fileno(), out.fileno(), err.fileno()]
+        status = _status(request, streams, preload, timeout)
         said = [stream.seek(0) or stream.read().decode(errors="replace") for stream in (out, err)]
     return subprocess.CompletedProcess(program, status, *said)
+
+
+def be(preload: str, *words: str) -> int:
+    """Run a program that has the streams, the folder and the environment of this one; its exit status."""
+    request = {"words": words, "cwd": str(Path.cwd()), "environment": dict(os.environ), "limits": {}}
+    return _status(request, [0, 1, 2], preload, None) & 0xFF
+
+
+def _status(request: dict[str, Any], streams: list[int], preload: str, timeout: float | None) -> int:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        connection = _connection(preload, os.getpid())
+        socket.send_fds(connection, [json.dumps(request).encode()], [*streams, theirs.fileno()])
+        theirs.close()
+        return _wait(ours, request["words"], timeout)
 
 
 def _check_environment(environment: Mapping[str, str]) -> None:
@@ -78,7 +96,7 @@ def _check_environment(environment: Mapping[str, str]) -> None:
         raise ValueError(f"a program with its own {', '.join(other)} needs an interpreter of its own")
 
 
-def _wait(answers: socket.socket, program: list[str], timeout: float) -> int:
+def _wait(answers: socket.socket, program: list[str], timeout: float | None) -> int:
     """The exit status, as subprocess has it; a program that takes too long is killed."""
     answers.settimeout(timeout)
     lines = answers.makefile("r")
@@ -87,7 +105,7 @@ def _wait(answers: socket.socket, program: list[str], timeout: float) -> int:
         return int(_line(lines, program))
     except TimeoutError:
         os.kill(process, 9)
-        raise subprocess.TimeoutExpired(program, timeout) from None
+        raise subprocess.TimeoutExpired(program, timeout or 0) from None
 
 
 def _line(lines: Any, program: list[str]) -> str:
@@ -99,13 +117,13 @@ def _line(lines: Any, program: list[str]) -> str:
 
 @cache
 def _connection(preload: str, process: int) -> socket.socket:  # a forked process needs one of its own
-    """A connection to the server that has imported this module; it is started if nobody has."""
+    """A connection to the server that has imported these modules; it is started if nobody has."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LONGEST_REQUEST)
-    address = f"\0webdataset-warm-{os.environ.get('PYTEST_XDIST_TESTRUNUID', process)}-{os.getuid()}-{preload}"
+    address = f"\0webdataset-warm-{os.environ.get(RUN, process)}-{os.getuid()}-{preload}"
     if not _connects(connection, address):
         # more than one may be started; those that come too late see that the address is taken, and end
-        words = [sys.executable, __file__, address[1:], preload]
+        words = [sys.executable, __file__, SERVE, address[1:], preload]
         subprocess.run(words, env=os.environ | {"OMP_NUM_THREADS": "1"}, start_new_session=True, check=True)
         assert soon(lambda: _connects(connection, address)), "the server of warm programs does not start"
     atexit.register(connection.close)
@@ -132,7 +150,8 @@ def serve(name: str, preload: str) -> None:
         except OSError:
             return  # another one was quicker
         listener.listen(64)
-        importlib.import_module(preload)
+        for module in preload.split(","):
+            importlib.import_module(module)
         gc.freeze()  # else each program would copy what it looks through for garbage
         selector.register(listener, selectors.EVENT_READ, _accept)
         clients = 1
@@ -165,17 +184,25 @@ def _answer(connection: socket.socket, selector: selectors.BaseSelector) -> None
     for stream in standard:
         os.close(stream)
     answering = socket.socket(fileno=answers)
-    answering.sendall(f"{process}\n".encode())
+    with contextlib.suppress(OSError):
+        answering.sendall(f"{process}\n".encode())
     watched = os.pidfd_open(process)
 
     def ended(_: int, selector: selectors.BaseSelector) -> None:
         selector.unregister(watched)
         os.close(watched)
         _, status = os.waitpid(process, 0)
+        with contextlib.suppress(KeyError):
+            selector.unregister(answering)
         with contextlib.suppress(OSError), answering:  # who asked may be gone
             answering.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
 
+    def is_left(_: int, selector: selectors.BaseSelector) -> None:
+        selector.unregister(answering)
+        os.kill(process, 9)  # nobody waits for it any more
+
     selector.register(watched, selectors.EVENT_READ, ended)
+    selector.register(answering, selectors.EVENT_READ, is_left)
 
 
 def _become(request: dict[str, Any], standard: list[int]) -> NoReturn:
@@ -229,4 +256,7 @@ def _run_program(words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    serve(*sys.argv[1:])
+    if sys.argv[1] == SERVE:
+        serve(*sys.argv[2:])
+    else:
+        sys.exit(be(*sys.argv[1:]))

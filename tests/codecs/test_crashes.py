@@ -109,23 +109,29 @@ DEQUE = b"ccollections\ndeque\n"
 DEFAULTDICT = b"ccollections\ndefaultdict\n)R"
 ARRAY = b"cnumpy._core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85C\x01b\x87R"
 OBJECT = b"cnumpy\ndtype\nU\x02O8\x89\x88\x87R(K\x03U\x01|NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK?tb"
-TOP_DOWN = DEQUE + b")R" + (DEQUE + b")Rq\x02a0h\x02") * LEVELS
 
-DEEP: dict[str, bytes] = {
-    "lists": b"]" * LEVELS + b"a" * (LEVELS - 1),
-    "tuples": b"]" + b"\x85" * LEVELS,
-    "deques": (DEQUE + b"(]") * LEVELS + b"N" + b"atR" * LEVELS,
-    "deques, from the outside in": b"]q\x00" + TOP_DOWN,
-    "deques, thrown away": (DEQUE + b"(]") * LEVELS + b"N" + b"atR" * LEVELS + b"0N",
-    "deques, before an error": b"]q\x00" + TOP_DOWN + b"cos\nsystem\n",
-    "defaultdicts": (DEFAULTDICT + b"K\x01") * LEVELS + b"N" + b"s" * LEVELS,
-    "arrays of objects": OBJECT + b"q\x050" + (ARRAY + b"(K\x01K\x01\x85h\x05\x89]") * LEVELS + b"N" + b"atb" * LEVELS,
+
+def top_down() -> bytes:
+    return DEQUE + b")R" + (DEQUE + b")Rq\x02a0h\x02") * LEVELS
+
+
+DEEP: dict[str, Callable[[], bytes]] = {
+    "lists": lambda: b"]" * LEVELS + b"a" * (LEVELS - 1),
+    "tuples": lambda: b"]" + b"\x85" * LEVELS,
+    "deques": lambda: (DEQUE + b"(]") * LEVELS + b"N" + b"atR" * LEVELS,
+    "deques, from the outside in": lambda: b"]q\x00" + top_down(),
+    "deques, thrown away": lambda: (DEQUE + b"(]") * LEVELS + b"N" + b"atR" * LEVELS + b"0N",
+    "deques, before an error": lambda: b"]q\x00" + top_down() + b"cos\nsystem\n",
+    "defaultdicts": lambda: (DEFAULTDICT + b"K\x01") * LEVELS + b"N" + b"s" * LEVELS,
+    "arrays of objects": lambda: (
+        OBJECT + b"q\x050" + (ARRAY + b"(K\x01K\x01\x85h\x05\x89]") * LEVELS + b"N" + b"atb" * LEVELS
+    ),
 }
 
 
 @pytest.mark.parametrize("name", DEEP)
 def test_containers_too_deep_within_each_other_are_refused(name: str, tmp_path: Path) -> None:
-    assert read_in_a_process(tmp_path, "pyd", b"\x80\x04" + DEEP[name] + b".").startswith("refused: ")
+    assert read_in_a_process(tmp_path, "pyd", b"\x80\x04" + DEEP[name]() + b".").startswith("refused: ")
 
 
 def test_a_cbor_value_too_deep_is_refused(tmp_path: Path) -> None:
@@ -151,16 +157,16 @@ def colliding_tuples(count: int) -> list[tuple[int, int]]:
     return pairs[:count]
 
 
-COLLIDING: dict[str, list[Any]] = {
-    "integers": [number * PRIME for number in range(50_000)],
-    "tuples": colliding_tuples(50_000),
-    "complex numbers": [complex(-1000003.0 * number, float(number)) for number in range(50_000)],
+COLLIDING: dict[str, Callable[[], list[Any]]] = {
+    "integers": lambda: [number * PRIME for number in range(50_000)],
+    "tuples": lambda: colliding_tuples(50_000),
+    "complex numbers": lambda: [complex(-1000003.0 * number, float(number)) for number in range(50_000)],
 }
 
 
 @pytest.mark.parametrize("name", COLLIDING)
 def test_a_pickle_of_keys_that_collide_is_refused(name: str, tmp_path: Path) -> None:
-    pairs = b"".join(pickle.dumps(key, 2)[2:-1] + b"N" for key in COLLIDING[name])
+    pairs = b"".join(pickle.dumps(key, 2)[2:-1] + b"N" for key in COLLIDING[name]())
     assert "collide" in read_in_a_process(tmp_path, "pyd", b"\x80\x02}(" + pairs + b"u.")
 
 
@@ -185,7 +191,7 @@ def legacy_pth(pickle_bytes: bytes) -> bytes:
 def test_a_torch_file_of_keys_that_collide_is_refused(
     name: str, written: Callable[[bytes], bytes], tmp_path: Path
 ) -> None:
-    pairs = b"".join(pickle.dumps(key, 2)[2:-1] + b"N" for key in COLLIDING[name])
+    pairs = b"".join(pickle.dumps(key, 2)[2:-1] + b"N" for key in COLLIDING[name]())
     assert "collide" in read_in_a_process(tmp_path, "pth", written(b"\x80\x02}(" + pairs + b"u."))
 
 

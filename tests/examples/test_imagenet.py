@@ -31,7 +31,7 @@ from waiting import soon
 CLASSES = ("n01440764", "n01443537", "n02102040")
 TRAIN, VAL = 90, 31
 
-pytestmark = pytest.mark.xdist_group("imagenet")
+pytestmark = pytest.mark.together("imagenet")
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return trained(tmp_path_factory.mktemp("whole"), 1, "1")[0]
 
 
-@pytest.mark.xdist_group("killed")
+@pytest.mark.together("killed")
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_trainer_that_is_killed_again_and_again_trains_on_every_sample_once(
     seed: int, tmp_path: Path, whole: list[str]

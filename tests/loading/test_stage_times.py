@@ -123,11 +123,9 @@ def test_many_tiny_samples_are_a_matter_of_parsing(tmp_path):
         assert Counter(told(dataset, options) for _ in range(5)).most_common(1)[0][0] == "parse"
 
 
-BIG = np.ones(1 << 25, np.uint8)
-
-
 def test_large_batches_that_cost_nothing_to_make_are_a_matter_of_their_transfer():
-    dataset = wds.DataPipeline(lambda: iter(range(12)), wds.map(lambda n: [BIG]))
+    large = np.ones(1 << 25, np.uint8)
+    dataset = wds.DataPipeline(lambda: iter(range(12)), wds.map(lambda n: [large]))
     assert told(dataset, {"num_workers": 1}) == "transfer"
 
 

@@ -25,7 +25,7 @@ from waiting import soon
 from webdataset.remote.feeds import Outline
 from webdataset.remote.wire import packed, unpacked
 
-pytestmark = pytest.mark.xdist_group("remote")
+pytestmark = pytest.mark.together("remote")
 
 
 def loader(urls, **options):

@@ -10,7 +10,7 @@ import webdataset as wds
 from remote_support import Fleet, write_shards
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.xdist_group("remote")
+pytestmark = pytest.mark.together("remote")
 
 
 def numbers(shards):

@@ -12,7 +12,7 @@ import pytest
 import webdataset as wds
 from remote_support import Fleet, dataset, flat, keys
 
-pytestmark = pytest.mark.xdist_group("remote")
+pytestmark = pytest.mark.together("remote")
 
 PIPELINES = [(4, "pad", True), (4, "drop", False), (7, "uneven", True), (5, "pad", False), (8, "drop", True)]
 TOPOLOGIES = [(1, 1), (1, 16), (2, 4), (4, 8)]

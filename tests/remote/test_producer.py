@@ -14,7 +14,7 @@ from waiting import soon
 from webdataset.remote.producer import Producer
 from webdataset.remote.wire import MAX_REQUEST_BYTES, packed, unpacked
 
-pytestmark = pytest.mark.xdist_group("remote")
+pytestmark = pytest.mark.together("remote")
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+import sharing
 from servers.programs import PLACES, leave_out
 
 DASK = """
@@ -50,18 +51,13 @@ _running: dict[str, tuple[str, contextlib.ExitStack]] = {}
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    if nextitem is None or _group(nextitem) != _group(item):
+    if nextitem is None or sharing.group(nextitem) != sharing.group(item):
         end_clusters()
 
 
 def end_clusters() -> None:
     while _running:
         _running.popitem()[1][1].close()
-
-
-def _group(item: pytest.Item) -> object:
-    mark = item.get_closest_marker("xdist_group")
-    return mark.args[0] if mark else None
 
 
 @pytest.fixture

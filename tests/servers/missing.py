@@ -12,8 +12,7 @@ from servers.programs import LEFT_OUT
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if not hasattr(config, "workerinput"):  # what workers leave out is told by the process that started them
-        config.pluginmanager.register(_Missing(), "missing servers")
+    config.pluginmanager.register(_Missing(), "missing servers")
 
 
 class _Missing:

@@ -16,7 +16,7 @@ from webdataset.runs.engines import engine_named
 from webdataset.runs.engines.base import EngineError
 from webdataset.runs.options import TaskOptions
 
-pytestmark = pytest.mark.xdist_group("dask")
+pytestmark = pytest.mark.together("dask")
 
 
 def test_a_cluster_of_this_process(tmp_path: Path) -> None:

@@ -25,7 +25,6 @@ pytestmark = pytest.mark.timeout(25, func_only=True)
 SHARD = tar_bytes(numbered(2000))
 FIVE_SAMPLES = 5 * 2048
 CERTIFICATE = str(Path(__file__).parents[1] / "localhost.pem")
-BIG = bytes(4 * PART_BYTES)
 
 
 def leave(begin):
@@ -86,7 +85,7 @@ def test_in_the_middle_of_an_object(moto_server, nobody, monkeypatch, make_fault
 
 
 def test_while_a_part_of_several_is_awaited(nginx):
-    nginx.put("big.bin", BIG)
+    nginx.put("big.bin", bytes(4 * PART_BYTES))
     with fault_proxy(nginx.port, default=Stall(after=100_000)) as proxy:
         leave(lambda: started(proxy.url("/big.bin"), connections=4))
 
@@ -135,5 +134,5 @@ def test_while_a_command_writes_no_more_and_heeds_no_signal(make_shard):
 
 def test_in_the_middle_of_a_file_of_another_machine(ssh, tmp_path):
     path = tmp_path / "a.bin"
-    path.write_bytes(BIG)
+    path.write_bytes(bytes(4 * PART_BYTES))
     leave(lambda: started(ssh.url(str(path))))

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import urllib.request
+from functools import cache
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -27,8 +28,13 @@ from webdataset.storage.http.reader import PART_BYTES, ParallelReader, ReadAhead
 from webdataset.storage.http.stream import HttpStream
 
 DATA = random.Random(1).randbytes(3_000_000)
-BIG = random.Random(2).randbytes(5 * PART_BYTES + 12_345)
 QUICK = {"first_pause": 0.001}
+
+
+@cache
+def big_data():
+    """More than a few parts; made when it is needed, since every process that tests fork has all that is there."""
+    return random.Random(2).randbytes(5 * PART_BYTES + 12_345)
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +44,7 @@ def address(nginx):
 
 @pytest.fixture(scope="module")
 def big(nginx):
-    return nginx.put("big.tar", BIG)
+    return nginx.put("big.tar", big_data())
 
 
 def readers():
@@ -194,7 +200,7 @@ def test_a_tunnel_that_the_proxy_refuses_is_an_error_at_once(squid):
 def test_parts_over_several_connections_are_the_same_bytes(big):
     with open_http(big, connections=4) as stream:
         assert isinstance(stream, ParallelReader)
-        assert stream.read() == BIG
+        assert stream.read() == big_data()
         assert stream.read(1) == b""
 
 
@@ -213,9 +219,9 @@ def test_every_part_is_taken_up_on_its_own(nginx, big):
         report.in_force(),
         open_http(proxy.url("/big.tar"), connections=4, **QUICK) as stream,
     ):
-        assert stream.read() == BIG
+        assert stream.read() == big_data()
     assert report.as_dict()["shards_retried"] == 1
-    assert report.as_dict()["bytes_read"] == len(BIG)
+    assert report.as_dict()["bytes_read"] == len(big_data())
 
 
 def test_several_parts_are_asked_for_at_once(nginx, big):
@@ -223,26 +229,26 @@ def test_several_parts_are_asked_for_at_once(nginx, big):
         fault_proxy(nginx.port, [Fine()], default=Together(3)) as proxy,
         open_http(proxy.url("/big.tar"), connections=4) as stream,
     ):
-        assert hashlib.sha256(stream.read()).digest() == hashlib.sha256(BIG).digest()
+        assert hashlib.sha256(stream.read()).digest() == hashlib.sha256(big_data()).digest()
 
 
 def test_the_distance_decides_how_many_connections_there_are_at_once(nginx, big, monkeypatch):
     monkeypatch.setattr(reader, "SLOW_BYTES_PER_SECOND", 0)
     monkeypatch.setattr(reader, "FAR_SECONDS", 60)
     with fault_proxy(nginx.port) as near, open_http(near.url("/big.tar")) as stream:
-        assert stream.read() == BIG
+        assert stream.read() == big_data()
         assert near.connections == 1
     monkeypatch.setattr(reader, "FAR_SECONDS", 0.02)
     with fault_proxy(nginx.port, delay=0.05) as far, open_http(far.url("/big.tar")) as stream:
         stream.read(1)
         assert soon(lambda: far.connections == 4)
-        assert stream.read() == BIG[1:]
+        assert stream.read() == big_data()[1:]
 
 
 def test_a_connection_that_turns_out_to_be_slow_gets_help(nginx, big, monkeypatch):
     monkeypatch.setattr(reader, "FAR_SECONDS", 60)
     with fault_proxy(nginx.port, bytes_per_second=20e6) as proxy, open_http(proxy.url("/big.tar")) as stream:
-        assert stream.read() == BIG
+        assert stream.read() == big_data()
         assert proxy.connections > 1
 
 
@@ -255,7 +261,7 @@ def test_a_slow_reader_needs_no_help(nginx, big, monkeypatch):
             received += len(data)
             if received <= PART_BYTES:
                 time.sleep(0.3)  # if this counted, the connection would be slow
-        assert received == len(BIG)
+        assert received == len(big_data())
         assert proxy.connections == 1
 
 
@@ -265,10 +271,10 @@ def test_a_proxy_is_asked_for_the_whole_which_it_can_keep(nginx, squid, big):
 
 
 def test_a_file_that_is_replaced_between_two_parts_is_an_error(nginx):
-    nginx.put("changing-big.tar", BIG)
+    nginx.put("changing-big.tar", big_data())
     with open_http(nginx.url("/changing-big.tar"), connections=2) as stream:
         stream.read(10)
-        nginx.put("changing-big.tar", BIG[::-1] + b"more")
+        nginx.put("changing-big.tar", big_data()[::-1] + b"more")
         with pytest.raises(StorageError, match="changed while it was read"):
             stream.read()
 
@@ -389,7 +395,7 @@ print(len(stream.read()))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60)
     assert "forked process" in done.stdout, done.stderr
-    assert done.stdout.splitlines()[-1] == str(len(BIG) - 2_500_000)
+    assert done.stdout.splitlines()[-1] == str(len(big_data()) - 2_500_000)
 
 
 def test_streams_close_quickly_when_the_server_hangs_before_it_answers(nginx, address):

@@ -8,8 +8,6 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -61,6 +59,9 @@ def test_a_wrong_line_is_named(wl: Any, line: str, message: str) -> None:
 
 def test_parquet_with_images_as_hugging_face_stores_them(wl: Any) -> None:
     images = [{"bytes": picture(), "path": None}, {"bytes": picture("JPEG"), "path": "x/y.jpeg"}]
+    import pyarrow as pa  # starts a thread
+    import pyarrow.parquet as pq
+
     table = pa.table({"image": images, "label": [3, 4], "txt": ["a", "b"], "boxes": [[1.5], []]})
     pq.write_table(table, "in.parquet")
     first, second = made(wl, "in.parquet", "-k", "row{record:03d}")
