@@ -418,7 +418,7 @@ def shared_torch() -> str:
 
 
 def _make(folder: str, *, shares_torch: bool) -> None:
-    venv.create(folder, with_pip=True, clear=True)
+    venv.create(folder, clear=True)  # without pip: ours installs into it
     if shares_torch:
         shared = _packages(os.path.join(ENVIRONMENTS, "torch"))
         with open(os.path.join(_packages(folder), "torch.pth"), "w") as file:
@@ -433,7 +433,8 @@ def _pip(peer: str, folder: str, packages: list[str]) -> str:
     constraints = os.path.join(ENVIRONMENTS, "constraints.txt")
     with open(constraints, "w") as file:  # nobody pulls in another build of torch, which would need several GB
         file.write("\n".join(_installed(os.path.join(ENVIRONMENTS, "torch"), ("torch", "torchvision"))))
-    words = [os.path.join(folder, "bin", "python"), "-m", "pip", "install", "--no-input", "--disable-pip-version-check"]
+    words = [sys.executable, "-m", "pip", "--python", os.path.join(folder, "bin", "python")]
+    words += ["install", "--no-input", "--disable-pip-version-check"]
     log = os.path.join(ENVIRONMENTS, f"{peer}.log")
     with open(log, "w") as file:
         try:

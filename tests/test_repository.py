@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+import warm
 import webdataset
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -70,8 +71,7 @@ def run_apart(page: Path, folder: Path) -> None:
     """Run the `python` blocks of a page as a program."""
     program = "\n".join(text for language, text in FENCE.findall(page.read_text()) if language == "python")
     (folder / "page.py").write_text(program)
-    command = [sys.executable, "page.py"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    done = warm.run("page.py", cwd=folder, preload="torch._dynamo")
     assert done.returncode == 0, done.stderr
 
 

@@ -7,11 +7,8 @@ with the words, folder and environment that it is given. Two things differ: what
 environment when it starts is that of the tests, and at its end a program leaves its modules to the system.
 
 One server serves all processes of a run, which share its address: the first that needs it starts it, and it ends
-when the last of them does. For programs that others start,
-
-    python tests/warm.py torch,numpy -m json.tool --help
-
-is the program, in a process that has these modules.
+when the last of them does. For programs that are started by others, `warm.command("torch")` has the words that stand
+for `python`, and `warm.install` writes an executable.
 """
 
 from __future__ import annotations
@@ -20,11 +17,12 @@ import atexit
 import contextlib
 import gc
 import importlib
-import json
+import marshal
 import os
 import resource
 import runpy
 import selectors
+import shlex
 import socket
 import struct
 import subprocess
@@ -32,6 +30,7 @@ import sys
 import tempfile
 import threading
 import traceback
+import zlib
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -40,7 +39,8 @@ from typing import Any, NoReturn
 from waiting import soon
 
 LONGEST_REQUEST = 1 << 20
-SERVE = "--serve"
+COMMANDS = "numpy,webdataset.cli.flow,webdataset.cli.running"
+"""What most commands of ours import."""
 RUN = "WEBDATASET_TEST_RUN"
 """In the environment: a name that all processes of a run share, and no others."""
 
@@ -67,25 +67,31 @@ def run(
         "limits": dict(limits or {}),
     }
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err, open(os.devnull, "rb") as nothing:
-        streams = [nothing.fileno(), out.fileno(), err.fileno()]
-        status = _status(request, streams, preload, timeout)
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            streams = [nothing.fileno(), out.fileno(), err.fileno(), theirs.fileno()]
+            socket.send_fds(_connection(preload, os.getpid()), [marshal.dumps(request)], streams)
+            theirs.close()
+            status = _wait(ours, program, timeout)
         said = [stream.seek(0) or stream.read().decode(errors="replace") for stream in (out, err)]
     return subprocess.CompletedProcess(program, status, *said)
 
 
-def be(preload: str, *words: str) -> int:
-    """Run a program that has the streams, the folder and the environment of this one; its exit status."""
-    request = {"words": words, "cwd": str(Path.cwd()), "environment": dict(os.environ), "limits": {}}
-    return _status(request, [0, 1, 2], preload, None) & 0xFF
+def command(preload: str = "torch") -> list[str]:
+    """What to write instead of `python`, for programs that something else starts."""
+    address = _address(preload, os.getpid())
+    _connection(preload, os.getpid())  # the server lasts as long as this process, and not only as one program
+    return [sys.executable, "-S", "-E", str(Path(__file__).with_name("warmly.py")), address]
 
 
-def _status(request: dict[str, Any], streams: list[int], preload: str, timeout: float | None) -> int:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        connection = _connection(preload, os.getpid())
-        socket.send_fds(connection, [json.dumps(request).encode()], [*streams, theirs.fileno()])
-        theirs.close()
-        return _wait(ours, request["words"], timeout)
+def install(path: Path, program: str, preload: str = COMMANDS) -> None:
+    """Write an executable that is this program of Python."""
+    folder = path.resolve().parent / ".programs"
+    folder.mkdir(exist_ok=True)
+    (folder / path.name).write_text(program)
+    words = shlex.join([*command(preload), str(folder / path.name)])
+    path.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+    path.chmod(0o755)
 
 
 def _check_environment(environment: Mapping[str, str]) -> None:
@@ -96,7 +102,7 @@ def _check_environment(environment: Mapping[str, str]) -> None:
         raise ValueError(f"a program with its own {', '.join(other)} needs an interpreter of its own")
 
 
-def _wait(answers: socket.socket, program: list[str], timeout: float | None) -> int:
+def _wait(answers: socket.socket, program: list[str], timeout: float) -> int:
     """The exit status, as subprocess has it; a program that takes too long is killed."""
     answers.settimeout(timeout)
     lines = answers.makefile("r")
@@ -105,7 +111,7 @@ def _wait(answers: socket.socket, program: list[str], timeout: float | None) -> 
         return int(_line(lines, program))
     except TimeoutError:
         os.kill(process, 9)
-        raise subprocess.TimeoutExpired(program, timeout or 0) from None
+        raise subprocess.TimeoutExpired(program, timeout) from None
 
 
 def _line(lines: Any, program: list[str]) -> str:
@@ -120,19 +126,24 @@ def _connection(preload: str, process: int) -> socket.socket:  # a forked proces
     """A connection to the server that has imported these modules; it is started if nobody has."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, LONGEST_REQUEST)
-    address = f"\0webdataset-warm-{os.environ.get(RUN, process)}-{os.getuid()}-{preload}"
+    address = _address(preload, process)
     if not _connects(connection, address):
         # more than one may be started; those that come too late see that the address is taken, and end
-        words = [sys.executable, __file__, SERVE, address[1:], preload]
+        words = [sys.executable, __file__, address, preload]
         subprocess.run(words, env=os.environ | {"OMP_NUM_THREADS": "1"}, start_new_session=True, check=True)
         assert soon(lambda: _connects(connection, address)), "the server of warm programs does not start"
     atexit.register(connection.close)
     return connection
 
 
+def _address(preload: str, process: int) -> str:
+    """The name of the server of this run, for all its processes."""
+    return f"webdataset-warm-{os.environ.get(RUN, process)}-{os.getuid()}-{zlib.crc32(preload.encode())}"
+
+
 def _connects(connection: socket.socket, address: str) -> bool:
     with contextlib.suppress(ConnectionRefusedError):
-        connection.connect(address)
+        connection.connect("\0" + address)
         return True
     return False
 
@@ -180,7 +191,7 @@ def _answer(connection: socket.socket, selector: selectors.BaseSelector) -> None
     sys.stdout.flush()
     process = os.fork()
     if not process:
-        _become(json.loads(data), standard)
+        _become(marshal.loads(data), standard)
     for stream in standard:
         os.close(stream)
     answering = socket.socket(fileno=answers)
@@ -217,7 +228,7 @@ def _become(request: dict[str, Any], standard: list[int]) -> NoReturn:
         os.chdir(request["cwd"])
         for name, limit in request["limits"].items():
             resource.setrlimit(getattr(resource, name), (limit, limit))
-        status = _exit_status(request["words"])
+        status = _exit_status(list(request["words"]))
         threading._shutdown()  # type: ignore[attr-defined]
         atexit._run_exitfuncs()
     finally:
@@ -227,7 +238,7 @@ def _become(request: dict[str, Any], standard: list[int]) -> NoReturn:
 
 
 def _exit_status(words: list[str]) -> int:
-    """Run a program, and tell how it ended, as the interpreter does."""
+    """Run a program, and say how it ended, as the interpreter does."""
     try:
         _run_program(words)
     except SystemExit as exn:
@@ -256,7 +267,4 @@ def _run_program(words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    if sys.argv[1] == SERVE:
-        serve(*sys.argv[2:])
-    else:
-        sys.exit(be(*sys.argv[1:]))
+    serve(*sys.argv[1:])

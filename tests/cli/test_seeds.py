@@ -11,7 +11,6 @@ import io
 import json
 import os
 import subprocess
-import sys
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +20,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import warm
 from servers.gcs import GcsServer
 from servers.nginx import Nginx
 from servers.programs import needs_programs_of
@@ -51,9 +51,10 @@ def bash(
     (tmp_path / "bin").mkdir()
     for name, place in tomllib.loads(PROJECT.read_text())["project"]["scripts"].items():
         module, _, function = place.partition(":")
-        _install(name, f"#!{sys.executable}\nimport sys\nfrom {module} import {function}\nsys.exit({function}())\n")
+        warm.install(Path("bin", name), f"import sys\nfrom {module} import {function}\nsys.exit({function}())\n")
     for name, script in SCRIPTS.items():
-        _install(name, f"#!/bin/bash\n{script}\n")
+        Path("bin", name).write_text(f"#!/bin/bash\n{script}\n")
+        Path("bin", name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
 
     def run(line: str) -> bytes:
@@ -64,12 +65,6 @@ def bash(
         return ended.stdout
 
     return run
-
-
-def _install(name: str, script: str) -> None:
-    path = Path("bin", name)
-    path.write_text(script)
-    path.chmod(0o755)
 
 
 def picture(kind: str, seed: int = 0, side: int = 24) -> bytes:

@@ -71,7 +71,7 @@ def test_persistent_workers_go_on_to_the_next_epoch(folder):
 
 def test_spawned_workers_give_the_same(folder):
     dataset = batched(exact(folder), 3)
-    options = {"batch_size": None, "num_workers": 2, "multiprocessing_context": "spawn"}
+    options = {"batch_size": None, "num_workers": 1, "multiprocessing_context": "spawn"}
     assert keys(wds.WebLoader(batched(exact(folder), 3), **options)) == keys(dataset)
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+import warm
 
 from .targets import TARGETS
 
@@ -14,7 +14,5 @@ from .targets import TARGETS
 @pytest.mark.parametrize("name", TARGETS)
 def test_foreign_data_is_read_or_refused(name: str) -> None:
     fuzzer = Path(__file__).with_name("fuzzer.py")
-    done = subprocess.run(
-        [sys.executable, str(fuzzer), name, "--examples", "150"], capture_output=True, text=True, check=False
-    )
+    done = warm.run(fuzzer, name, "--examples", "150", preload=f"hypothesis,PIL.Image,{warm.COMMANDS}")
     assert done.returncode == 0, (done.returncode, done.stdout[-500:], done.stderr[-3000:])

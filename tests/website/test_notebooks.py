@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -9,8 +10,11 @@ from typing import Any
 
 import pytest
 
+import warm
+
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+PRELOADED = "torch._dynamo,ipykernel.kernelapp,matplotlib.pyplot"
 NAMES = {
     "getting-started",
     "how-it-works",
@@ -48,14 +52,26 @@ def test_all_of_them_are_there() -> None:
     assert {path.stem for path in NOTEBOOKS} >= NAMES
 
 
+@pytest.fixture
+def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A kernel that has imported what most notebooks do."""
+    folder = tmp_path / "jupyter" / "kernels" / "warm"
+    folder.mkdir(parents=True)
+    monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")  # as kernels set it for themselves
+    words = [*warm.command(PRELOADED), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    (folder / "kernel.json").write_text(json.dumps({"argv": words, "display_name": "warm", "language": "python"}))
+    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
+    return "warm"
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_and_shows_what_is_stored(
-    path: Path, tmp_path: Path, website: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+    path: Path, kernel: str, tmp_path: Path, website: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("nbclient")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache-home"))
     (tmp_path / "work").mkdir()
-    executed = website("notebooks").execute(path, tmp_path / "work")
+    executed = website("notebooks").execute(path, tmp_path / "work", kernel)
     assert outputs(executed) == outputs(stored(path)), "./run notebook --execute stores it again"
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from PIL import Image
 
+import warm
 from servers.programs import needs_programs_of
 from tests_support import tar_bytes
 from webdataset.cli.old.programs import PROGRAMS, examples
@@ -40,11 +40,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("recipe").write_text("a.png photo.png\na.cls text:7\n")
     Path("mix.yaml").write_text("sources:\n- shards: in-{0..1}.tar\n  weight: 3\n- shards: [in.tar]\n")
     for program in {name.split()[0] for name in PROGRAMS}:
-        path = Path("bin", program)
-        path.write_text(
-            f"#!{sys.executable}\nimport sys\nfrom webdataset.cli.old.programs import main\nsys.exit(main())\n"
+        warm.install(
+            Path("bin", program), "import sys\nfrom webdataset.cli.old.programs import main\nsys.exit(main())\n"
         )
-        path.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
 
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from importlib import import_module
 from itertools import chain, islice
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NoReturn
 
 from webdataset.base.printing import MOST_NODES
 from webdataset.errors import EncodingError, MissingPackageError
@@ -107,8 +107,11 @@ class _PlainValues:
         self.left = MOST_NODES
 
     def of(self, value: object) -> Any:
-        self._check(1)
+        if self.left < 1:
+            self._refuse()
         self.left -= 1
+        if isinstance(value, (list, tuple, set, frozenset)):
+            return [self.of(item) for item in value]
         if value is None or isinstance(value, (str, bool, int)):
             return _without_surrogates(value) if isinstance(value, str) else value
         if isinstance(value, float):
@@ -118,16 +121,14 @@ class _PlainValues:
             return _text(bytes(value))
         if isinstance(value, Mapping):
             return {str(_text_key(key)): self.of(item) for key, item in value.items()}
-        if isinstance(value, (list, tuple, set, frozenset)):
-            return [self.of(item) for item in value]
         if hasattr(value, "tolist"):
-            self._check(math.prod(getattr(value, "shape", ())))
+            if math.prod(getattr(value, "shape", ())) > self.left:
+                self._refuse()
             return self.of(value.tolist())
         raise EncodingError(f"{type(value).__name__} cannot be in a table", hint="-d none writes the stored bytes")
 
-    def _check(self, nodes: int) -> None:
-        if nodes > self.left:
-            raise EncodingError(f"more than {MOST_NODES:,} values in one field", hint="-d none writes the stored bytes")
+    def _refuse(self) -> NoReturn:
+        raise EncodingError(f"more than {MOST_NODES:,} values in one field", hint="-d none writes the stored bytes")
 
 
 def _columns_of_first(names: Names, samples: Iterable[Sample]) -> tuple[Names, Iterable[Sample]]:
