@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+import warm
+
 HERE = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), "benchmarks")
 sys.path.append(HERE)
 
@@ -25,9 +27,16 @@ def run(program, *words):
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory):
-    """The figures of all scenarios, of this package alone."""
+    """The figures of all scenarios, of this package alone, whose processes need not import torch."""
+    import compare
+
     folder = tmp_path_factory.mktemp("figures")
-    run("compare.py", "--tiny", "--generated", "--peers", "none", "--scenario", "all", "--output", str(folder))
+    warm.install(folder / "python", None, f"torch,PIL.Image,{warm.COMMANDS}")
+    words = ["compare.py", "--tiny", "--generated", "--peers", "none", "--scenario", "all", "--output", str(folder)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "argv", words)
+        patch.setattr(compare, "python_of", lambda peer: str(folder / "python"))
+        assert compare.main() == 0
     return folder
 
 

@@ -84,13 +84,15 @@ def command(preload: str = "torch") -> list[str]:
     return [sys.executable, "-S", "-E", str(Path(__file__).with_name("warmly.py")), address]
 
 
-def install(path: Path, program: str, preload: str = COMMANDS) -> None:
-    """Write an executable that is this program of Python."""
-    folder = path.resolve().parent / ".programs"
-    folder.mkdir(exist_ok=True)
-    (folder / path.name).write_text(program)
-    words = shlex.join([*command(preload), str(folder / path.name)])
-    path.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+def install(path: Path, program: str | None, preload: str = COMMANDS) -> None:
+    """Write an executable that is this program of Python, or, without one, Python itself."""
+    words = command(preload)
+    if program is not None:
+        folder = path.resolve().parent / ".programs"
+        folder.mkdir(exist_ok=True)
+        (folder / path.name).write_text(program)
+        words += [str(folder / path.name)]
+    path.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
     path.chmod(0o755)
 
 
