@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -86,3 +87,33 @@ def test_the_server_ends_with_the_last_that_used_it() -> None:
     done = subprocess.run([sys.executable, "-c", program], env=os.environ | path, capture_output=True, check=True)
     server = int(done.stdout)
     assert soon(lambda: not Path(f"/proc/{server}").exists())
+
+
+def test_a_command_has_the_streams_and_the_status_of_its_program(folder: Path) -> None:
+    warm.install(folder / "add", "import sys\nprint(sum(map(int, sys.stdin)), sys.argv[1:])\nsys.exit(3)\n", "json")
+    line = "printf '1\\n2\\n' | ./add a 'b c' | tr 3 4; echo ${PIPESTATUS[1]}"
+    done = subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, text=True, check=True)
+    assert done.stdout.replace("['a', 'b c']", "...") == "4 ...\n3\n"
+
+
+def test_a_command_passes_signals_on_and_ends_by_one(folder: Path) -> None:
+    waits = (
+        "import signal, time\nprint('here', flush=True)\n"
+        "try:\n    time.sleep(600)\nexcept KeyboardInterrupt:\n    signal.raise_signal(9)\n"
+    )
+    warm.install(folder / "wait", waits, "json")
+    with subprocess.Popen([folder / "wait"], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "here\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == -signal.SIGKILL
+
+
+def test_a_program_ends_with_the_command_that_was_killed(folder: Path) -> None:
+    warm.install(folder / "wait", "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)\n", "json")
+    with subprocess.Popen([folder / "wait"], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        program = Path("/proc", process.stdout.readline().strip())
+        assert program.exists()
+        process.kill()
+    assert soon(lambda: not program.exists())

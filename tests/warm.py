@@ -98,7 +98,7 @@ def install(path: Path, program: str | None, preload: str = COMMANDS) -> None:
 
 def _check_environment(environment: Mapping[str, str]) -> None:
     """What an interpreter reads when it starts cannot be given to one that runs already."""
-    names = {name for name in {*environment, *os.environ} if name.startswith("PYTHON")}
+    names = {name for name in {*environment, *os.environ} if name.startswith("PYTHON")} - {"PYTHON_EXEC"}  # torchrun's
     other = sorted(name for name in names if environment.get(name) != os.environ.get(name))
     if other:
         raise ValueError(f"a program with its own {', '.join(other)} needs an interpreter of its own")
@@ -256,7 +256,11 @@ def _exit_status(words: list[str]) -> int:
 
 def _run_program(words: list[str]) -> None:
     first, *rest = words
-    if first == "-c":
+    if first == "-u":  # as torchrun starts ranks
+        for stream in (sys.stdout, sys.stderr):
+            stream.reconfigure(write_through=True)  # type: ignore[union-attr]
+        _run_program(rest)
+    elif first == "-c":
         sys.argv, sys.path[0] = ["-c", *rest[1:]], ""
         main = sys.modules["__main__"] = type(sys)("__main__")
         exec(compile(rest[0], "<string>", "exec"), main.__dict__)

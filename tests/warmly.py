@@ -31,7 +31,8 @@ def main(address, *words):
         os.dup2(nothing, stream)  # who reads what the program writes sees its end, and not that of this process
     status = int(_line(ours))
     if status < 0:
-        _signal.signal(-status, _signal.SIG_DFL)
+        if -status != _signal.SIGKILL:
+            _signal.signal(-status, _signal.SIG_DFL)
         os.kill(os.getpid(), -status)
     os._exit(status)
 

@@ -6,6 +6,7 @@ import http.server
 import importlib.util
 import json
 import math
+import os
 import re
 import threading
 from collections.abc import Iterator
@@ -185,8 +186,10 @@ def test_a_stream_without_epochs_trains_on_two_ranks(image_shards: str, tmp_path
     assert re.findall(r"step (\d+)/", shown) == ["6", "12", "18"]  # the second run goes on from the checkpoint
 
 
-def test_a_demo_on_ranks_starts_them_itself() -> None:
-    done = run(EXAMPLES / "uneven.py", "--demo", "--workers", "0")
+def test_a_demo_on_ranks_starts_them_itself(tmp_path: Path) -> None:
+    warm.install(tmp_path / "python", None, "torch._dynamo")
+    ranks = {**os.environ, "PYTHON_EXEC": str(tmp_path / "python")}  # what torchrun starts
+    done = warm.run(EXAMPLES / "uneven.py", "--demo", "--workers", "0", env=ranks)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("7 batches, 39 samples") == 2
 

@@ -61,6 +61,8 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     words = [*warm.command(PRELOADED), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
     (folder / "kernel.json").write_text(json.dumps({"argv": words, "display_name": "warm", "language": "python"}))
     monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
+    warm.install(tmp_path / "python", None, "torch._dynamo")
+    monkeypatch.setenv("PYTHON_EXEC", str(tmp_path / "python"))  # what torchrun starts
     return "warm"
 
 
