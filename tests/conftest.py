@@ -28,6 +28,9 @@ os.environ["WDS_RETRIES"] = "4"
 # The processes of the tests share the cores, and are forked: torch and OpenBLAS need no threads of their own.
 os.environ["OMP_NUM_THREADS"] = "1"
 
+# Looking for garbage takes a tenth of the time, and what is to be collected is collected by the test that needs it.
+gc.set_threshold(50_000, 20, 100)
+
 # A shell lets what it runs in the background ignore interrupts; programs that tests interrupt must not inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

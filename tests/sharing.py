@@ -218,6 +218,7 @@ class _Worker:
             self.session._setupstate.teardown_exact(None)
             status = 0
         except (KeyboardInterrupt, EOFError, ConnectionError):
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal interrupts all processes, and so does the dealer
             self.session._setupstate.teardown_exact(None)  # servers end
         except BaseException:
             traceback.print_exc(file=self.stderr)

@@ -137,9 +137,10 @@ def test_an_interrupt_ends_the_servers(words: list[str], tmp_path: Path, monkeyp
     monkeypatch.setenv("WAIT", "1")
     path, notes = tmp_path / "test_together.py", tmp_path / "notes"
     path.write_text(TOGETHER)
-    with subprocess.Popen([*words, "--share", "2", path], stdout=subprocess.PIPE, text=True) as process:
+    started = [*words, "--share", "2", path]
+    with subprocess.Popen(started, stdout=subprocess.PIPE, text=True, process_group=0) as process:
         assert soon(notes.exists)
-        process.send_signal(signal.SIGINT)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
         shown, _ = process.communicate(timeout=120)
     assert process.returncode == pytest.ExitCode.INTERRUPTED, shown
     assert notes.read_text().splitlines()[-1] == "server ended"

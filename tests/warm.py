@@ -163,6 +163,7 @@ def serve(name: str, preload: str) -> None:
         except OSError:
             return  # another one was quicker
         listener.listen(64)
+        gc.set_threshold(50_000, 20, 100)  # programs that end soon need not look for garbage often
         for module in preload.split(","):
             importlib.import_module(module)
         gc.freeze()  # else each program would copy what it looks through for garbage
