@@ -23,6 +23,7 @@ import numpy as np
 import pytest
 import torch
 
+import warm
 import webdataset as wds
 from examples.loaded import IMAGENET, ROOT, loaded, run
 from frameworks.accounts import run_ranks
@@ -309,8 +310,12 @@ def test_an_epoch_can_have_another_size(shards: Path, tmp_path: Path) -> None:
     assert "step 4/4" in shown
 
 
-def test_folders_and_shards_are_learnt_equally_well() -> None:
-    done = run(IMAGENET / "demo.py", "--train", "400", "--val", "100", "--epochs", "3")
+def test_folders_and_shards_are_learnt_equally_well(tmp_path: Path) -> None:
+    warm.install(tmp_path / "python", None, "torch._dynamo")
+    program = "import runpy, sys\n_, sys.executable, *sys.argv = sys.argv\n"  # both trainings are forked, too
+    program += "sys.path[0] = sys.argv[0].rpartition('/')[0]\nrunpy.run_path(sys.argv[0], run_name='__main__')"
+    words = [tmp_path / "python", IMAGENET / "demo.py", "--train", "400", "--val", "100", "--epochs", "3"]
+    done = warm.run("-c", program, *words)
     assert done.returncode == 0, done.stdout + done.stderr
     found = dict(re.findall(r"^(main-\S+) +top-1 (\S+)%", done.stdout, re.MULTILINE))
     assert set(found) == {"main-orig.py", "main-wds.py"}

@@ -143,7 +143,7 @@ def test_the_resnet_of_keras_trains_on_torch(image_shards: str) -> None:
 
 @pytest.mark.framework("jax")
 def test_jax_gets_its_batches_ahead_and_needs_no_torch() -> None:
-    done = run(EXAMPLES / "jax-images.py", "--demo", "--steps", "40", "--lr", "0.1")
+    done = run(EXAMPLES / "jax-images.py", "--demo", "--steps", "15", "--lr", "0.1")
     assert done.returncode == 0, done.stderr
     losses = [float(each) for each in re.findall(r"loss (\d+\.\d+)", done.stdout)]
     assert losses[-1] < losses[0]
