@@ -13,8 +13,22 @@ import marshal
 import os
 import sys
 
+process = None
+early = []
+
+
+def forward(number, _):
+    """Pass a signal on, if it is known to whom; else later."""
+    if process is None:
+        early.append(number)
+    else:
+        os.kill(process, number)
+
 
 def main(address, *words):
+    global process
+    for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP):
+        _signal.signal(number, forward)
     with _Socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET) as connection:
         connection.setsockopt(_socket.SOL_SOCKET, _socket.SO_SNDBUF, 1 << 20)
         connection.connect("\0" + address)
@@ -24,8 +38,8 @@ def main(address, *words):
         connection.sendmsg([marshal.dumps(request)], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, streams)])
     theirs.close()
     process = int(_line(ours))
-    for number in (_signal.SIGINT, _signal.SIGTERM, _signal.SIGHUP):
-        _signal.signal(number, lambda number, _: os.kill(process, number))
+    for number in early:
+        os.kill(process, number)
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)  # who reads what the program writes sees its end, and not that of this process

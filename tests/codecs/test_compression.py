@@ -38,7 +38,7 @@ EXPANDERS = {
     "zst": zstd.decompress,
     "lz4": lz4.frame.decompress,
 }
-CONTENT = b"".join(b"%d," % (n * n) for n in range(100_000))
+CONTENT = b"".join(b"%d," % (n * n) for n in range(50_000))
 
 
 class Trickle:

@@ -114,7 +114,7 @@ def test_a_loader_goes_on_at_every_item(urls: list[str], name: str, threads: int
     def make() -> Any:
         return wds.WebLoader(PIPELINES[name](urls), batch_size=None, num_workers=threads, workers="thread")
 
-    check_resumes(make, every=2 if threads == 3 else 7)
+    check_resumes(make, every=5 if threads == 3 else 13)
 
 
 @pytest.mark.parametrize("options", [{"batch_size": 4}, {"batch_size": 4, "drop_last": True, "collate_fn": list}])
@@ -123,7 +123,7 @@ def test_batches_of_the_loader_go_on(urls: list[str], options: dict[str, Any], t
     def make() -> Any:
         return wds.WebLoader(streamed(urls).map(key), num_workers=threads, workers="thread", **options)
 
-    check_resumes(make)
+    check_resumes(make, every=3)
 
 
 ROUNDS = {
@@ -141,7 +141,7 @@ def test_a_loader_that_cuts_and_repeats_goes_on(urls: list[str], name: str, opti
     def make() -> Any:
         return ROUNDS[name](wds.WebLoader(streamed(urls).map(key), batch_size=None, **options))
 
-    check_resumes(make, every=3)
+    check_resumes(make, every=7)
 
 
 @pytest.mark.parametrize("name", ["cut", "longer than a pass", "two passes"])
@@ -149,7 +149,7 @@ def test_a_loader_with_processes_that_cuts_and_repeats_goes_on(urls: list[str], 
     def make() -> Any:
         return ROUNDS[name](wds.WebLoader(streamed(urls).map(key), batch_size=None, num_workers=2))
 
-    check_resumes(make, every=23)
+    check_resumes(make, every=41)
 
 
 def test_a_state_of_other_rounds_is_refused(urls: list[str]) -> None:
@@ -176,7 +176,7 @@ def test_a_collation_of_the_users_own_goes_on(urls: list[str]) -> None:
         dataset = streamed(urls).map(key).listed(3)
         return wds.WebLoader(dataset, batch_size=None, collate_fn=sum, num_workers=2, workers="thread")
 
-    check_resumes(make)
+    check_resumes(make, every=3)
 
 
 def test_stages_after_the_loader_that_treat_single_items_go_on(urls: list[str]) -> None:

@@ -79,7 +79,7 @@ def test_a_loader_goes_on_with_the_worker_whose_turn_it_is(
             states.append((epoch, len(items), plain(loader.workers.state(RoundLimits()))))
         states.append((epoch + 1, 0, plain(loader.workers.state(RoundLimits()))))
         given.append(items)
-    for epoch, count, state in states[:: 1 if workers == 0 else 7]:
+    for epoch, count, state in states[:: 1 if workers == 0 else 13]:
         resumed = Loader(make(urls), workers, persistent=persistent)
         resumed.workers.load(state, RoundLimits())
         assert plain(resumed.workers.state(RoundLimits())) == state
@@ -137,7 +137,7 @@ def test_torchdatas_loader_goes_on_at_every_batch(
         states.append(first.state_dict())
     assert len(items) > 5
     end, second = first.state_dict(), list(first)
-    for count, state in [*list(enumerate(states, 1))[:: 1 if workers == 0 else 6], (len(items) - 1, states[-2])]:
+    for count, state in [*list(enumerate(states, 1))[:: 1 if workers == 0 else 11], (len(items) - 1, states[-2])]:
         resumed = loader()
         resumed.load_state_dict(state)
         assert list(resumed) == items[count:], count
