@@ -99,7 +99,8 @@ def test_a_command_has_the_streams_and_the_status_of_its_program(folder: Path) -
 def test_a_command_passes_signals_on_and_ends_by_one(folder: Path) -> None:
     waits = (
         "import signal, time\n"
-        "try:\n    print('here', flush=True)\n    time.sleep(600)\nexcept KeyboardInterrupt:\n    signal.raise_signal(9)\n"
+        "try:\n    print('here', flush=True)\n    time.sleep(600)\n"
+        "except KeyboardInterrupt:\n    signal.raise_signal(9)\n"
     )
     warm.install(folder / "wait", waits, "json")
     with subprocess.Popen([folder / "wait"], stdout=subprocess.PIPE, text=True) as process:
