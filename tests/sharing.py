@@ -28,6 +28,8 @@ import warm
 LARGEST_UNIT = 40
 """Tests of a module that are dealt at once; of many more, one process would still be busy when the others are done."""
 SECONDS_TO_END = 60
+MOST_BROKEN = 8
+"""Processes that may end for no test's sake, before no more are started."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -103,6 +105,7 @@ class _Dealer:
         self.units = deque(units(session.items))
         self.processes: list[_Process] = []
         self.started = 0
+        self.broken: list[str] = []
 
     def run(self, count: int) -> None:
         terminal = self.session.config.pluginmanager.get_plugin("terminalreporter")
@@ -118,6 +121,8 @@ class _Dealer:
         finally:
             for process in self.processes:
                 process.end()
+        if self.broken:
+            raise RuntimeError("; ".join(self.broken))
         if self.session.shouldfail:
             raise self.session.Failed(self.session.shouldfail)
         if self.session.shouldstop:
@@ -172,12 +177,19 @@ class _Dealer:
         self.hook.pytest_runtest_logreport(report=report)
 
     def miss(self, process: _Process, status: int) -> None:
-        """A process has ended: as it should, or in the midst of a test, which has failed."""
+        """A process has ended: as it should, or in the midst of a test, which has failed, or between two tests."""
         if not status and not process.unit:
             return
-        if not process.is_running:
-            raise RuntimeError(f"process {process.number} of the tests ended between two tests, with status {status}")
-        item = self.session.items[process.unit.pop(0)]
+        if process.is_running:
+            self.fail(self.session.items[process.unit.pop(0)], status)
+        else:
+            self.broken.append(f"process {process.number} ended between two tests, with status {status}; see above")
+        if process.unit:
+            self.units.appendleft(process.unit)
+        if self.units and len(self.broken) <= MOST_BROKEN:
+            self.start()
+
+    def fail(self, item: pytest.Item, status: int) -> None:
         self.report(
             pytest.TestReport(
                 nodeid=item.nodeid,
@@ -188,10 +200,6 @@ class _Dealer:
                 when="call",
             )
         )
-        if process.unit:
-            self.units.appendleft(process.unit)
-        if self.units:
-            self.start()
 
 
 def _check_threads() -> None:

@@ -126,6 +126,15 @@ def test_the_test_of_a_process_that_dies_has_failed_and_the_others_run(words: li
     assert "1 failed, 2 passed" in shown
 
 
+def test_a_fixture_that_fails_at_the_very_end_fails_the_run_and_no_test(words: list[str], tmp_path: Path) -> None:
+    fixture = (
+        "import pytest\n@pytest.fixture(scope='session')\ndef server():\n    yield 1\n    raise OSError('no end')\n"
+    )
+    shown = run([*words, "--share", "2"], tmp_path, end=f"{fixture}def test_it(server): pass\n", other=DYING)
+    assert "1 failed, 3 passed" in shown
+    assert "ended between two tests, with status 1" in shown
+
+
 def test_nothing_more_is_begun_after_the_first_failure_if_that_is_asked_for(words: list[str], tmp_path: Path) -> None:
     shown = run([*words, "-x", "--share", "1"], tmp_path, many=MANY, together=TOGETHER)
     assert "stopping after 1 failures" in shown
