@@ -34,10 +34,10 @@ gc.set_threshold(50_000, 20, 100)
 # A shell lets what it runs in the background ignore interrupts; programs that tests interrupt must not inherit that.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# A process of a fork server then starts without importing torch, which takes longer than any of these tests. It
+# A process of a fork server then starts without importing all that, which takes longer than any of these tests. It
 # inherits as little as one that is spawned, of which a few are enough, but has the environment of the first test that
 # needed it.
-multiprocessing.set_forkserver_preload(["torch"])
+multiprocessing.set_forkserver_preload(["torch", "pytest", "webdataset.cli.flow"])
 
 # How tests are run; real servers on loopback, each started when a test asks for it.
 pytest_plugins = [
@@ -68,6 +68,7 @@ pytest_plugins = [
 # time at 150 MB, 80 at 800), and goes on with those that take long, so that none of them is the only one at the end.
 FORKING = ("loading", "exact", "resume", "wids", "test_loader.py", "test_cache_processes.py", "test_pipeline.py")
 LONG = ("frameworks", "examples", "website", "fuzz", "view", "test_typing.py", "test_benchmarks.py", "test_run.py")
+LONG += ("test_partfiles.py", "test_shuffling.py", "test_speed.py")
 
 
 # Stores that take seconds of CPU time to start: one process of the tests has all tests of each.
@@ -90,8 +91,8 @@ def _fixtures(item: pytest.Item) -> set[str]:
 
 
 def _turn(item: pytest.Item) -> int:
-    place = item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
-    return 0 if place in FORKING else 1 if place in LONG else 2
+    places = {item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else "", item.path.name}
+    return 0 if places & {*FORKING} else 1 if places & {*LONG} else 2
 
 
 def pytest_collection_finish() -> None:
