@@ -19,7 +19,7 @@ def options(description, *, steps, batch, size=None):
     """The command line that the programs have in common."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("shards", nargs="?", help="the shards: a path, http://, s3:// or gs:// url, with braces or a glob")
+    add("shards", nargs="?", help="the shards: a path, http://, s3:// or gs:// url, with braces or a glob (a demo)")
     add("--steps", type=int, default=steps, help=f"batches to train on ({steps})")
     add("--batch", type=int, default=batch, help=f"samples in a batch ({batch})")
     if size is not None:
@@ -32,17 +32,19 @@ def options(description, *, steps, batch, size=None):
 
 @contextmanager
 def parsed(parser, arguments, make_demo, **defaults):
-    """The options; with --demo the shards are made by `make_demo(folder)`, and other defaults hold."""
+    """The options; without shards, or with --demo, `make_demo(folder)` makes some, and other defaults hold."""
     args = parser.parse_args(arguments)
     if args.steps < 1 or args.batch < 1 or args.workers < 0:
         parser.error("--steps and --batch must be at least 1, --workers at least 0")
-    if not args.demo:
-        if args.shards is None:
-            parser.error("name the shards, or try --demo")
+    if args.shards is not None and not args.demo:
         yield args
         return
+    if not args.demo:
+        print(f"{parser.description.splitlines()[0]}\nNo shards are named, so this is its demo (--demo).", end=" ")
+        print(f'With shards of your own: {parser.prog} "train-{{000000..001281}}.tar"', flush=True)
     parser.set_defaults(**defaults)
     args = parser.parse_args(arguments)
+    args.demo = True
     if (torch := sys.modules.get("torch")) is not None:
         torch.set_num_threads(1)  # the networks are too small to share among cores that also load
     with tempfile.TemporaryDirectory(prefix="demo-") as folder:

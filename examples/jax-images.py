@@ -33,7 +33,7 @@ def make_loader(args):
     rank = {"rank": jax.process_index(), "world_size": jax.process_count()}  # of all hosts that train together
     dataset = wds.WebDataset(args.shards, exact=True, seed=args.seed, **rank).decode(recipe)
     dataset = dataset.to_tuple("jpg;png", "cls").batched(args.batch, partial=False).repeat()
-    return wds.WebLoader(dataset, batch_size=None, num_workers=args.workers, workers="thread")
+    return wds.WebLoader(dataset, batch_size=None, num_workers=args.workers, workers="thread", tensors=False)
 
 
 def prefetched(batches, ahead=2):

@@ -11,7 +11,10 @@ number of its class (cls).
 
 import os
 
+import environment
+
 os.environ.setdefault("KERAS_BACKEND", "torch")
+environment.needs("keras", "webdataset")
 
 import keras
 from demos import image_shards, options, parsed

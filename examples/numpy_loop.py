@@ -24,7 +24,7 @@ def train(args):
     """Two epochs, unless it is interrupted."""
     args.threads = True
     # with JAX: rank=jax.process_index(), world_size=jax.process_count()
-    loader = make_loader(args, rank=0, world_size=1)
+    loader = make_loader(args, tensors=False, rank=0, world_size=1)
     weights, step = np.zeros((4, 1), "float32"), 0
     checkpoint = os.path.join(args.folder, "latest.json")
     if args.resume:

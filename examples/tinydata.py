@@ -84,11 +84,12 @@ def numbers_vectors_values(sample):
     return sample["cls"], sample["npy"], sample["npy"].sum(keepdims=True)
 
 
-def make_loader(args, **more):
+def make_loader(args, tensors=True, **more):
     """A loader of batches (numbers, vectors, values)."""
     dataset = wds.WebDataset(args.shards, exact=True, seed=1, **more).decode().map(numbers_vectors_values)
     workers = "thread" if args.threads else "process"
-    return wds.WebLoader(dataset.batched(args.batch), batch_size=None, num_workers=args.workers, workers=workers)
+    kind = {"workers": workers, "tensors": tensors}
+    return wds.WebLoader(dataset.batched(args.batch), batch_size=None, num_workers=args.workers, **kind)
 
 
 def note(args, epoch, numbers):

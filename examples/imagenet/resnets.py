@@ -20,6 +20,7 @@ class BasicBlock(nn.Module):
         self.bn2 = nn.BatchNorm2d(planes)
         self.relu = nn.ReLU(inplace=True)
         self.downsample = shortcut(inputs, planes, stride)
+        nn.init.zeros_(self.bn2.weight)  # it begins as its shortcut, and the steps of a deep network stay small
 
     def forward(self, x):
         """Feature maps to feature maps."""
@@ -44,6 +45,7 @@ class Bottleneck(nn.Module):
         self.bn3 = nn.BatchNorm2d(outputs)
         self.relu = nn.ReLU(inplace=True)
         self.downsample = shortcut(inputs, outputs, stride)
+        nn.init.zeros_(self.bn3.weight)  # it begins as its shortcut, and the steps of a deep network stay small
 
     def forward(self, x):
         """Feature maps to feature maps."""

@@ -1,4 +1,4 @@
-"""What main-orig.py and main-wds.py share, and what is not about data: options, ranks, logs, checkpoints."""
+"""What train-exact.py needs that is not about data: options, ranks, logs, checkpoints."""
 
 import argparse
 import contextlib
@@ -18,10 +18,9 @@ DEMO = {"arch": "resnet10", "size": 32, "epochs": 5, "batch_size": 32, "lr": 0.4
 
 
 def options(description):
-    """The command line that the two programs have in common."""
+    """The command line, but for the shards."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
-    add("--data", default="data", metavar="FOLDER", help="the folder with train/CLASS/* and val/CLASS/* (data)")
     add("--arch", default="resnet50", choices=NETWORKS, help="the network (resnet50)")
     add("--size", type=int, default=224, help="width and height of the images that the network gets (224)")
     add("--augmentation", default="full", choices=["full", "simple"], help="random crops and flips, or the center only")
@@ -129,6 +128,11 @@ class Job(NamedTuple):
     log: "Log"
 
     @property
+    def images_in_step(self):
+        """Over all ranks."""
+        return self.args.batch_size * self.ranks.world
+
+    @property
     def network(self):
         """The model itself, without what makes it parallel."""
         return getattr(self.model, "module", self.model)
@@ -226,7 +230,7 @@ def right_answers(outputs, labels):
 def save_checkpoint(job, **state):
     """Save on one rank, under another name first: a program that is killed now still has the checkpoint before."""
     if job.ranks.rank == 0:
-        torch.save({**state, "world": job.ranks.world}, job.args.checkpoint + ".new")
+        torch.save(state, job.args.checkpoint + ".new")
         os.replace(job.args.checkpoint + ".new", job.args.checkpoint)
 
 
@@ -234,7 +238,4 @@ def load(args):
     """The checkpoint."""
     if not os.path.exists(args.checkpoint):
         raise SystemExit(f"there is no checkpoint {args.checkpoint}: train without --resume and --evaluate first")
-    saved = torch.load(args.checkpoint, map_location="cpu")
-    if args.resume and getattr(args, "loader", "orig") == "wds" and "loader" not in saved:
-        raise SystemExit(f"{args.checkpoint} is of a training on folders: --resume it with --loader orig")
-    return saved
+    return torch.load(args.checkpoint, map_location="cpu")

@@ -128,9 +128,95 @@ def test_another_program_than_docker_can_be_named(wldocker: Machine) -> None:
     assert wldocker.calls()[-1][0] == "run"
 
 
+def volumes(wldocker: Machine, *words: str) -> list[str]:
+    """What docker is asked to mount, but for the folder itself and the cache of shards."""
+    done = wldocker(*words, "true")
+    assert (done.returncode, done.stderr) == (0, "")
+    always = [f"{place}:{place}" for place in (wldocker.work, wldocker.home / ".cache/webdataset")]
+    return [volume for volume in pairs(wldocker.calls()[-1], "--volume") if volume not in always]
+
+
+def test_data_from_elsewhere_is_mounted_as_docker_does_it(wldocker: Machine) -> None:
+    words = ["-v", "/data:/data", "--volume", "/fast/my shards:/shards:ro", "--volume=cache:/cache:rw,z"]
+    assert volumes(wldocker, *words) == ["/data:/data", "/fast/my shards:/shards:ro", "cache:/cache:rw,z"]
+    assert "--tmpfs" in wldocker.calls()[-1]
+
+
+def test_a_volume_replaces_what_would_be_mounted_there(wldocker: Machine) -> None:
+    (wldocker.home / ".aws").mkdir()
+    own = [f"/keys:{wldocker.home}/.aws", f"{wldocker.home}:{wldocker.home}", f"{wldocker.work}:{wldocker.work}:ro"]
+    assert volumes(wldocker, *(word for volume in own for word in ("-v", volume))) == own
+    assert "--tmpfs" not in wldocker.calls()[-1]
+
+
+def test_a_link_out_of_the_folder_works_in_the_container(wldocker: Machine) -> None:
+    data = wldocker.work.parent / "disk/imagenet"
+    (data / "train").mkdir(parents=True)
+    (wldocker.work / "data").symlink_to(data)
+    assert volumes(wldocker) == [f"{data}:{data}"]
+
+
+def test_links_are_followed_as_they_say(wldocker: Machine) -> None:
+    top, work = wldocker.work.parent, wldocker.work
+    (top / "disk/imagenet").mkdir(parents=True)
+    (top / "disk/one.tar").touch()
+    (top / "latest").symlink_to("disk/imagenet")
+    (work / "parts/deep").mkdir(parents=True)
+    (work / "parts/deep/out").symlink_to("../../../disk")
+    links = {
+        "chain": str(top / "latest"),  # the container finds it under the name that the link has
+        "relative": "../disk/one.tar",
+        "again": "../latest",
+        "through": "parts/deep/out/imagenet",
+        ".hidden": "chain",
+        "inside": str(work / "parts"),
+        "dangling": "/nowhere/at all",
+        "loop": "loop",
+        "python": "/usr/bin/env",  # which the container has itself
+    }
+    for name, target in links.items():
+        (work / name).symlink_to(target)
+    real = top / "disk/imagenet"
+    assert sorted(volumes(wldocker)) == [
+        f"{real}:{real}",
+        f"{real}:{top}/latest",
+        f"{top}/disk/one.tar:{top}/disk/one.tar",
+    ]
+
+
+def test_a_link_to_data_that_is_mounted_already_is_left_as_it_is(wldocker: Machine) -> None:
+    data = wldocker.work.parent / "disk/imagenet"
+    data.mkdir(parents=True)
+    (wldocker.work / "data").symlink_to(data)
+    volume = f"{data.parent}:{data.parent}:ro"
+    assert volumes(wldocker, "-v", volume) == [volume]
+
+
+def test_a_link_to_all_of_the_home_is_not_followed(wldocker: Machine) -> None:
+    (wldocker.work / "up").symlink_to("..")
+    done = wldocker("true")
+    assert done.returncode == 0
+    assert str(wldocker.work.parent) in done.stderr
+    assert not any(volume.endswith(f":{wldocker.work.parent}") for volume in pairs(wldocker.calls()[-1], "--volume"))
+
+
+@pytest.mark.parametrize("name", ["pytorch-resnet50.py", "keras-resnet50.py"])
+def test_the_programs_of_the_clone_run_in_a_container_by_their_names(wldocker: Machine, name: str) -> None:
+    wldocker.work = ROOT
+    done = wldocker("--cpu", "python3", name)
+    assert done.returncode == 0, done.stderr
+    call = wldocker.calls()[-1]
+    assert call[-3:] == ["webdataset:cpu", "python3", name]
+    assert f"{ROOT}:{ROOT}" in pairs(call, "--volume")
+    assert (ROOT / name).resolve().is_relative_to(ROOT)  # so the container has it, too
+
+
 @pytest.mark.parametrize(
     ("words", "status", "message"),
     [
+        (["-v", "/data", "true"], 2, "/data:/data:ro"),
+        (["true", "-v"], 127, "nowhere"),
+        (["-v"], 2, "PLACE:PATH"),
         ([], 2, "name a command to run"),
         (["--gpu", "true"], 2, "there is no option --gpu"),
         (["true"], 127, "there is no 'nowhere' here: install Docker"),
@@ -146,7 +232,7 @@ def test_mistakes_are_told_in_a_line(wldocker: Machine, words: list[str], status
 def test_help_shows_how_it_is_called(wldocker: Machine) -> None:
     shown = wldocker("--help")
     assert shown.returncode == 0
-    assert shown.stdout.startswith("usage: wldocker [--cpu | --cuda] [--build] CMD...")
+    assert shown.stdout.startswith("usage: wldocker [--cpu | --cuda] [--build] [-v PLACE:PATH]... CMD...")
 
 
 def test_the_dockerfile_passes_its_linter() -> None:

@@ -8,7 +8,12 @@ import json
 import math
 import os
 import re
+import shutil
+import statistics
+import subprocess
+import sys
 import threading
+import venv
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +28,7 @@ from servers.object_stores import ObjectServer
 from webdataset.shardlists import expand_urls
 
 SMALL = "--steps 2 --batch 4 --size 32 --classes 10"
-PROGRAMS = sorted(path for path in EXAMPLES.glob("*.py") if path.stem not in ("demos", "tinydata"))
+PROGRAMS = sorted(path for path in EXAMPLES.glob("*.py") if path.stem not in ("demos", "environment", "tinydata"))
 
 
 @pytest.fixture(scope="module")
@@ -232,11 +237,67 @@ def test_help_names_the_kinds_of_urls(name: str, capsys: Any) -> None:
     assert "--demo" in shown
 
 
-def test_a_program_without_shards_asks_for_them(capsys: Any) -> None:
-    with pytest.raises(SystemExit) as ended:
-        main_of("segmentation.py")
-    assert ended.value.code == 2
-    assert "name the shards, or try --demo" in capsys.readouterr().err
+@pytest.mark.parametrize("program", [ROOT / "pytorch-resnet50.py", EXAMPLES / "segmentation.py"])
+def test_a_program_without_shards_says_what_it_does_and_trains_on_its_demo(program: Path) -> None:
+    done = warm.run(program.name, "--steps", "1", cwd=program.parent, preload="torch._dynamo")
+    assert done.returncode == 0, done.stderr
+    what, how, *_ = done.stdout.splitlines()
+    assert program.read_text().startswith(f'"""{what}')
+    assert f'{program.name} "train-' in how
+
+
+@pytest.mark.framework("keras")
+def test_the_resnet_of_keras_runs_from_the_root_without_shards() -> None:
+    words = ["keras-resnet50.py", "--steps", "1", "--epochs", "1", "--batch", "4"]
+    done = warm.run(*words, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert "with the torch backend" in done.stdout
+
+
+def test_the_resnet_of_pytorch_learns() -> None:
+    done = warm.run(EXAMPLES / "pytorch-resnet50.py", "--demo", "--workers", "1", preload="torch._dynamo")
+    assert done.returncode == 0, done.stderr
+    losses = [float(each) for each in re.findall(r"loss (\d+\.\d+)", done.stdout)]
+    assert len(losses) == 25
+    assert statistics.mean(losses[-5:]) < 0.7 * statistics.mean(losses[:5])
+
+
+# -- which Python ----------------------------------------------------------------------------------
+
+
+def bare_python(folder: Path) -> Path:
+    """An environment without any package."""
+    venv.create(folder, symlinks=True)
+    return folder / "bin/python"
+
+
+def clone(folder: Path) -> Path:
+    """The programs where there is no .venv yet."""
+    shutil.copytree(EXAMPLES, folder / "examples", ignore=shutil.ignore_patterns("__pycache__", "venv"))
+    for name in ("pytorch-resnet50.py", "keras-resnet50.py"):
+        shutil.copy(ROOT / name, folder / name, follow_symlinks=False)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["pytorch-resnet50.py", "keras-resnet50.py"])
+def test_a_python_without_packages_says_how_they_are_installed(tmp_path: Path, name: str) -> None:
+    words = [bare_python(tmp_path / "bare"), name]
+    done = subprocess.run(words, cwd=clone(tmp_path), capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1
+    assert "webdataset" in done.stderr
+    assert "./setup-venv" in done.stderr
+
+
+def test_a_program_goes_on_under_the_python_of_the_environment(tmp_path: Path) -> None:
+    python = bare_python(tmp_path / "bare")
+    (clone(tmp_path) / ".venv/bin").mkdir(parents=True)
+    (tmp_path / ".venv/bin/python").write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    (tmp_path / ".venv/bin/python").chmod(0o755)
+    words = [python, "pytorch-resnet50.py", "--help"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("usage: pytorch-resnet50.py")
 
 
 def test_the_page_names_every_program() -> None:

@@ -1,0 +1,1 @@
+examples/keras-resnet50.py

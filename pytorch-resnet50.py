@@ -1,0 +1,1 @@
+examples/pytorch-resnet50.py
