@@ -99,6 +99,39 @@ def test_a_batch_that_the_nodes_cannot_agree_on_is_asked_for_again(many, ais_dou
     assert list(ais.get_batch([url for url, _ in many], missing=missing, **QUICK)) == many
 
 
+@pytest.mark.parametrize("streaming", [True, False])
+@pytest.mark.parametrize("stall", [0, 20_000])
+def test_what_a_silent_batch_leaves_out_is_read_singly_without_another_silence(many, ais_double, streaming, stall):
+    """A cluster whose targets have changed keeps silent for 20 s before each item that another target should have."""
+    double = ais_double.double
+    double.batch_stalls = [stall] * 100
+    assert list(ais.get_batch([url for url, _ in many], streaming=streaming, timeout=0.3)) == many
+    assert len(double.batch_stalls) == 99
+    assert singles(double) >= 20 or not streaming
+
+
+def test_a_batch_is_not_waited_for_as_long_as_an_object(many, ais_double, monkeypatch):
+    monkeypatch.setattr("webdataset.storage.ais.batch.SILENT_SECONDS", 0.3)
+    ais_double.double.batch_stalls = [5000]
+    assert list(ais.get_batch([url for url, _ in many])) == many
+
+
+@pytest.mark.parametrize("function", [ais.get_batch, ais.list_objects])
+def test_an_option_that_does_not_exist_is_named_with_those_that_do(function):
+    with pytest.raises(ValueError, match=r"'timeouts'.*did you mean 'timeout'.*endpoint"):
+        function("ais://b/a", timeouts=3)
+    with pytest.raises(ValueError, match=r"timeout must be"):
+        function("ais://b/a", timeout=-1)
+
+
+def test_a_list_takes_the_storage_options(ais_double, monkeypatch):
+    url = ais_double.put("a", b"xyz")
+    monkeypatch.delenv("AIS_ENDPOINT")
+    options = {"endpoint": ais_double.endpoint, "timeout": (3, 30), "patience": 5, "connections": 2}
+    assert list(ais.list_objects(ais_double.url(""), **options)) == [(url, 3)]
+    assert list(ais.get_batch([url], **options)) == [(url, b"xyz")]
+
+
 @pytest.mark.parametrize("missing", ["raise", "none"])
 @pytest.mark.parametrize("streaming", [True, False])
 @pytest.mark.parametrize("target", ["t1", "t2"])

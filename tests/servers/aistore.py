@@ -4,7 +4,10 @@ The double is a proxy and two targets on loopback, each a server of its own, wri
 5.0 was seen to do: GET is answered 301, all else 307; a redirect carries `pid` and `utm`; errors are JSON; a target
 refuses what was not redirected to it; a proxy answers PUT without reading the body. A target that died stays in the map
 until it is noticed, then it is gone from it, with its objects: lists are shorter, reads are answered 404, and a batch
-has `__404__/NAME` in the place of what nobody could reach.
+has `__404__/NAME` in the place of what nobody could reach. A target that joins answers 404 for what it should have,
+until it knows of the others; then the cluster rebalances: reads find what has not moved yet, lists lack it, and say so
+with a flag of their pages. A corrupt object is found out when all of it is read, and removed; whoever reads a part, a
+member or a batch gets what is there.
 """
 
 from __future__ import annotations
@@ -49,6 +52,10 @@ class DoubleCluster:
         self.batch_cuts: list[int | None] = []
         self.noticed_after: dict[str, int] = {}
         self.back_after: dict[str, int] = {}
+        self.batch_stalls: list[int] = []
+        self.closed = threading.Event()
+        self.joining: set[str] = set()
+        self.rebalancing = False
         self.bodies_at_proxy = 0
         self.page = 1000
         self.starting = self.garbled = self.signed = self.range_checksums = False
@@ -61,14 +68,18 @@ class DoubleCluster:
         return self.nodes["p1"].address
 
     def close(self) -> None:
+        self.closed.set()
         for node in self.nodes.values():
             node.kill()
             node.reservation.close()
 
     def place(self, bucket: str, name: str) -> str:
         """The target with the highest random weight; one that is dead stays in the map until it is noticed."""
-        target = max(self.active(), key=lambda each: hashlib.sha1(f"{each}/{bucket}/{name}".encode()).digest())
+        target = self.home(bucket, name)
         return self.place(bucket, name) if self.time_passes(target) else target
+
+    def home(self, bucket: str, name: str) -> str:
+        return max(self.active(), key=lambda each: hashlib.sha1(f"{each}/{bucket}/{name}".encode()).digest())
 
     def time_passes(self, target: str) -> bool:
         """A target that is asked for is noticed to be dead, or comes back, in the end."""
@@ -103,6 +114,31 @@ class DoubleCluster:
             self.smap.append(target)
             self.map_version += 1
 
+    def join(self, target: str) -> None:
+        """A new target is in the map, and does not know yet that others have what it should have."""
+        self.objects[target] = {}
+        self.nodes[target] = Node(self, target, Target)
+        self.joining.add(target)
+        self.smap.append(target)
+        self.map_version += 1
+
+    def rebalance(self) -> None:
+        """The targets learn of each other; some objects move with each page of a list, until all have."""
+        self.joining.clear()
+        self.rebalancing = True
+
+    def misplaced(self) -> list[tuple[str, tuple[str, str]]]:
+        """Objects that are not where the map places them, with the targets that have them."""
+        homes = self.smap if self.joining or self.rebalancing else ()
+        return [(name, key) for name in homes for key in self.objects[name] if self.home(*key) != name]
+
+    def move_some(self) -> None:
+        """Half of what is left; when nothing is, the next page has no flag."""
+        waiting = self.misplaced() if self.rebalancing else []
+        for name, key in waiting[: len(waiting) // 2 + 1]:
+            self.objects[self.home(*key)][key] = self.objects[name].pop(key)
+        self.rebalancing = len(waiting) > 1
+
     def mirror(self) -> None:
         """Every target has every object."""
         merged = self.objects["t1"] | self.objects["t2"]
@@ -123,8 +159,10 @@ class DoubleCluster:
         return {"uuid": "c1", "version": version, "pmap": {"p1": {"daemon_id": "p1", "flags": 2}}, "tmap": nodes}
 
     def listed(self, bucket: str) -> set[str]:
-        """What the targets of the map list."""
-        return {name for target in self.active() for found, name in self.objects[target] if found == bucket}
+        """What the targets of the map list: each leaves out what should be elsewhere."""
+        away = set(self.misplaced())
+        held = {(target, key) for target in self.active() for key in self.objects[target]} - away
+        return {name for _, (found, name) in held if found == bucket}
 
     def names(self, bucket: str) -> set[str]:
         return {name for each in self.objects.values() for found, name in each if found == bucket}
@@ -132,11 +170,30 @@ class DoubleCluster:
     def find(self, bucket: str, name: str) -> Stored:
         return next(each[bucket, name] for each in self.objects.values() if (bucket, name) in each)
 
+    def held(self, target: str, key: tuple[str, str]) -> Stored | None:
+        """What a target has, or gets from a neighbour while the cluster rebalances."""
+        found = self.objects[target].get(key)
+        if found is not None or not self.rebalancing:
+            return found
+        return next((each[key] for each in self.objects.values() if key in each), None)
+
     def lookup(self, bucket: str, name: str) -> bytes | None:
         """What the target that makes a batch gets of an object; nothing if nobody it can reach has it."""
         target = self.place(bucket, name)
-        found = self.objects[target].get((bucket, name))
+        found = self.held(target, (bucket, name))
         return None if found is None or self.nodes[target].dead else found.data
+
+    def remove(self, stored: Stored) -> None:
+        for each in self.objects.values():
+            for key in [key for key, found in each.items() if found is stored]:
+                del each[key]
+
+    def corrupt(self, bucket: str, name: str) -> bytes:
+        """Another byte on the disk than was stored; returns what is there now."""
+        stored = self.find(bucket, name)
+        stored.checksum = stored.checksum  # that of what was stored
+        stored.data, stored.is_corrupt = bytes([stored.data[0] ^ 1]) + stored.data[1:], True
+        return stored.data
 
     def destroy(self, bucket: str) -> None:
         self.buckets.discard(bucket)

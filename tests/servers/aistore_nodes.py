@@ -31,9 +31,11 @@ def checksum_of(data: bytes) -> str:
 class Stored:
     data: bytes
     version: int = 1
+    is_corrupt: bool = False
 
     @cached_property
     def checksum(self) -> str:
+        """That of the data as it was stored."""
         return checksum_of(self.data)
 
 
@@ -48,6 +50,7 @@ class Answer(Exception):
     code: str = "Err"
     cut: int | None = None
     chunked: bool = False
+    stall: int | None = None
 
 
 class Node(ThreadingHTTPServer):
@@ -144,7 +147,11 @@ class Handler(BaseHTTPRequestHandler):
             if text:
                 self.send_header(name, text)
         self.end_headers()
-        if self.command != "HEAD":
+        if answer.stall is not None:
+            self.wfile.write(body[: answer.stall])
+            self.server.cluster.closed.wait()  # silent for longer than any test waits
+            self.close_connection = True
+        elif self.command != "HEAD":
             self.wfile.write(body if answer.cut is None else body[: answer.cut])
 
     def body(self) -> bytes:
@@ -220,7 +227,8 @@ class Proxy(Handler):
             {"name": name, "size": str(len(cluster.find(bucket, name).data)), "flags": 64} for name in names[:limit]
         ]
         more = page[-1]["name"] if len(names) > limit else ""
-        told = {"uuid": "u1", "entries": page or None, "continuation_token": more, "flags": 0}
+        told = {"uuid": "u1", "entries": page or None, "continuation_token": more, "flags": int(cluster.rebalancing)}
+        cluster.move_some()
         raise Answer(200, json.dumps(told).encode(), {"Content-Type": "application/json"})
 
 
@@ -234,7 +242,7 @@ class Target(Handler):
         mine = cluster.objects[self.server.name]
         if self.command == "PUT":
             self.store(mine, bucket, name)
-        found = mine.get((bucket, name))
+        found = cluster.held(self.server.name, (bucket, name))
         if found is None:
             raise Answer(404, message=f'object "ais://{bucket}/{name}" does not exist')
         if self.command == "DELETE":
@@ -294,6 +302,9 @@ class Target(Handler):
             if query["etl_name"] != "upper":
                 raise Answer(501, message="etl is not supported")
             data, headers = data.upper() + query.get("etl_args", "").encode(), {}
+        if not wanted and headers.get("Ais-Version") and found.is_corrupt:
+            cluster.remove(found)
+            raise Answer(500, message="ErrBadCksum: bad checksum", code="ErrBadCksum")
         status, cut = 200, cluster.cuts.pop(0) if cluster.cuts else None
         if wanted:
             start, last = _range(wanted, len(data))
@@ -313,15 +324,16 @@ class Target(Handler):
         if status != 200:
             raise Answer(status, message=told)
         cut = cluster.batch_cuts.pop(0) if cluster.batch_cuts else None
+        stall = cluster.batch_stalls.pop(0) if cluster.batch_stalls else None
         if message["strm"]:
-            raise Answer(200, archive, {"Content-Type": "application/x-tar"}, cut=cut, chunked=True)
+            raise Answer(200, archive, {"Content-Type": "application/x-tar"}, cut=cut, chunked=True, stall=stall)
         parts = [("metadata", "application/json", told.encode()), ("archive", "application/x-tar", archive)]
         body = b"".join(
             b'--bd\r\nContent-Disposition: form-data; name="%b"\r\nContent-Type: %b\r\n\r\n%b\r\n'
             % (name.encode(), kind.encode(), data)
             for name, kind, data in parts
         )
-        raise Answer(200, body + b"--bd--\r\n", {"Content-Type": "multipart/mixed; boundary=bd"}, cut=cut)
+        raise Answer(200, body + b"--bd--\r\n", {"Content-Type": "multipart/mixed; boundary=bd"}, cut=cut, stall=stall)
 
 
 def bucket_in(query: dict[str, str], name: str) -> str:

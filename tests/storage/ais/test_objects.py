@@ -208,6 +208,7 @@ def test_an_object_can_be_removed(ais_bucket):
     url = ais_bucket.put("a.tar", b"x")
     AisObject(url).delete()
     assert ais_bucket.get("a.tar") is None
+    AisObject(url).delete()
 
 
 def test_shards_of_an_earlier_set_are_removed(ais_bucket):

@@ -17,10 +17,12 @@ from webdataset.errors import StorageError
 from webdataset.storage.http.connect import OpenResponse
 from webdataset.storage.http.faults import TRANSIENT_ERRORS, describe
 
-from .client import AisConnector, Cluster, cluster_of, failure
+from .client import JSON, AisConnector, Cluster, cluster_of, failure
 from .objects import AisStream, ObjectName, object_name
 
 MISSING = "__404__/"
+SILENT_SECONDS = 5.0
+"""When a response is given up: after its targets changed, a cluster waits 20 s for each item that another one has."""
 
 
 @dataclass(frozen=True)
@@ -73,11 +75,12 @@ def read_singly(item: BatchItem, **options: Any) -> bytes:
 def open_batch(items: Sequence[BatchItem], *, streaming: bool = True, coloc: int = 0, **options: Any) -> BatchStream:
     """The archive with these items, as a stream; `streaming=False` lets the cluster complete it first, in its memory.
 
-    `coloc` tells the cluster that the items lie on few targets (1), or in few shards, too (2).
+    `coloc` tells the cluster that the items lie on few targets (1), or in few shards, too (2). What fails, or is silent
+    for SILENT_SECONDS, is an error at once: single requests have the patience.
     """
     if not items:
         raise ValueError("a batch needs at least one item")
-    cluster = cluster_of(items[0].url, **options | {"patience": 0.0})  # what fails is read singly, with patience
+    cluster = cluster_of(items[0].url, **{"read_timeout": SILENT_SECONDS} | options | {"patience": 0.0})
     body = {"in": [item.entry() for item in items], "coer": True, "onob": True, "strm": streaming, "mime": ".tar"}
     body |= {"coloc": coloc} if coloc else {}
     return BatchStream(cluster, items[0].name, json.dumps(body).encode(), coloc)
@@ -94,14 +97,16 @@ class BatchStream:
         query = {"provider": first.provider, "namespace": first.query.get("namespace")}
         query["coloc"] = str(coloc) if coloc else None  # for the proxy, which chooses the target that makes the archive
         address = cluster.address("v1", "ml", "moss", first.bucket, **query)
-        connector = AisConnector(cluster, address, self.url, headers={"Content-Type": "application/json"})
+        connector = AisConnector(cluster, first, address, self.url, headers=JSON)
         self._response = connector.send("GET", None, body)
-        if self._response.status != 200:
-            error = failure(self._response, self.url)
+        try:
+            if self._response.status != 200:
+                raise failure(self._response, self.url)
+            if (self._response.header("Content-Type") or "").startswith("multipart/"):
+                self._archive = self._archive_part(self._response)
+        except BaseException:
             self._response.close()
-            raise error
-        if (self._response.header("Content-Type") or "").startswith("multipart/"):
-            self._archive = self._archive_part(self._response)
+            raise
 
     def read(self, size: int = -1) -> bytes:
         """Some bytes as they arrive, none at the end; a response that breaks is an error."""

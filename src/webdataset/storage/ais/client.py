@@ -2,8 +2,9 @@
 
 Objects move when targets come and go, so every request and every retry goes to the proxy again and follows its redirect
 to the letter (it may be signed). The token goes to the proxy only. A target that died stays in the cluster's map for
-half a minute and more; so the cluster is given `patience` seconds. That an object is missing is believed only of a
-cluster that has all its targets.
+half a minute and more; so the cluster is given `patience` seconds. That an object is missing, and that a list is
+complete, is believed only of a cluster that was settled (`Cluster.doubt`). What another try may change is decided in
+`AisConnector` alone.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ import contextlib
 import json
 import re
 import ssl
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urljoin, urlsplit
 
 from webdataset.base.redact import redacted
 from webdataset.base.settings import settings
-from webdataset.errors import StorageError
+from webdataset.errors import StorageError, UnavailableError
 from webdataset.storage.http import addresses
 from webdataset.storage.http.connect import REDIRECTS, Body, ConnectionOptions, Connector, OpenResponse
 from webdataset.storage.http.faults import (
@@ -36,14 +38,23 @@ from webdataset.storage.patience import RetriesExhaustedError, RetryState
 
 from . import smap
 
-MAP_SECONDS = 10.0
+if TYPE_CHECKING:
+    from .objects import ObjectName
+
+QUESTION_SECONDS = 10.0
 NOT_FOUND = 404
 WAITED_STATUS = RETRIED_STATUS | {409}
-WAITED_CODES = frozenset({(400, "ErrFailedTo")})
-"""Errors of a node that needs another one, which is down."""
-FINAL_CODES = frozenset({(500, "ErrBadCksum")})
+NO_MAP = "Smap v0"
+WAITED_KINDS = frozenset({(400, "ErrFailedTo"), (400, NO_MAP)})
+"""Errors of a node that needs another one, which is down, or that has not heard from the others."""
+BAD_CHECKSUM = (500, "ErrBadCksum")
 REFUSED = (401, 403)
-CHECK_TARGETS = "check its targets; if some left for good, start the program again"
+EXPLAINED = (*REFUSED, BAD_CHECKSUM[0])
+"""Statuses whose hint is about AIStore."""
+JSON = {"Content-Type": "application/json"}
+REBALANCING = 1
+"""Among the flags of a page of a list: it lacks what is moving."""
+CHECK_TARGETS = "check its targets, and whether it rebalances; if targets left for good, start the program again"
 
 _CODE = re.compile(rb"\"tcode\"\s*:\s*\"(\w+)\"")
 
@@ -66,38 +77,49 @@ class Cluster:
         token = None if self.anonymous else self.token or _token()
         return headers | ({"Authorization": f"Bearer {token}"} if token else {})
 
-    def missing_targets(self) -> list[str] | None:
-        """The targets that the cluster had and lacks now; None while it does not answer.
+    def doubt(self, name: ObjectName, asked: float, flags: int | None = None) -> str:
+        """Why what the cluster was asked at that time may lack objects that it has; empty if it was settled then.
 
-        A cluster that does not show its map is taken to be complete.
+        It was if it had started, had lost no target, had not just changed, and does not rebalance: `flags` are those of
+        the page of a list, if it is one that was asked for. What a token may not see is taken to be in order.
         """
-        seconds = min(MAP_SECONDS, self.options.read_timeout)
+        try:
+            self._answer(self.address("v1", "health", readiness="true"))
+            self.look()
+            if doubt := smap.CLUSTERS[self.endpoint].doubt(asked):
+                return doubt
+            flags = self._page_flags(name) if flags is None else flags
+        except TRANSIENT_ERRORS:
+            return "the cluster is not ready"
+        return "the cluster rebalances" if flags & REBALANCING else ""
+
+    def look(self) -> None:
+        """Take in the cluster's map; one that is not shown is not known."""
+        found = smap.ClusterMap.parsed(self._answer(self.address("v1", "daemon", what="smap")))
+        cluster = smap.CLUSTERS[self.endpoint]
+        if found is not None:
+            cluster.observe(found, time.monotonic())
+
+    def _page_flags(self, name: ObjectName) -> int:
+        """The flags of a list of this object alone."""
+        address, body = name.list_request(self, pagesize=1, cached=not name.is_here)
+        page = self._answer(address, body)
+        return int(page.get("flags") or 0) if isinstance(page, dict) else 0
+
+    def _answer(self, address: str, body: bytes | None = None) -> Any:
+        """The answer to a small question, asked once; None if it is refused, an OSError if there may be one later."""
+        seconds = min(QUESTION_SECONDS, self.options.read_timeout)
         connect = min(seconds, self.options.connect_timeout)
         options = replace(self.options, prepare=self.with_token, connect_timeout=connect, read_timeout=seconds)
+        response = Connector(address, options).send("GET", JSON, body)
         try:
-            response = Connector(self.address("v1", "daemon", what="smap"), options).send("GET")
-            data = response.raw.read() if response.status == 200 else b"null"
-        except TRANSIENT_ERRORS:
+            if may_pass(response):
+                raise ConnectionError(f"the cluster answers {response.status}")
+            return json.loads(response.raw.read()) if response.status == 200 else None
+        except ValueError:
             return None
-        response.release()
-        cluster = smap.CLUSTERS[self.endpoint]
-        with contextlib.suppress(ValueError):
-            if (found := smap.ClusterMap.parsed(json.loads(data))) is not None:
-                return cluster.missing(found)
-        return []
-
-    def map_version(self) -> str | None:
-        """The version of the map as it was seen last; it is fetched before the first request of the process."""
-        if self.endpoint not in smap.CLUSTERS and self.missing_targets() is None:
-            return None
-        return smap.CLUSTERS[self.endpoint].version
-
-    def check_whole(self, url: str) -> None:
-        """Wait for targets that are missing; an error that names them when the patience is used up."""
-        with contextlib.closing(self.retry_state(url)) as retries:
-            while missing := self.missing_targets():
-                _pause(retries, incomplete(missing, url))
-            retries.renew()
+        finally:
+            response.drain()
 
     def address(self, *path: str, **query: str | None) -> str:
         """The web address of something in the cluster; names are taken as they are.
@@ -112,6 +134,7 @@ class Cluster:
     def ask(
         self,
         method: str,
+        name: ObjectName,
         address: str,
         url: str,
         *,
@@ -124,7 +147,7 @@ class Cluster:
 
         `upload` are the headers of a body to be stored.
         """
-        connector = AisConnector(self, address, url, headers=headers, upload=upload)
+        connector = AisConnector(self, name, address, url, headers=headers, upload=upload)
         with contextlib.closing(self.retry_state(url)) as retries:
             while True:
                 response = connector.send(method, None, body)
@@ -133,7 +156,7 @@ class Cluster:
                         raise failure(response, url)
                     return WholeResponse(response.status, response.raw.headers, response.raw.read(), url)
                 except TRANSIENT_ERRORS as exn:
-                    _pause_after(retries, exn, self)
+                    pause_after(retries, exn, self)
                 finally:
                     response.close()
 
@@ -160,6 +183,7 @@ class AisConnector(Connector):
     def __init__(
         self,
         cluster: Cluster,
+        name: ObjectName,
         address: str,
         shown: str,
         *,
@@ -168,12 +192,11 @@ class AisConnector(Connector):
     ) -> None:
         super().__init__(address, replace(cluster.options, headers=headers or {}, prepare=cluster.with_token))
         self._cluster = cluster
+        self._name = name
         self._shown = shown
         self._upload = upload
         self._retries = cluster.retry_state(shown)  # here, since another thread may be the one that sends
         self._target: Connector | None = None
-        self._known = False  # the object was there
-        self._doubt = ""  # why an object that was not found may be there
 
     def send(
         self,
@@ -185,22 +208,28 @@ class AisConnector(Connector):
         reuse: bool = True,
     ) -> OpenResponse:
         """The response of the target, or of a proxy that refuses; StorageError when the patience is used up."""
+        if self._cluster.endpoint not in smap.CLUSTERS:  # all targets must be known before one is lost
+            with contextlib.suppress(*TRANSIENT_ERRORS):
+                self._cluster.look()
         while True:
-            version = self._cluster.map_version()  # all targets must be known before one is lost
+            asked = time.monotonic()
             try:
                 response = self._send_to_both(method, headers, body, follow=follow, reuse=reuse)
             except TRANSIENT_ERRORS as exn:
                 self._retries.check_open()
-                _pause_after(self._retries, exn, self._cluster)
+                pause_after(self._retries, exn, self._cluster)
                 continue
-            if not self._is_trouble(response, version):
-                self._known = self._known or response.status < 300
+            doubt = self._cluster.doubt(self._name, asked) if response.status == NOT_FOUND else ""
+            if not doubt and not may_pass(response):
                 self._retries.answered()
                 self._retries.renew()
                 return response
-            error = self._failure(response)
+            reason = failure(response, self._shown).message
             response.close()
-            _pause(self._retries, error, response.retry_after)
+            if doubt:
+                pause_to_settle(self._retries, f"{reason}, but {doubt}")
+            else:
+                pause(self._retries, reason, response.retry_after)
 
     def abort(self) -> None:
         self._retries.stopped.set()
@@ -234,58 +263,30 @@ class AisConnector(Connector):
         """A connector to another node, which does not get the token."""
         return Connector(address, replace(self.options, prepare=without_credentials))
 
-    def _failure(self, response: OpenResponse) -> StorageError:
-        error = failure(response, self._shown)
-        if response.status == NOT_FOUND and self._doubt:
-            return StorageError(f"{error.message}, but {self._doubt}", url=self._shown, hint=CHECK_TARGETS)
-        return error
 
-    def _is_trouble(self, response: OpenResponse, version: str | None) -> bool:
-        """Whether another try may succeed; the version is that of the map before the request."""
-        if response.status == NOT_FOUND:
-            self._doubt = self._doubt_since(version)
-            return self._known or bool(self._doubt)
-        kind = (response.status, code_of(response) if response.status >= 400 else "")
-        return kind in WAITED_CODES or (response.status in WAITED_STATUS and kind not in FINAL_CODES)
-
-    def _doubt_since(self, version: str | None) -> str:
-        """Why the object may be there nevertheless; empty if the cluster was complete."""
-        if not self._is_ready():
-            return "the cluster is not ready"
-        missing = self._cluster.missing_targets()
-        if missing is None:
-            return "the cluster does not say which targets it has"
-        if missing:
-            return lacks(missing)
-        # a target may have come back since
-        return "" if self._cluster.map_version() == version else "the cluster has just changed"
-
-    def _is_ready(self) -> bool:
-        """Whether the cluster has started at all."""
-        try:
-            response = self._plain(self._cluster.address("v1", "health", readiness="true")).send("GET")
-        except TRANSIENT_ERRORS:
-            return False
-        response.drain()
-        return response.status not in WAITED_STATUS
-
-
-def _pause(retries: RetryState, error: StorageError, retry_after: float = 0.0) -> None:
-    """Wait, longer each time; raise the error when the patience is used up."""
+def pause(retries: RetryState, reason: str, retry_after: float = 0.0) -> None:
+    """Wait for a cluster that is down, longer each time; an error when the patience is used up."""
     try:
-        retries.pause(error.message, retry_after, hint=error.hint)
+        retries.pause(reason, retry_after)
     except RetriesExhaustedError as exn:
-        error.message = str(exn)
-        raise error from None
+        raise UnavailableError(str(exn), url=retries.url, hint=exn.hint) from None
 
 
-def _pause_after(retries: RetryState, error: BaseException, cluster: Cluster) -> None:
+def pause_to_settle(retries: RetryState, reason: str) -> None:
+    """Wait for a cluster whose word is doubtful; an error when the patience is used up."""
+    try:
+        retries.pause(reason)
+    except RetriesExhaustedError as exn:
+        raise StorageError(str(exn), url=retries.url, hint=CHECK_TARGETS) from None
+
+
+def pause_after(retries: RetryState, error: BaseException, cluster: Cluster) -> None:
     """Wait after a connection that failed, if another one may succeed."""
     try:
         wait_after(retries, error, cluster.options.read_timeout)
     except RetriesExhaustedError as exn:
         hint = exn.hint if cluster.endpoint in smap.CLUSTERS else "check AIS_ENDPOINT"
-        raise StorageError(f"cannot reach the cluster: {exn}", url=retries.url, hint=hint) from None
+        raise UnavailableError(f"cannot reach the cluster: {exn}", url=retries.url, hint=hint) from None
     except StorageError as exn:
         if isinstance(error, ssl.SSLCertVerificationError):
             exn.hint = "set AIS_CLIENT_CA to a file with your authority's certificate"
@@ -301,22 +302,24 @@ def failure(response: OpenResponse, url: str) -> StorageError:
             error.message += f" ({redacted(printable(str(json.loads(detail).get('message'))))})"
     if response.status in REFUSED:
         error.hint = "check the token in AIS_AUTHN_TOKEN, when it ends, and what it allows"
+    if _kind(response) == BAD_CHECKSUM:
+        error.hint = "these are not the bytes that were written: write the object again"
     return error
 
 
-def code_of(response: OpenResponse) -> str:
-    """AIStore's code of an error."""
-    found = _CODE.search((response.header("Hdr-Error") or "").encode() or error_body(response))
-    return found[1].decode() if found else ""
+def may_pass(response: OpenResponse) -> bool:
+    """Whether another try may be answered otherwise."""
+    kind = _kind(response)
+    return kind in WAITED_KINDS or (response.status in WAITED_STATUS and kind != BAD_CHECKSUM)
 
 
-def lacks(targets: Sequence[str]) -> str:
-    return f"the cluster lacks targets that it had: {', '.join(targets)}"
-
-
-def incomplete(targets: Sequence[str], url: str) -> StorageError:
-    """The error of a list that lacks what these targets hold."""
-    return StorageError(f"this list is not complete: {lacks(targets)}", url=url, hint=CHECK_TARGETS)
+def _kind(response: OpenResponse) -> tuple[int, str]:
+    """The status of a response, and AIStore's code of the error."""
+    if response.status < 400:
+        return response.status, ""
+    text = (response.header("Hdr-Error") or "").encode() or error_body(response)
+    code = NO_MAP if NO_MAP.encode() in text else b"".join(_CODE.findall(text)[:1]).decode()
+    return response.status, code
 
 
 def _token() -> str | None:

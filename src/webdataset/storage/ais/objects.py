@@ -12,10 +12,12 @@ is installed).
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from io import BufferedIOBase
@@ -36,7 +38,7 @@ from webdataset.storage.streams import QuietStream
 from webdataset.storage.urls import scheme_of
 
 from . import xxhash
-from .client import NOT_FOUND, REFUSED, AisConnector, Cluster, cluster_of, failure, incomplete
+from .client import EXPLAINED, JSON, NOT_FOUND, REFUSED, AisConnector, Cluster, cluster_of, failure, pause_to_settle
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -105,6 +107,13 @@ class ObjectName:
         if api == "s3":
             return cluster.address("s3", self.bucket, self.key, **self.query)
         return cluster.address("v1", "objects", self.bucket, self.key, **({"provider": self.provider} | self.query))
+
+    def list_request(self, cluster: Cluster, *, cached: bool = False, **message: object) -> tuple[str, bytes]:
+        """Address and body of the request for a page of the names that begin with this one."""
+        query = {"provider": self.provider, "namespace": self.query.get("namespace")}
+        value = {"prefix": self.key, "props": "name,size", "flags": "1" if cached else "0"} | message
+        body = json.dumps({"action": "list", "value": value}).encode()
+        return cluster.address("v1", "buckets", self.bucket, **query), body
 
 
 def object_name(url: str) -> ObjectName:
@@ -179,43 +188,50 @@ class AisObject(StoredObject):
     def list(self, *, pagesize: int = 0, cached: bool = False, partial: bool = False) -> Iterator[tuple[str, int]]:
         """Url and size of every object whose url begins with this one; `cached`: only what is in the cluster.
 
-        A cluster that has lost a target leaves out what that held. This is an error, when the patience is used up,
-        unless `partial` says that such a list is welcome.
+        Each page is asked for until the cluster was settled; it is an error when the patience is used up before that.
+        With `partial` a page is taken as it comes.
         """
-        cluster, name, url = self.cluster, self.name, self.url
+        name, url = self.name, self.url
         start = url.split(":", 1)[0] + "://" + (f"{name.query['namespace']}/" if "namespace" in name.query else "")
-        value = {"prefix": name.key, "props": "name,size", "pagesize": pagesize, "flags": "1" if cached else "0"}
-        checked = not partial and (cached or name.is_here)
-        if checked:
-            cluster.check_whole(url)
-        for entry in _entries(cluster, name, value, url):
-            if not int(entry.get("flags") or 0) & IS_FOLDER:
-                yield f"{start}{name.bucket}/{entry['name']}", int(entry.get("size") or 0)
-        if checked and (missing := cluster.missing_targets()):
-            raise incomplete(missing, url)
+        is_checked = not partial and (cached or name.is_here)
+        place: dict[str, str] = {}
+        while True:
+            page = self._page(is_checked, cached=cached, pagesize=pagesize, **place)
+            for entry in page.get("entries") or []:  # no entries are null, not an empty list
+                if not int(entry.get("flags") or 0) & IS_FOLDER:
+                    yield f"{start}{name.bucket}/{entry['name']}", int(entry.get("size") or 0)
+            token = page.get("continuation_token") or ""
+            if not token:
+                return
+            if token == place.get("continuation_token"):
+                raise StorageError("the list of the cluster does not advance", url=url)
+            place = {"continuation_token": token, "uuid": page.get("uuid") or ""}
 
     def upload(self) -> Upload:
         """A stream to write the object through; it is collected in a temporary file, and stored when that is closed."""
-        address = self.name.address(self.cluster)
-        return FileUpload(self.url, lambda file, size: _store(self.cluster, address, self.url, file, size))
+        self.name.address(self.cluster)  # a bucket is refused now, not when the stream is closed
+        return FileUpload(self.url, lambda file, size: _store(self.cluster, self.name, self.url, file, size))
 
     def delete(self) -> None:
-        self._ask("DELETE", ok=(200, 204))
+        self._ask("DELETE", ok=(200, 204, NOT_FOUND))
 
     def _ask(self, method: str, **options: Any) -> WholeResponse:
-        return self.cluster.ask(method, self.name.address(self.cluster), self.url, **options)
+        return self.cluster.ask(method, self.name, self.name.address(self.cluster), self.url, **options)
 
-
-class _Store:
-    """What the documentation once named for lists; now `webdataset.ais.list_objects`."""
-
-    def list(
-        self, prefix: str, *, pagesize: int = 0, cached: bool = False, partial: bool = False, **options: Any
-    ) -> Iterator[tuple[str, int]]:
-        return AisObject(prefix, **options).list(pagesize=pagesize, cached=cached, partial=partial)
-
-
-STORE = _Store()
+    def _page(self, is_checked: bool, **message: Any) -> dict[str, Any]:
+        """A page of the list; a checked one is of a settled cluster."""
+        cluster, url = self.cluster, self.url
+        with contextlib.closing(cluster.retry_state(url)) as retries:
+            while True:
+                asked = time.monotonic()
+                address, body = self.name.list_request(cluster, **message)
+                page = _parsed_page(cluster.ask("GET", self.name, address, url, headers=JSON, body=body), url)
+                doubt = is_checked and cluster.doubt(self.name, asked, int(page.get("flags") or 0))
+                if not doubt:
+                    retries.renew()
+                    return page
+                pause_to_settle(retries, f"this list is not complete: {doubt}")
+                message.pop("uuid", None)  # a walk that has begun may have passed what arrives now
 
 
 class AisStream(HttpStream):
@@ -240,14 +256,18 @@ class AisStream(HttpStream):
         return AisStream(self.url, self._cluster, self._name, verify=False, api=self._api, **place)
 
     def _open(self) -> None:
+        """One request: its connector tries again what may pass, and nobody else."""
         if not self._has_connector:
             self._has_connector = True
             address = self._name.address(self._cluster, self._api)
-            self._connector = AisConnector(self._cluster, address, self.url)
-        super()._open()
+            self._connector = AisConnector(self._cluster, self._name, address, self.url)
+        self._retries.check_open()
+        response = self._connector.send("GET", self._range_headers())
+        self._retries.answered()
+        self._accept(response)
 
     def _accept(self, response: OpenResponse) -> None:
-        if response.status in REFUSED:
+        if response.status in EXPLAINED:
             error = failure(response, self.url)
             response.close()
             raise error
@@ -281,7 +301,8 @@ class AisStream(HttpStream):
         found = _mark(response.header) or response.validator
         if response.status == 206 and (self.version is None or found != self.version.validator):
             # a bucket may be configured to send the checksum of the range instead of the object's
-            found = _mark(self._cluster.ask("HEAD", self._name.address(self._cluster), self.url).headers.get)
+            address = self._name.address(self._cluster)
+            found = _mark(self._cluster.ask("HEAD", self._name, address, self.url).headers.get)
         return found
 
     def _range_headers(self) -> dict[str, str]:
@@ -305,24 +326,7 @@ class AisStream(HttpStream):
         self.version = ObjectVersion.of(response, self._identity)
 
 
-def _entries(cluster: Cluster, name: ObjectName, value: dict[str, Any], url: str) -> Iterator[dict[str, Any]]:
-    query = {"provider": name.provider} | {key: text for key, text in name.query.items() if key == "namespace"}
-    address = cluster.address("v1", "buckets", name.bucket, **query)
-    token = ""
-    while True:
-        body = json.dumps({"action": "list", "value": value}).encode()
-        page = _page(cluster.ask("GET", address, url, headers={"Content-Type": "application/json"}, body=body), url)
-        yield from page.get("entries") or []  # no entries are null, not an empty list
-        following = page.get("continuation_token") or ""
-        if not following:
-            return
-        if following == token:
-            raise StorageError("the list of the cluster does not advance", url=url)
-        token = following
-        value = value | {"continuation_token": token, "uuid": page.get("uuid") or ""}
-
-
-def _page(response: WholeResponse, url: str) -> dict[str, Any]:
+def _parsed_page(response: WholeResponse, url: str) -> dict[str, Any]:
     try:
         page = json.loads(response.body)
     except ValueError:
@@ -330,11 +334,13 @@ def _page(response: WholeResponse, url: str) -> dict[str, Any]:
     return page if isinstance(page, dict) else {}
 
 
-def _store(cluster: Cluster, address: str, url: str, file: BinaryIO, size: int) -> None:
+def _store(cluster: Cluster, name: ObjectName, url: str, file: BinaryIO, size: int) -> None:
     """Send an object in two steps: the proxy redirects, then the body goes to the target.
 
     The proxy never gets the body: it responds before the end of it, and a client that streams loses the beginning.
+    The target makes the object visible when its length and its checksum are right; the last writer wins.
     """
+    address = name.address(cluster)
     headers = {"Content-Length": str(size), "Content-Type": "application/octet-stream"}
     checksum = ""
     if xxhash.is_affordable(size):
@@ -343,48 +349,13 @@ def _store(cluster: Cluster, address: str, url: str, file: BinaryIO, size: int) 
             hasher.update(chunk)
         checksum = hasher.hexdigest()
         headers |= {"Ais-Checksum-Type": "xxhash2", "Ais-Checksum-Value": checksum}
-    response = cluster.ask("PUT", address, url, body=FileBody(file), upload=headers, ok=(200, 201, 204))
-    stored, sent = _marks(response.headers), {"xxhash2": checksum} if checksum else {}
-    if not _agree(stored, sent):
-        raise _stored_otherwise(size, url)
-    _check_stored(cluster, address, url, size, stored | sent)
-
-
-def _check_stored(cluster: Cluster, address: str, url: str, size: int, marks: dict[str, str]) -> None:
-    """Check that the object is still the one that was stored.
-
-    Another one is left alone, for it is another writer's: a target makes an object visible when its length and its
-    checksum are right, and the last writer wins.
-    """
-    there = cluster.ask("HEAD", address, url, ok=(200, NOT_FOUND, *REFUSED))
-    if there.status in REFUSED:
-        return  # a token may allow to write, and not to look
-    hint = "let one process alone write each object"
-    if there.status == NOT_FOUND:
-        raise StorageError(f"these {size} bytes were stored, then somebody removed the object", url=url, hint=hint)
-    found = _marks(there.headers)
-    if not _agree(found, marks):
-        raise StorageError(f"these {size} bytes were stored, then another writer replaced them", url=url, hint=hint)
-    if _size(there.headers, url) != size:
-        raise _stored_otherwise(size, url)
-
-
-def _stored_otherwise(size: int, url: str) -> StorageError:
-    return StorageError(f"the cluster stored something else than these {size} bytes", url=url)
-
-
-def _agree(some: dict[str, str], others: dict[str, str]) -> bool:
-    """Whether marks of the same kind are equal."""
-    return all(some[kind] == others[kind] for kind in some.keys() & others.keys())
-
-
-def _marks(headers: HeaderFields) -> dict[str, str]:
-    """What identifies an object's content: its checksum by kind, else its version."""
-    kind, value = headers.get("ais-checksum-type"), headers.get("ais-checksum-value")
-    if kind and value:
-        return {kind: value.lower()}
-    version = headers.get("ais-version")
-    return {"version": version} if version else {}
+    response = cluster.ask("PUT", name, address, url, body=FileBody(file), upload=headers, ok=(200, 201, 204))
+    told = response.headers.get("ais-checksum-value")
+    if checksum and told and response.headers.get("ais-checksum-type") == "xxhash2" and told.lower() != checksum:
+        raise StorageError(f"the cluster stored something else than these {size} bytes", url=url)
+    # what is there may be another writer's, but something must be there; a token may allow to write, and not to look
+    if cluster.ask("HEAD", name, address, url, ok=(200, NOT_FOUND, *REFUSED)).status == NOT_FOUND:
+        raise StorageError(f"these {size} bytes were stored, but there is no object now", url=url)
 
 
 def _api(name: str | None) -> str:

@@ -1,4 +1,4 @@
-"""The cluster map of AIStore: which targets a cluster has, and which it has lost.
+"""The cluster map of AIStore: which targets a cluster has, which it has lost, and when that changed.
 
 A target that died leaves the map half a minute later. Then its objects are 404 and left out of lists, as if they had
 never been. The map does not remember the target, so each process keeps the targets that it has seen.
@@ -6,11 +6,14 @@ never been. The map does not remember the target, so each process keeps the targ
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+SETTLE_SECONDS = 5.0
+"""How long a changed map is not trusted: for about two seconds a target that joined does not ask the others."""
 MAINTENANCE = 1 << 2
 DECOMMISSION = 1 << 3
 MOVED = 1 << 4  # in maintenance, and what it held lies elsewhere now
@@ -42,16 +45,23 @@ class Membership:
     """The targets of one cluster as this process has seen them.
 
     >>> seen = Membership()
-    >>> maps = [{"t1": 0, "t2": 0}, {"t1": 0}, {"t1": 0, "t2": MAINTENANCE | MOVED}]
-    >>> [seen.missing(ClusterMap("1", flags)) for flags in maps]
-    [[], ['t2'], []]
+    >>> for flags in {"t1": 0, "t2": 0}, {"t1": 0}, {"t1": 0, "t2": MAINTENANCE | MOVED}:
+    ...     seen.observe(ClusterMap("1", flags), now=0.0)
+    ...     print(seen.missing)
+    []
+    ['t2']
+    []
     """
 
     targets: set[str] = field(default_factory=set)
+    missing: list[str] = field(default_factory=list)
+    """The targets whose objects are out of reach."""
     version: str | None = None
+    since: float = -math.inf
+    """When this process saw the map change for the last time."""
 
-    def missing(self, found: ClusterMap) -> list[str]:
-        """Take in a new map; returns the targets whose objects are out of reach."""
+    def observe(self, found: ClusterMap, now: float) -> None:
+        """Take in the map as it is now."""
         flags = found.flags
         leaving = {name for name, bits in flags.items() if bits & (MAINTENANCE | DECOMMISSION)}
         moved = {name for name in leaving if flags[name] & MOVED}
@@ -59,8 +69,16 @@ class Membership:
         # one that is being decommissioned disappears from the map when it is empty
         decommissioned = {name for name in leaving if flags[name] & DECOMMISSION}
         self.targets = (self.targets | (flags.keys() - leaving)) - moved - decommissioned
+        self.missing = sorted(gone | (leaving - moved))
+        if self.version not in (None, found.version):
+            self.since = now
         self.version = found.version
-        return sorted(gone | (leaving - moved))
+
+    def doubt(self, asked: float) -> str:
+        """Why the cluster may not have had all objects within reach at that time; empty if it had."""
+        if self.missing:
+            return f"the cluster lacks targets that it had: {', '.join(self.missing)}"
+        return "the cluster has just changed" if asked < self.since + SETTLE_SECONDS else ""
 
 
 CLUSTERS: defaultdict[str, Membership] = defaultdict(Membership)

@@ -8,11 +8,11 @@ The package `xxhash` computes it at several GB/s. Without it, small objects are 
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 from functools import cache
 from struct import iter_unpack, unpack_from
 from typing import Protocol, cast
+
+from webdataset.base.packages import imported, is_installed
 
 PURE_BYTES = 8 << 20
 """The largest object whose checksum is computed without the package: it takes about a second."""
@@ -32,13 +32,13 @@ class Hash(Protocol):
 
 def new() -> Hash:
     """A running XXH64 with seed 0, of the package if it is installed."""
-    return cast("Hash", importlib.import_module("xxhash").xxh64()) if is_fast() else _Collected()
+    return cast("Hash", imported("xxhash").xxh64()) if is_fast() else _Collected()
 
 
 @cache
 def is_fast() -> bool:
     """Whether the package `xxhash` is installed."""
-    return importlib.util.find_spec("xxhash") is not None
+    return is_installed("xxhash")
 
 
 def is_affordable(size: int | None) -> bool:
