@@ -214,7 +214,7 @@ def seeking() -> None:
     for _ in range(2):
         plan = ServedPlan(Program([ExactSource(source, [])], [batched(32)]), start)
         cpu = time.process_time()
-        outline = plan.outline(epoch=0, start=0, feeds=16, rank=0, world=1)
+        outline = plan.outline(epoch=0, start=0, feeds=16, order=16, rank=0, world=1)
         at = outline.at(outline.steps // 2)
         next(plan.run(16, 0, at, Report())._feed._wanted(at.step))
         print(f"the middle of 100 million samples: found in {time.process_time() - cpu:.2f} CPU s (wanted <= 0.5)")

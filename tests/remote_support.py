@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import signal
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -39,6 +40,17 @@ def dataset(urls, batch=BATCH, **options):
     whole = options.pop("partial", True)
     options = {"seed": 5, "lanes": 2, "shuffle_bytes": 4000, "block_bytes": 1000, **options}
     return wds.WebDataset(urls, exact=True, **options).decode().to_tuple("__key__", "cls").batched(batch, partial=whole)
+
+
+class Paced:
+    """Takes its time for a batch, of keys."""
+
+    def __init__(self, seconds) -> None:
+        self.seconds = seconds
+
+    def __call__(self, samples):
+        time.sleep(self.seconds)
+        return ([name for (name,) in samples],)
 
 
 def keys(batches):

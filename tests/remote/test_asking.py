@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import random
+import socket
+import threading
 from collections import Counter
+from contextlib import ExitStack
+from queue import Queue
 
+import numpy as np
 import pytest
 import zmq
 
 import webdataset as wds
 from remote_support import (
     Fleet,
+    Paced,
     dataset,
     flat,
     is_done,
@@ -21,9 +27,11 @@ from remote_support import (
     wait_for_batches,
     write_shards,
 )
+from servers.faults import Reset, Stall
 from waiting import soon
 from webdataset.remote.feeds import Outline
-from webdataset.remote.wire import packed, unpacked
+from webdataset.remote.keys import make_keys
+from webdataset.remote.wire import VERSION, packed, unpacked
 
 pytestmark = pytest.mark.together("remote")
 
@@ -91,6 +99,48 @@ def test_a_hung_producer_is_given_up_after_the_timeout_and_takes_part_again(shar
         assert soon(lambda: len(one.producers()) == 2)
 
 
+def port_of(url) -> int:
+    return int(url.rpartition(":")[2])
+
+
+class Wide:
+    """A batch of some megabytes, whatever the samples are."""
+
+    def __call__(self, samples):
+        return [name for (name,) in samples], np.full(1_500_000, len(samples), np.uint8), np.arange(100_000)
+
+
+def wide(shards):
+    base = wds.WebDataset(shards, exact=True, seed=5, lanes=2, shuffle_bytes=4000, block_bytes=1000)
+    return base.to_tuple("__key__").batched(50, collation_fn=Wide())
+
+
+def test_a_batch_whose_transfer_takes_longer_than_the_timeout_arrives(shards, make_fault_proxy) -> None:
+    with Fleet(1, wide, shards) as fleet:
+        way = make_fault_proxy(port_of(fleet.urls[0]), bytes_per_second=2_000_000)
+        with loader(f"tcp://127.0.0.1:{way.port}", timeout=0.5, patience=5) as one:
+            found = list(one)
+    assert len({*flat(names for names, _, _ in found)}) == 129
+    for names, large, numbers in found:
+        assert large.shape == (1_500_000,)
+        assert {*large.tolist()} == {len(names)}
+        assert numbers.tolist() == list(range(100_000))
+
+
+def test_a_batch_that_stops_coming_is_asked_for_elsewhere(shards, make_fault_proxy) -> None:
+    with Fleet(2, wide, shards) as fleet:
+        way = make_fault_proxy(port_of(fleet.urls[0]), [Stall(after=1_000_000)] * 9)
+        with loader([f"tcp://127.0.0.1:{way.port}", fleet.urls[1]], timeout=1) as one:
+            assert len({*flat(names for names, _, _ in one)}) == 129
+            assert one.stats()["producers_lost"] >= 1
+
+
+def test_an_array_that_is_larger_than_allowed_is_an_error_that_says_so(shards) -> None:
+    told = pytest.raises(wds.WorkerError, match="1500000 bytes is too large")
+    with Fleet(1, wide, shards) as fleet, loader(fleet.urls, largest=1_000_000) as one, told:
+        list(one)
+
+
 def test_a_producer_that_is_started_later_takes_part(shards, reference) -> None:
     with Fleet(2, dataset, shards) as fleet:
         fleet.kill(1)
@@ -111,6 +161,51 @@ def test_no_producer_at_all_is_an_error_that_names_the_addresses(shards) -> None
         len(one)
     assert all(url in str(raised.value) for url in urls)
     assert "no producer answered for 0.5 s" in str(raised.value)
+
+
+def resets(connection) -> None:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, bytes([1, 0, 0, 0, 0, 0, 0, 0]))
+
+
+def answers_as_a_web_server(connection) -> None:
+    connection.recv(1000)
+    connection.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
+
+
+def ends(_) -> None:
+    pass
+
+
+@pytest.mark.parametrize("meet", [resets, answers_as_a_web_server, ends])
+@pytest.mark.parametrize("has_keys", [False, True])
+def test_a_program_that_is_no_producer_is_an_error_after_the_patience(meet, has_keys, tmp_path) -> None:
+    make_keys(str(tmp_path / "serve.key"), [str(tmp_path / "train.key")])
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def accept() -> None:
+            while True:
+                try:
+                    connection, _ = listener.accept()
+                except OSError:
+                    return
+                with connection:
+                    meet(connection)
+
+        threading.Thread(target=accept, daemon=True).start()
+        url = f"tcp://127.0.0.1:{listener.getsockname()[1]}"
+        own = tmp_path / "train.key" if has_keys else None
+        with loader(url, patience=2, keys=own) as one, pytest.raises(wds.UnavailableError) as raised:
+            len(one)
+        listener.shutdown(socket.SHUT_RDWR)
+    assert url in str(raised.value)
+    assert "a connection is made" in str(raised.value)
+
+
+def test_a_way_whose_end_is_not_up_yet_is_tried_again(shards, make_fault_proxy, reference) -> None:
+    with Fleet(1, dataset, shards) as fleet:
+        way = make_fault_proxy(port_of(fleet.urls[0]), [Reset()] * 4)
+        with loader(f"tcp://127.0.0.1:{way.port}") as one:
+            assert keys(one) == reference
 
 
 def test_all_producers_gone_in_the_middle_is_an_error_and_the_state_goes_on(shards, reference) -> None:
@@ -174,6 +269,129 @@ def test_of_two_trainers_of_one_rank_the_newer_counts(fleet, reference) -> None:
             list(batches)
 
 
+def test_of_two_trainers_that_start_together_one_remains(fleet, reference) -> None:
+    """Producers hear of them in different orders."""
+
+    def read(url, outcomes):
+        with loader(url, budget=1, job="together") as one:
+            try:
+                outcomes.put(keys(one))
+            except wds.StateError as error:
+                outcomes.put(error)
+
+    for number in range(24):
+        outcomes: Queue = Queue()
+        orders = fleet.urls, fleet.urls[number % 4 :] + fleet.urls[: number % 4]
+        threads = [threading.Thread(target=read, args=(order, outcomes)) for order in orders]
+        for thread in threads:
+            thread.start()
+        found = [outcomes.get(timeout=100) for _ in threads]
+        for thread in threads:
+            thread.join()
+        assert reference in found  # the other is told, or is done before this one has started
+
+
+def test_an_older_trainer_that_comes_back_does_not_replace_the_newer(shards, reference, make_fault_proxy) -> None:
+    with ExitStack() as stack:
+        fleet = stack.enter_context(Fleet(2, dataset, shards))
+        ways = [make_fault_proxy(port_of(url)) for url in fleet.urls]
+        old = stack.enter_context(loader([f"tcp://127.0.0.1:{way.port}" for way in ways], budget=1))
+        batches = iter(old)
+        next(batches)
+        for way in ways:  # it hears of nothing for a while
+            way.down()
+        assert soon(lambda: not old.producers())
+        new = stack.enter_context(loader(fleet.urls, budget=1))
+        newer = iter(new)
+        found = [list(next(newer)[0])]
+        for way in ways:
+            way.up()
+        with pytest.raises(wds.StateError, match="another trainer"):
+            list(batches)
+        assert found + keys(newer) == reference
+
+
+def paced(shards, seconds):
+    base = wds.WebDataset(shards, exact=True, seed=5, lanes=2, shuffle_bytes=4000, block_bytes=1000)
+    return base.to_tuple("__key__").batched(4, collation_fn=Paced(seconds))
+
+
+def test_the_feeds_of_a_slow_producer_are_made_by_the_others_in_the_same_order(tmp_path) -> None:
+    shards = write_shards(tmp_path / "many", [400] * 5)
+    with Fleet(1, paced, shards, 0.0) as alone, loader(alone.urls) as one:
+        whole = keys(one)
+    fast, slow = Fleet(3, paced, shards, 0.01, threads=1), Fleet(1, paced, shards, 0.3, threads=1)
+    with fast, slow, loader([*slow.urls, *fast.urls]) as one:
+        assert keys(one) == whole
+        moved = one.stats()["feeds_moved"]
+        assert 2 <= moved <= 16
+        assert asked(slow.urls[0], {"kind": "status"})["status"]["batches"] < len(whole) // 8  # a quarter if they stay
+        one.set_epoch(0)  # it begins with fewer feeds
+        assert keys(one) == whole
+        assert asked(slow.urls[0], {"kind": "status"})["status"]["batches"] < len(whole) // 4
+
+
+def test_the_order_stays_while_feeds_move_and_producers_are_killed(tmp_path) -> None:
+    shards, draw = write_shards(tmp_path / "many", [400] * 4), random.Random(3)
+    with Fleet(1, paced, shards, 0.0) as alone, loader(alone.urls) as one:
+        whole = keys(one)
+    fast, slow = Fleet(2, paced, shards, 0.005, threads=1), Fleet(1, paced, shards, 0.1, threads=1)
+    with fast, slow, loader([*slow.urls, *fast.urls]) as one:
+        found = []
+        for number, (names,) in enumerate(one):
+            found.append(list(names))
+            if number % 60 == 30:
+                fleet, victim = draw.choice([(fast, 0), (fast, 1), (slow, 0)])
+                fleet.kill(victim)
+                fleet.start(victim)
+        assert found == whole
+        assert one.stats()["feeds_moved"] > 0
+
+
+def test_producers_come_and_go_in_a_file_that_is_looked_up_again(shards, reference, tmp_path) -> None:
+    place = tmp_path / "producers.txt"
+    with Fleet(3, dataset, shards) as fleet, loader(f"@{place}", budget=1) as one:
+        threading.Timer(1.0, place.write_text, [f"# none was there\n{fleet.urls[0]}\n"]).start()
+        batches = iter(one)
+        found = [list(next(batches)[0])]
+        assert one.producers() == fleet.urls[:1]
+        place.write_text("\n".join(fleet.urls[1:]))
+        assert soon(lambda: len(one.producers()) == 3)  # who is still there is not left
+        fleet.kill(0)
+        found += [list(next(batches)[0])]
+        place.write_text("this is being writ")  # what was known counts
+        assert found + keys(batches) == reference
+        assert one.producers() == fleet.urls[1:]
+
+
+def test_a_file_without_producers_or_none_is_told_after_the_patience(tmp_path) -> None:
+    told = pytest.raises(wds.UnavailableError, match=r"none\.txt \(.*No such file")
+    with loader(f"@{tmp_path}/none.txt", patience=1) as one, told:
+        len(one)
+    (tmp_path / "far.txt").write_text("tcp://cpu-0:7880")
+    with loader(f"@{tmp_path}/far.txt", patience=60) as one, pytest.raises(wds.SecurityError, match="need keys"):
+        len(one)
+
+
+def test_all_addresses_of_a_name_are_asked(shards, reference) -> None:
+    with Fleet(1, dataset, shards) as fleet, loader(f"dns://localhost:{port_of(fleet.urls[0])}") as one:
+        assert keys(one) == reference
+        assert one.producers() == fleet.urls
+
+
+def test_producers_without_a_feed_are_told_of(fleet, reference, caplog) -> None:
+    with loader(fleet.urls, feeds=2) as one:
+        assert len(flat(keys(one))) == 129
+        keys(one)
+    [told] = [record.message for record in caplog.records if "nothing to do" in record.message]
+    assert told.startswith("4 producers share 2 feeds, so 2 have nothing to do")
+    assert "feeds=4" in told
+    caplog.clear()
+    with loader(fleet.urls) as one:
+        assert keys(one) == reference
+    assert not [record for record in caplog.records if "nothing to do" in record.message]
+
+
 def test_jobs_with_names_of_their_own_share_producers(fleet, reference) -> None:
     with loader(fleet.urls, job="a") as one, loader(fleet.urls, job="b") as other:
         pairs = [(list(a[0]), list(b[0])) for a, b in zip(one, other, strict=True)]
@@ -187,8 +405,6 @@ class Liar:
     """A socket in the place of a producer that says what a test tells it to."""
 
     def __init__(self, answer) -> None:
-        import threading
-
         self._answer = answer
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
@@ -221,12 +437,17 @@ class Liar:
 
 def plan_of(url):
     """What a producer says of its plan."""
+    hello = {"kind": "hello", "version": VERSION, "session": "s", "name": "n", "job": "asks", "rank": 0, "world": 1}
+    return asked(url, hello)
+
+
+def asked(url, message):
+    """What a producer answers."""
     context = zmq.Context()
     socket = context.socket(zmq.DEALER)
     socket.setsockopt(zmq.LINGER, 0)
     socket.connect(url)
-    hello = {"kind": "hello", "version": 1, "session": "s", "job": "asks", "rank": 0, "world": 1}
-    socket.send(packed(hello))
+    socket.send(packed(message))
     answer = unpacked(socket.recv())
     socket.close()
     context.term()
@@ -241,7 +462,7 @@ def plan_of(url):
         [],
         None,
     ],
-    ids=["no message", "a strange number", "a header that lies", "frames that are cut"],
+    ids=["no message", "a strange number", "a header that lies", "frames that were not announced"],
 )
 def test_damaged_messages_are_asked_for_elsewhere(fleet, reference, garbage) -> None:
     plan = plan_of(fleet.urls[0])
@@ -251,10 +472,11 @@ def test_damaged_messages_are_asked_for_elsewhere(fleet, reference, garbage) -> 
             return [packed(plan)]
         if message["kind"] != "get":
             return None
-        envelope = packed({"kind": "batch", "id": message["id"]})
+        header = packed({"kind": "batch", "items": [["a", "|O", [1]]], "sizes": []})
+        envelope = packed({"kind": "batch", "id": message["id"], "sizes": [len(header)]})
         if garbage is None:
-            return [envelope, packed({"kind": "batch", "items": [["a", "<f4", [4, 9]]], "sizes": [144]}), b"short"]
-        return garbage or [envelope, packed({"kind": "batch", "items": [["a", "|O", [1]]], "sizes": []})]
+            return [envelope, header, b"one frame more"]
+        return garbage or [envelope, header]
 
     with Liar(answer) as liar, loader([fleet.urls[0], liar.url], job=f"liar{garbage}") as one:
         assert keys(one) == reference
@@ -262,14 +484,15 @@ def test_damaged_messages_are_asked_for_elsewhere(fleet, reference, garbage) -> 
 
 
 def test_a_batch_that_is_always_damaged_is_an_error_that_names_the_producer(fleet) -> None:
-    plan, steps = plan_of(fleet.urls[0]), Outline(1, 0, 1, 0, 9, 36, 9, 9, in_turn=False)._asdict()
+    plan, steps = plan_of(fleet.urls[0]), Outline(1, 0, 1, 0, 9, 36, 9, 9, in_turn=False, order=1)._asdict()
 
     def answer(message):
         if message["kind"] == "hello":
             return [packed(plan)]
         if message["kind"] == "outline":
             return [packed({"kind": "outline", "id": message["id"], **steps})]
-        return [packed({"kind": "batch", "id": message["id"]}), b"junk"] if message["kind"] == "get" else None
+        envelope = packed({"kind": "batch", "id": message["id"], "sizes": [4]}) if message["kind"] == "get" else None
+        return None if envelope is None else [envelope, b"junk"]
 
     with Liar(answer) as liar, loader(liar.url) as one, pytest.raises(wds.WorkerError, match="damaged") as raised:
         list(one)
@@ -279,7 +502,7 @@ def test_a_batch_that_is_always_damaged_is_an_error_that_names_the_producer(flee
 def test_a_producer_of_another_version_is_refused(fleet) -> None:
     plan = plan_of(fleet.urls[0])
     plan["plan"]["version"] = 99
-    told = pytest.raises(wds.StateError, match="it speaks version 99 of the protocol, and this trainer 1")
+    told = pytest.raises(wds.StateError, match="it speaks version 99 of the protocol, and this trainer")
     with Liar(lambda message: [packed(plan)] if message["kind"] == "hello" else None) as old, told:
         len(loader(old.url))
     with loader([old.url, *fleet.urls], job="versions") as one:

@@ -10,20 +10,20 @@ from pathlib import Path
 import yaml
 
 from webdataset.cli.running import parser_of
-from webdataset.remote.addresses import addresses
+from webdataset.remote.addresses import addresses, places
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "remote"
 
 
-def test_the_stateful_set_has_the_names_that_trainers_are_given() -> None:
+def test_the_service_of_the_stateful_set_has_the_name_that_trainers_are_given() -> None:
     text = (FOLDER / "producers.yaml").read_text()
     service, stateful = yaml.safe_load_all(text)
     assert stateful["spec"]["serviceName"] == service["metadata"]["name"]
     assert service["spec"]["selector"] == stateful["spec"]["template"]["metadata"]["labels"]
     [url] = re.findall(r'RemoteLoader\("([^"]+)"', text)
-    names = [f"{stateful['metadata']['name']}-{n}.{service['metadata']['name']}" for n in range(8)]
-    assert addresses(url) == [f"tcp://{name}:7880" for name in names]
-    assert stateful["spec"]["replicas"] == 8
+    [port] = service["spec"]["ports"]
+    assert service["spec"]["clusterIP"] == "None"  # the name has the addresses of all producers
+    assert places(url) == [f"dns://{service['metadata']['name']}:{port['port']}"]
 
 
 def test_the_commands_are_ones_that_wl_understands() -> None:

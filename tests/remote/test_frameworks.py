@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+import numpy as np
 import pytest
 
 import webdataset as wds
@@ -28,6 +29,14 @@ def urls(tmp_path_factory):
 def loader(urls):
     with wds.RemoteLoader(urls, patience=60) as made:
         yield made
+
+
+def test_arrays_become_tensors_unless_they_are_to_stay(urls) -> None:
+    for chosen, kind in [({}, torch.Tensor), ({"tensors": True}, torch.Tensor), ({"tensors": False}, np.ndarray)]:
+        with wds.RemoteLoader(urls, patience=60, **chosen) as one:
+            assert type(next(iter(one))[1]) is kind
+    with pytest.raises(ValueError, match="tensors"):
+        wds.RemoteLoader(urls, tensors=False, device="cpu")
 
 
 def test_it_is_taken_for_a_loader_of_torch(loader) -> None:

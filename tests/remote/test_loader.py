@@ -14,7 +14,14 @@ from remote_support import Fleet, dataset, flat, keys
 
 pytestmark = pytest.mark.together("remote")
 
-PIPELINES = [(4, "pad", True), (4, "drop", False), (7, "uneven", True), (5, "pad", False), (8, "drop", True)]
+PIPELINES = [
+    (4, "pad", True),
+    (4, "drop", False),
+    (7, "uneven", True),
+    (5, "pad", False),
+    (8, "drop", True),
+    (7, None, False),
+]
 TOPOLOGIES = [(1, 1), (1, 16), (2, 4), (4, 8)]
 
 
@@ -107,7 +114,7 @@ def test_other_numbers_of_ranks_go_on_where_some_have_stopped(fleet) -> None:
         state = one.state_dict()
         batches.close()
     merged = wds.merge_states([one.state_dict() for one in before])
-    for world in (1, 4):
+    for world in (1, 3, 4, 5):
         rest = []
         for one in ranks(fleet.urls, world):
             one.load_state_dict(merged if world == 1 else state)
@@ -115,9 +122,7 @@ def test_other_numbers_of_ranks_go_on_where_some_have_stopped(fleet) -> None:
             one.close()
         assert {*taken}.isdisjoint(rest) or len(taken + rest) > 129
         assert {*taken, *rest} == {f"{i:05d}" for i in range(129)}
-        assert len(taken + rest) - 129 < 4
-    with pytest.raises(wds.StateError, match="the epoch of the state has 8 feeds, which 3 ranks cannot share"):
-        ranks(fleet.urls, 3)[0].load_state_dict(state)
+        assert len(taken + rest) - 129 < 4 * world
     for one in before:
         one.close()
 
@@ -206,6 +211,9 @@ def test_a_batch_that_is_made_again_is_augmented_in_the_same_way(shards) -> None
     ("wrong", "match"),
     [
         ({"urls": "http://a"}, "no address of a producer"),
+        ({"job": "x" * 101}, "at most 100 characters"),
+        ({"urls": "dns://a"}, "no address of a producer"),
+        ({"urls": "dns://cpu:7880"}, "need keys"),
         ({"urls": []}, "name at least one producer"),
         ({"urls": ["tcp://[::1]:1", "tcp://[::1]:1"]}, "twice"),
         ({"rank": 0}, "give rank= and world_size=, or neither"),

@@ -36,7 +36,7 @@ def test_a_place_late_in_100_million_samples_is_found_in_half_a_second_and_100_m
     tracemalloc.start()
     try:
         begun = time.process_time()
-        outline = plan.outline(epoch=0, start=0, feeds=16, rank=0, world=1)
+        outline = plan.outline(epoch=0, start=0, feeds=16, order=16, rank=0, world=1)
         assert outline.steps == 100_000_000 // 32
         for feed in range(4):  # as many as one of four producers has
             at = outline.at(outline.in_rounds // 2 // 16 * 16 + feed)
@@ -58,7 +58,7 @@ def test_a_place_late_in_100_million_samples_is_found_in_half_a_second_and_100_m
 def test_two_samples_of_a_shard_meet_in_a_step_hardly_more_often_than_by_chance(feeds: int, shard: int) -> None:
     """Large shards, and small ones, which fit into the shuffle."""
     plan = synthetic(100, 10_000, shard)
-    outline = plan.outline(epoch=0, start=0, feeds=feeds, rank=0, world=1)
+    outline = plan.outline(epoch=0, start=0, feeds=feeds, order=feeds, rank=0, world=1)
     draw = np.random.default_rng(0).choice(outline.in_rounds, 400, replace=False)
     places = [outline.at(int(number)) for number in draw]
     positions = np.array([plan.share(feeds, 0, at.start, at.rank, at.world).positions(at.step) for at in places])
@@ -160,8 +160,8 @@ def test_an_impossible_step_is_an_error_that_is_sent(workshop) -> None:
 
 def test_an_outline_is_found_and_sent(workshop) -> None:
     making, sent = workshop
-    making.outline(Asked(b"c", 1), epoch=0, start=0, feeds=4, rank=0, world=2)
-    making.outline(Asked(b"c", 2), epoch=0, start=0, feeds=3, rank=0, world=2)
+    making.outline(Asked(b"c", 1), epoch=0, start=0, feeds=4, order=4, rank=0, world=2)
+    making.outline(Asked(b"c", 2), epoch=0, start=0, feeds=3, order=3, rank=0, world=2)
     sent.wait(2)
     by_id = {message["id"]: message for message, _ in sent.messages}
     assert by_id[1]["steps"] == 17
@@ -175,7 +175,7 @@ def test_buckets_and_shards_in_order_are_dealt_to_the_ranks_themselves(shards) -
     ):
         plan = ServedPlan(pipeline.runner.program(), pipeline.invoke)
         assert plan.in_turn
-        outline = plan.outline(epoch=0, start=0, feeds=8, rank=0, world=1)
+        outline = plan.outline(epoch=0, start=0, feeds=8, order=8, rank=0, world=1)
         assert outline.steps == len(pipeline)
         assert outline.rounds == 0
 

@@ -11,8 +11,9 @@ import zmq
 import webdataset as wds
 from remote_support import dataset, keys
 from waiting import soon
+from webdataset.remote.making import MOST_OPEN
 from webdataset.remote.producer import Producer
-from webdataset.remote.wire import MAX_REQUEST_BYTES, packed, unpacked
+from webdataset.remote.wire import MAX_REQUEST_BYTES, VERSION, packed, unpacked
 
 pytestmark = pytest.mark.together("remote")
 
@@ -45,7 +46,8 @@ def asked(client, *frames):
     return unpacked(client.recv_multipart()[0])
 
 
-HELLO = {"kind": "hello", "version": 1, "session": "s", "job": "", "rank": 0, "world": 1}
+HELLO = {"kind": "hello", "version": VERSION, "session": "s", "name": "n", "job": "", "rank": 0, "world": 1}
+JOIN = {**HELLO, "kind": "join", "turn": 1}
 
 
 @pytest.mark.parametrize(
@@ -53,9 +55,9 @@ HELLO = {"kind": "hello", "version": 1, "session": "s", "job": "", "rank": 0, "w
     [
         ([b"GET / HTTP/1.1"], "message"),
         ([b"~TenBin~" + bytes(8), bytes(100)], "one frame"),
-        ([packed({"kind": "hello", "version": 1})], "session"),
-        ([packed({**HELLO, "rank": "x"})], "invalid literal"),
-        ([packed({**HELLO, "version": 0})], "the trainer speaks version 0 of the protocol, and this producer 1"),
+        ([packed({"kind": "hello", "version": VERSION})], "session"),
+        ([packed({**HELLO, "rank": "x"})], "rank must be a number"),
+        ([packed({**HELLO, "version": 0})], "the trainer speaks version 0 of the protocol"),
     ],
 )
 def test_what_is_not_understood_is_answered_and_counted_and_others_are_served(producer, client, frames, match) -> None:
@@ -66,21 +68,48 @@ def test_what_is_not_understood_is_answered_and_counted_and_others_are_served(pr
         assert len(keys(loader)) == 33
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"at": [0] * 3},
-        {"at": [0, 0, 4, 0, 1, 0, 8, -1]},
-        {"at": [0, 9, 4, 0, 1, 0, 8, 0]},
-        {"feeds": 1 << 40},
-        {"id": "x"},
-    ],
-)
-def test_a_request_for_what_cannot_be_is_refused(client, wrong) -> None:
-    assert asked(client, packed(HELLO))["kind"] == "plan"
-    get = {"kind": "get", "id": 1, "epoch": 0, "feeds": 4, "at": [0, 0, 4, 0, 1, 0, 8, 0]}
-    assert asked(client, packed({**get, **wrong}))["kind"] == "error"
-    assert asked(client, packed({"kind": "dance"}))["text"].startswith("there is no request 'dance'")
+GET = {"kind": "get", "id": 1, "epoch": 0, "feeds": 4, "at": [0, 0, 4, 0, 1, 0, 8, 0]}
+OUTLINE = {"kind": "outline", "id": 1, "epoch": 0, "start": 0, "feeds": 4, "order": 4}
+LEAVE = {"kind": "leave", "epoch": 0, "feeds": 4, "feed": [0, 0, 4, 0, 1, 0, 8]}
+NO_NUMBERS = [None, -1, "1", "9" * 40, 1.5, True, [1], {"1": 1}, (1 << 64) - 1]
+NO_FEEDS = [0, 1 << 40, *NO_NUMBERS]
+NO_STEPS = [None, 7, "8", [0] * 3, [0] * 7, ["9" * 40] * 8, [0, 0, 4, 0, 1, 0, 8, -1], [0, 9, 4, 0, 1, 0, 8, 0]]
+WRONG = [
+    *((HELLO | {"turn": 0}, name, NO_NUMBERS) for name in ("rank", "world")),
+    *((HELLO, name, [None, 7, "x" * 1000, ["x"], {}]) for name in ("session", "name", "job")),
+    (HELLO, "version", [None, -1, "9" * 40, [1]]),
+    *((JOIN, name, NO_NUMBERS) for name in ("rank", "world", "turn")),
+    *((JOIN, name, [None, 7, "x" * 1000, ["x"], {}]) for name in ("session", "name", "job")),
+    *((GET, name, NO_NUMBERS) for name in ("id", "epoch")),
+    *((OUTLINE, name, NO_NUMBERS) for name in ("id", "epoch", "start")),
+    *((request, "feeds", NO_FEEDS) for request in (GET, OUTLINE, LEAVE)),
+    (OUTLINE, "order", NO_FEEDS),
+    (GET, "at", [*NO_STEPS, [0, 0, 1 << 40, 0, 1, 0, 8, 0], [0, 0, 4, 0, 1 << 40, 0, 8, 0]]),
+    (LEAVE, "epoch", NO_NUMBERS),
+    (LEAVE, "feed", NO_STEPS[:-1]),
+    (GET, "kind", [None, 7, ["get"], "x" * 1000, "dance"]),
+]
+
+
+@pytest.mark.parametrize(("request_", "name", "values"), WRONG, ids=lambda value: str(value)[:20])
+def test_every_field_of_a_request_is_checked_and_others_are_served(producer, client, request_, name, values) -> None:
+    client.send(packed(JOIN))
+    for value in values:
+        assert asked(client, packed({**request_, name: value}))["kind"] == "error", value
+        without = {key: one for key, one in request_.items() if key != name}
+        assert asked(client, packed(without))["kind"] == "error"
+    assert asked(client, packed({"kind": "ping"}))["kind"] == "pong"
+    assert asked(client, packed(GET))["kind"] == "batch"
+
+
+def test_feeds_that_are_made_up_are_closed_for_others(producer, client) -> None:
+    client.send(packed(JOIN))
+    for rank in range(4):
+        for stop in range(1, 200):  # each of them is a feed of its own
+            assert asked(client, packed({**GET, "at": [0, rank, 4, 0, 1, 0, stop, 0]}))["kind"] == "batch"
+    assert producer.status().feeds <= MOST_OPEN
+    with wds.RemoteLoader(producer.address, patience=60, job="honest") as loader:
+        assert len(keys(loader)) == 33
 
 
 def test_who_has_not_said_hello_is_asked_who_it_is(client) -> None:

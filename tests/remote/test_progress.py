@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 import webdataset as wds
@@ -27,10 +29,65 @@ def loaded(urls, state, world, **options):
         return keys(loader)
 
 
-def test_ranks_that_have_not_taken_as_many_each_are_told_how_to_go_on(fleet) -> None:
-    state = state_after(fleet.urls, 3, feeds=8)
-    with pytest.raises(wds.StateError, match=r"after 6 batches of 2 ranks, 4 ranks cannot .*go on with 2 ranks"):
-        loaded(fleet.urls, state, 4)
+def taken_by(loaders, count):
+    """What ranks take in so many steps, and a state after them."""
+    found = []
+    for loader in loaders:
+        batches = iter(loader)
+        found += [key for _, batch in zip(range(count), batches, strict=False) for key in batch[0]]
+        state = loader.state_dict()
+        batches.close()
+    return found, json.loads(json.dumps(state))
+
+
+def ranks_of(urls, world, state=None, **options):
+    loaders = [
+        wds.RemoteLoader(urls, rank=rank, world_size=world, patience=60, job="ranks", **options)
+        for rank in range(world)
+    ]
+    for loader in loaders:
+        if state is not None:
+            loader.load_state_dict(state)
+    return loaders
+
+
+@pytest.mark.parametrize("worlds", [(1, 2), (1, 3, 2, 5), (3, 1, 4), (2, 7, 7, 1)])
+def test_any_number_of_ranks_goes_on_after_any_batch(fleet, worlds) -> None:
+    for first in (1, 3, 19 // worlds[0]):
+        taken: list[str] = []
+        state = None
+        for number, world in enumerate(worlds):
+            loaders = ranks_of(fleet.urls, world, state)
+            last = number == len(worlds) - 1
+            found, state = taken_by(loaders, 1000 if last else first if not number else 1)
+            taken += found
+            for loader in loaders:
+                loader.close()
+        assert {*taken} == {f"{i:05d}" for i in range(129)}
+        assert len(taken) - 129 < 4 * max(worlds)  # filled up at the end, so that all ranks have as many
+
+
+def test_ranks_in_the_middle_of_a_round_that_others_began_go_on_as_they_would_have(fleet) -> None:
+    _, begun = taken_by(ranks_of(fleet.urls, 1), 5)
+    [loader] = ranks_of(fleet.urls, 3, begun)[:1]
+    whole = keys(loader)
+    for count in (1, 3, 4, 5):
+        [loader] = ranks_of(fleet.urls, 3, begun)[:1]
+        found, state = taken_by([loader], count)
+        [again] = ranks_of(fleet.urls, 3, state)[:1]
+        assert found + flat(keys(again)) == flat(whole)
+        assert len(keys(again)) == len(again)  # the next epoch is a whole one
+
+
+def test_lengths_are_those_of_whole_epochs_and_rounds_go_on_after_other_ranks(fleet) -> None:
+    _, begun = taken_by(ranks_of(fleet.urls, 1), 5)
+    [loader] = ranks_of(fleet.urls, 3, begun)[:1]
+    assert len(loader) == 11
+    [loader] = ranks_of(fleet.urls, 3, begun)[:1]
+    whole = keys(loader) + keys(loader)
+    [loader] = ranks_of(fleet.urls, 3, begun)[:1]
+    rounds = loader.with_epoch(4)
+    assert keys(rounds) + keys(rounds) + keys(rounds) == whole[:12]
 
 
 def test_the_feeds_of_a_state_hold_until_its_epoch_ends(fleet) -> None:
@@ -44,7 +101,15 @@ def test_the_feeds_of_a_state_hold_until_its_epoch_ends(fleet) -> None:
 
 @pytest.mark.parametrize(
     "damage",
-    [{"position": 3}, {"feeds": 3}, {"feeds": 0}, {"topology": {}}, {"epoch": "x"}, {"position": 1000}, {"skip": -1}],
+    [
+        {"order": 0},
+        {"feeds": 9999},
+        {"feeds": 0},
+        {"topology": {}},
+        {"epoch": "x"},
+        {"position": 1000},
+        {"skip": -1},
+    ],
 )
 def test_a_damaged_state_is_told(fleet, damage) -> None:
     state = state_after(fleet.urls, 1, feeds=8)

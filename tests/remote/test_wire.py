@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 
 import webdataset as wds
 from webdataset.remote import wire
-from webdataset.remote.wire import packed, packed_batch, unpacked, unpacked_batch
+from webdataset.remote.wire import Incoming, in_parts, packed, packed_batch, unpacked, unpacked_batch
 
 
 def there_and_back(value):
@@ -171,6 +171,27 @@ def test_damaged_batches_are_errors(items, frames) -> None:
     header = packed({"kind": "batch", "items": items, "sizes": [len(frame) for frame in frames]})
     with pytest.raises(wds.SampleError, match="damaged"):
         unpacked_batch(header, frames)
+
+
+@given(st.lists(st.binary(max_size=60), min_size=1, max_size=8), st.integers(1, 50))
+def test_frames_that_are_cut_into_parts_are_put_together_again(frames, most: int) -> None:
+    parts = list(in_parts(frames, most))
+    assert all(sum(map(len, part)) <= most for part in parts)
+    incoming = Incoming([len(frame) for frame in frames], largest=60)
+    assert [incoming.add(part) for part in parts] == [False] * (len(parts) - 1) + [True]
+    assert [bytes(frame) for frame in incoming.frames] == frames
+
+
+@pytest.mark.parametrize("sizes", [None, [], 7, "ab", [-1], [1.5], [True], ["9"], [101], [1 << 70], [1] * (1 << 17)])
+def test_sizes_that_cannot_be_are_told_before_memory_is_taken(sizes) -> None:
+    with pytest.raises(wds.SampleError, match=r"damaged|too large"):
+        Incoming(sizes, largest=100)
+
+
+def test_more_than_was_announced_is_an_error() -> None:
+    for part in ([b"1234", b"5"], [b"12345"], [b"12", b"345"]):
+        with pytest.raises(wds.SampleError, match="announced"):
+            Incoming([4], largest=100).add(map(memoryview, part))
 
 
 def test_frames_must_be_those_that_the_header_announces() -> None:

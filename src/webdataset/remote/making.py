@@ -7,7 +7,8 @@ move, and which any other producer can have as well.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict, deque
+import time
+from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -28,11 +29,16 @@ from webdataset.handlers import close
 from .feeds import FeedStep, Outline, outline
 from .wire import VERSION, described_error, packed_batch, size_of
 
+LATEST = 32
+"""Batches after which the time for one is mostly that of the later ones."""
 READERS = 2
 """Threads that read for a feed from servers: there are several feeds."""
 NEAR = 4
 """Steps that are made rather than left out to get to the one that is asked for."""
 KEPT_EPOCHS, KEPT_SHARES = 2, 64
+MOST_OPEN, MOST_OPEN_IN_ALL = 256, 1024
+"""Feeds that are open for one trainer, and for all: another closes the one that was asked for longest ago, for which
+nobody waits, since a trainer asks for fewer at a time."""
 
 Made = list[Any] | Exception
 """The frames of a batch, or why there is none."""
@@ -65,17 +71,17 @@ class ServedPlan:
             "version": VERSION,
             "of": plain({**program.described(), "cut": list(program.cut), "samples": epoch.total}),
             "batches": list(program.batches),
-            "size": program.cut.size,
             "varies": program.varies,
+            "in_turn": self.in_turn,
             "tokens": program.bucketing is not None,
         }
 
-    def outline(self, *, epoch: int, start: int, feeds: int, rank: int, world: int) -> Outline:
-        """An epoch as a rank takes it."""
-        mixed = self.epoch(feeds, epoch)
+    def outline(self, *, epoch: int, start: int, feeds: int, order: int, rank: int, world: int) -> Outline:
+        """An epoch as a rank takes it, which is in the order for `order` feeds, and dealt to `feeds`."""
+        mixed = self.epoch(order, epoch)
         program = self.program
         return outline(
-            lambda begin, number, ranks: self.share(feeds, epoch, begin, number, ranks),
+            lambda begin, number, ranks: self.share(order, epoch, begin, number, ranks),
             mixed.total,
             program.cut,
             feeds=feeds,
@@ -83,6 +89,7 @@ class ServedPlan:
             world=world,
             start=start,
             in_turn=self.in_turn,
+            order=order,
             per_step=program.batches.per_step,
             items_in=program.items_in,
         )
@@ -230,6 +237,7 @@ class Workshop:
         self._lock = threading.Lock()
         self._changed = Bell()
         self._is_closed = False
+        self._seconds = 0.0
         self._threads = [Thread(target=self._run, name=f"feeds-{n}", daemon=True) for n in range(threads)]
         for thread in self._threads:
             thread.start()
@@ -242,12 +250,15 @@ class Workshop:
         with self._lock:
             self._drop(lambda other: other[0] == owner and other[1] != epoch)
             maker = self._makers.get(key)
+            if maker is not None:
+                self._makers[key] = self._makers.pop(key)  # the latest are at the end
             if maker is None or not maker.reaches(at.step):
                 later = {} if maker is None else {step: who for step, who in maker.asked.items() if step > at.step}
                 if maker is not None:
                     self._close(key)
                 maker = self._makers[key] = FeedMaker(self._plan, feeds, epoch, at)
                 maker.asked.update(later)
+                self._close_some(owner)
             made = maker.ready.pop(at.step, None)
             for step in [step for step in maker.ready if step < at.step]:
                 del maker.ready[step]
@@ -262,6 +273,11 @@ class Workshop:
         with self._lock:
             self._tasks.append(partial(self._send_outline, asked, wanted))
             self._changed.ring()
+
+    def leave(self, owner: object, epoch: int, feeds: int, feed: tuple[int, ...]) -> None:
+        """An owner asks another producer for a feed."""
+        with self._lock:
+            self._drop(lambda key: key == (owner, epoch, feeds, feed))
 
     def unask(self, owner: object) -> None:
         """Nobody waits for what an owner has asked for any more: its feeds stay as they are."""
@@ -314,8 +330,11 @@ class Workshop:
             return partial(self._work, maker)
 
     def _work(self, maker: FeedMaker) -> None:
+        begun = time.monotonic()
         step, made = maker.make()
+        seconds = (time.monotonic() - begun) / len(self._threads)
         with self._lock:
+            self._seconds += (seconds - self._seconds) / LATEST if self._seconds else seconds
             maker.at = maker.at.after
             maker.is_busy = False
             asked = maker.asked.pop(step, None)
@@ -331,7 +350,7 @@ class Workshop:
         if isinstance(made, Exception):
             self._send(asked.client, described_error(made, asked.id), [])
         else:
-            self._send(asked.client, {"kind": "batch", "id": asked.id}, made)
+            self._send(asked.client, {"kind": "batch", "id": asked.id, "seconds": self._seconds}, made)
 
     def _next(self) -> FeedMaker | None:
         """The feed to work at: one that is waited for, else the one with the fewest batches ready."""
@@ -355,6 +374,15 @@ class Workshop:
     def _drop(self, which: Callable[[tuple[Any, ...]], bool]) -> None:
         for key in [key for key in self._makers if which(key)]:
             self._close(key)
+
+    def _close_some(self, owner: object) -> None:
+        """Close the feeds that were asked for longest ago, if there are too many."""
+        own = [key for key in self._makers if key[0] == owner]
+        if len(own) > MOST_OPEN:
+            self._close(own[0])
+        if len(self._makers) > MOST_OPEN_IN_ALL:
+            most, _ = Counter(key[0] for key in self._makers).most_common(1)[0]
+            self._close(next(key for key in self._makers if key[0] == most))
 
     def _close(self, key: tuple[Any, ...]) -> None:
         maker = self._makers.pop(key)

@@ -2,7 +2,7 @@
 
 A request says all that there is to know about a batch, so producers know nothing of each other, and one that is
 started again goes on at once. Trainers of one job are told apart by their rank; of two that say they are the same,
-the newer counts.
+the newer counts: each takes a higher turn than those that its producers have seen.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 import socket as sockets
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -20,10 +20,10 @@ from webdataset.base.units import number_of_bytes
 from webdataset.errors import StorageError, WebDatasetError
 
 from .addresses import check_allowed, checked, zeromq
-from .feeds import FeedStep
+from .feeds import MOST_FEEDS, feed_step
 from .keys import PRODUCER, Keys, keys_of
 from .making import Asked, ServedPlan, Workshop
-from .wire import MAX_REQUEST_BYTES, VERSION, described_error, packed, size_of, unpacked
+from .wire import MAX_REQUEST_BYTES, VERSION, described_error, in_parts, packed, size_of, unpacked, whole, words
 
 log = Log(__name__)
 
@@ -32,8 +32,14 @@ IDLE_SECONDS = 60.0
 """After so long without a word, what was prepared for a trainer is let go."""
 MOST_TRAINERS = 1024
 MOST_WAITING = 256
-"""Messages that wait for a trainer to receive them; it asks for fewer."""
+"""Answers that wait for a trainer to receive them; it asks for fewer."""
+MOST_SENT = 64
+"""Messages that are given to ZeroMQ for a trainer before it has received any."""
+FULL_SECONDS = 0.002
+"""After how long it is tried again to send something."""
 AT_A_TIME = 64
+MOST = (1 << 63) - 1
+"""Any number in a message is at most this: larger ones cannot be sent back."""
 
 
 class ProducerStatus(NamedTuple):
@@ -63,13 +69,21 @@ class ProducerStatus(NamedTuple):
 class _Trainer:
     """Who asks."""
 
-    def __init__(self, client: bytes, hello: dict[str, Any]) -> None:
+    def __init__(self, client: bytes, join: dict[str, Any]) -> None:
         self.client = client
-        self.session = str(hello["session"])[:64]
-        self.job = str(hello.get("job", ""))[:100]
-        self.rank, self.world = int(hello["rank"]), int(hello["world"])
-        self.name = str(hello.get("name", ""))[:100]
+        self.session, self.name = words(join, "session"), words(join, "name")
+        self.turn = whole(join, "turn", MOST)
+        self.job = words(join, "job")
+        self.world = whole(join, "world", MOST_FEEDS, least=1)
+        self.rank = whole(join, "rank", self.world - 1)
         self.heard = time.monotonic()
+        self.answers: deque[deque[list[Any]]] = deque()
+        """What is still to be sent: the messages of each answer."""
+
+    @property
+    def newer(self) -> tuple[int, str]:
+        """Of two trainers with the same owner, the one with the higher value is the newer."""
+        return self.turn, self.session
 
     @property
     def owner(self) -> tuple[str, int, int]:
@@ -108,7 +122,7 @@ class Producer:
         for option, value in (
             (zmq.LINGER, 0),
             (zmq.ROUTER_MANDATORY, 1),
-            (zmq.SNDHWM, MOST_WAITING),
+            (zmq.SNDHWM, MOST_SENT),
             (zmq.MAXMSGSIZE, MAX_REQUEST_BYTES),
             (zmq.IPV6, 1),
         ):
@@ -125,6 +139,8 @@ class Producer:
         self.address = f"{address[:-1]}{port}" if address.startswith("tcp://") and address.endswith(":0") else address
         self._trainers: dict[bytes, _Trainer] = {}
         self._owners: dict[Any, bytes] = {}
+        self._newest: dict[Any, _Trainer] = {}
+        """The newest trainer of each owner that was ever seen, also when it is gone."""
         self._done: deque[tuple[bytes, dict[str, Any], list[Any]]] = deque()
         self._wake, self._woken = sockets.socketpair()
         self._wake.setblocking(False)
@@ -147,11 +163,14 @@ class Producer:
         seen = time.monotonic()
         try:
             while not self._stopped:
-                events = dict(poller.poll(200))
+                is_full = any(trainer.answers for trainer in self._trainers.values())
+                events = dict(poller.poll(FULL_SECONDS * 1000 if is_full else 200))
                 if self._woken.fileno() in events:
                     self._woken.recv(4096)
                 while self._done:
                     self._send(*self._done.popleft())
+                for trainer in self._trainers.values():
+                    self._pass_on(trainer)
                 if self._socket in events:
                     self._receive()
                 if time.monotonic() - seen >= every:
@@ -219,67 +238,83 @@ class Producer:
                 self._send(client, {**described_error(error, -1), "fatal": True}, [])
 
     def _handle(self, client: bytes, message: dict[str, Any]) -> None:
-        kind = message["kind"]
+        kind = words(message, "kind")
         trainer = self._trainers.get(client)
         if trainer is not None:
             trainer.heard = time.monotonic()
         if kind == "hello":
             self._greet(client, message)
+        elif kind == "join":
+            self._admit(_Trainer(client, message))
         elif kind == "status":
             self._send(client, {"kind": "status", "status": self.status()._asdict()}, [])
         elif trainer is None:
-            self._send(client, {"kind": "who", "id": message.get("id", -1)}, [])
+            self._send(client, {"kind": "who"}, [])
         elif kind == "ping":
             self._send(client, {"kind": "pong"}, [])
         elif kind == "bye":
             self._forget(trainer)
-        elif kind == "cancel":
-            self._workshop.drop(trainer.owner)
+        elif kind == "leave":
+            epoch, feeds = whole(message, "epoch", MOST), whole(message, "feeds", MOST_FEEDS, least=1)
+            self._workshop.leave(trainer.owner, epoch, feeds, feed_step([*message["feed"], 0]).feed)
         elif kind == "outline":
-            asked = Asked(client, int(message["id"]))
-            names = ("epoch", "start", "feeds")
-            wanted = {name: int(message[name]) for name in names} | {"rank": trainer.rank, "world": trainer.world}
-            self._workshop.outline(asked, **wanted)
+            wanted = {name: whole(message, name, MOST) for name in ("epoch", "start")}
+            wanted |= {name: whole(message, name, MOST_FEEDS, least=1) for name in ("feeds", "order")}
+            wanted |= {"rank": trainer.rank, "world": trainer.world}
+            self._workshop.outline(Asked(client, whole(message, "id", MOST)), **wanted)
         elif kind == "get":
-            at = FeedStep(*map(int, message["at"]))
-            self._check(at, int(message["feeds"]))
-            asked = Asked(client, int(message["id"]))
-            self._workshop.get(trainer.owner, int(message["epoch"]), int(message["feeds"]), at, asked)
+            epoch, feeds = whole(message, "epoch", MOST), whole(message, "feeds", MOST_FEEDS, least=1)
+            asked = Asked(client, whole(message, "id", MOST))
+            self._workshop.get(trainer.owner, epoch, feeds, feed_step(message["at"]), asked)
         else:
             raise ValueError(f"there is no request {kind[:20]!r}")
 
-    def _check(self, at: FeedStep, feeds: int) -> None:
-        fine = min(at) >= 0 and at.workers > at.worker and at.rank < at.world <= feeds <= 1 << 20 and at.step < at.stop
-        if not fine:
-            raise ValueError(f"there is no such batch: {at}")
-
     def _greet(self, client: bytes, message: dict[str, Any]) -> None:
         if message.get("version") != VERSION:
-            text = f"the trainer speaks version {message.get('version')!r} of the protocol, and this producer {VERSION}"
+            version = str(message.get("version"))[:40]
+            text = f"the trainer speaks version {version} of the protocol, and this producer {VERSION}"
             hint = "install the same release of webdataset on both"
             self._send(
                 client, {"kind": "error", "id": -1, "type": "version", "text": f"{text}; {hint}", "fatal": True}, []
             )
             return
-        trainer = _Trainer(client, message)
+        newest = self._newest.get(_Trainer(client, {**message, "turn": 0}).owner)
+        turn = 1 if newest is None else min(newest.turn + 1, MOST)
+        self._send(client, {"kind": "plan", "plan": self._described, "turn": turn}, [])
+
+    def _admit(self, trainer: _Trainer) -> None:
+        """A trainer joins, unless a newer one is or was there; an older one is told."""
+        newest = self._newest.get(trainer.owner)
+        if newest is not None and newest.newer > trainer.newer:
+            self._replace(trainer, newest)
+            return
         before = self._trainers.get(self._owners.get(trainer.owner, b""))
         if before is None and len(self._trainers) >= MOST_TRAINERS:
             raise ValueError(f"{MOST_TRAINERS} trainers are there already")
-        if before is not None and before.client != client:
+        if before is not None and before.client != trainer.client:
             # what the older one waits for would only be sent to nobody
             self._workshop.unask(trainer.owner)
             del self._trainers[before.client]
             if before.session != trainer.session:
-                text = (
-                    f"another trainer, {trainer.name}, says that it is {trainer.shown}, too; "
-                    "give two jobs that share producers different names: RemoteLoader(..., job='name')"
-                )
-                self._send(
-                    before.client, {"kind": "error", "id": -1, "type": "replaced", "text": text, "fatal": True}, []
-                )
-        self._trainers[client] = trainer
-        self._owners[trainer.owner] = client
-        self._send(client, {"kind": "plan", "plan": self._described}, [])
+                self._replace(before, trainer)
+        elif before is not None:
+            trainer.answers = before.answers  # it has raised its turn
+        self._trainers[trainer.client] = trainer
+        self._owners[trainer.owner] = trainer.client
+        self._newest.pop(trainer.owner, None)
+        self._newest[trainer.owner] = trainer
+        while len(self._newest) > MOST_TRAINERS:
+            del self._newest[next(iter(self._newest))]
+
+    def _replace(self, older: _Trainer, newer: _Trainer) -> None:
+        text = (
+            f"another trainer, {newer.name}, says that it is {newer.shown}, too; "
+            "give two jobs that share producers different names: RemoteLoader(..., job='name')"
+        )
+        known = {"turn": newer.turn, "session": newer.session}
+        self._send(
+            older.client, {"kind": "error", "id": -1, "type": "replaced", "text": text, "fatal": True, **known}, []
+        )
 
     def _forget(self, trainer: _Trainer) -> None:
         self._trainers.pop(trainer.client, None)
@@ -296,15 +331,41 @@ class Producer:
             self._wake.send(b"!")
 
     def _send(self, client: bytes, message: dict[str, Any], frames: list[Any]) -> None:
+        """Send an answer, or have it wait until its trainer has received what comes before it."""
+        trainer = self._trainers.get(client)
+        answer = deque(_messages(message, frames))
+        if trainer is None:
+            self._sent(client, answer[0])
+            return
+        if len(trainer.answers) >= MOST_WAITING:
+            log.debug("what was meant for a trainer is dropped: it does not receive")
+            return
+        trainer.answers.append(answer)
+        self._pass_on(trainer)
+        if frames:
+            self._batches += 1
+            self._bytes += size_of(frames)
+
+    def _pass_on(self, trainer: _Trainer) -> None:
+        """Send what waits for a trainer, as far as there is room."""
+        while trainer.answers:
+            answer = trainer.answers[0]
+            while answer:
+                if not self._sent(trainer.client, answer[0]):
+                    return
+                answer.popleft()
+            trainer.answers.popleft()
+
+    def _sent(self, client: bytes, frames: list[Any]) -> bool:
+        """Send a message; False if there is no room for it."""
         zmq = zeromq()
         try:
-            self._socket.send_multipart([client, packed(message), *frames], zmq.NOBLOCK, copy=False)
+            self._socket.send_multipart([client, *frames], zmq.NOBLOCK, copy=False)
+        except zmq.Again:
+            return False
         except zmq.ZMQError as error:
-            log.debug("what was meant for a trainer is dropped: %s", error)  # it is gone, or does not receive
-        else:
-            if frames:
-                self._batches += 1
-                self._bytes += size_of(frames)
+            log.debug("what was meant for a trainer is dropped: %s", error)  # it is gone
+        return True
 
     def _close_socket(self) -> None:
         if self._guard is not None:
@@ -313,6 +374,17 @@ class Producer:
         if not self._socket.closed:
             self._socket.close(linger=0)
             self._context.term()
+
+
+def _messages(message: dict[str, Any], frames: list[Any]) -> Iterator[list[Any]]:
+    """An answer as messages: a large batch in parts, of which the first says how large its frames are."""
+    if not frames:
+        yield [packed(message)]
+        return
+    first, *later = in_parts(frames)
+    yield [packed({**message, "sizes": [size_of([frame]) for frame in frames]}), *first]
+    for part in later:
+        yield [packed({"kind": "part", "id": message["id"]}), *part]
 
 
 def served_plan(pipeline: Any) -> ServedPlan:

@@ -13,13 +13,14 @@ from webdataset.base.reports import Report
 from webdataset.base.rounds import RoundLimits
 from webdataset.base.states import VERSION, check_fits
 from webdataset.base.workers import pytorch_worker_info
+from webdataset.epochs.share import Cut
 from webdataset.errors import EmptyDatasetError, StateError
 from webdataset.exact.positions import InEpoch, at_step, in_epoch, latest_position
 from webdataset.exact.rounds import Rounds, restore_round, saved_round
 from webdataset.exact.stages import Batching
 
 from .asking import Arrived, AskingOptions, Producers
-from .feeds import Outline, feeds_of
+from .feeds import MOST_FEEDS, EpochPlace, Leftover, Outline, Remaining, after_steps, feeds_of, whole_rounds
 
 Found = TypeVar("Found")
 
@@ -32,7 +33,8 @@ class RemoteProgram:
         plan = progress.plan()
         self.described: dict[str, Any] = plan["of"]
         self.batches = Batching(*plan["batches"])
-        self.size: int = plan["size"]
+        self.cut = Cut(*self.described["cut"])
+        self.total = int(self.described["samples"])
         self.varies: bool = plan["varies"]
 
     @property
@@ -44,13 +46,24 @@ class RemoteProgram:
         """An epoch."""
         return number
 
-    def share(self, epoch: int, start: int = 0) -> Outline:
-        """This rank's part of it."""
-        return self._progress.outline(epoch, start)
+    def rest(self, epoch: int, where: InEpoch) -> Outline | Remaining:
+        """This rank's part of what is left of it."""
+        return self._progress.rest(epoch, where)
 
     def length(self, epoch: int = 0) -> int:
         """How many items an epoch has on this rank."""
         return self._progress.outline(epoch).items
+
+
+class Dealing(NamedTuple):
+    """How an epoch is dealt."""
+
+    order: int
+    """For how many feeds its samples are in order."""
+    begun: int
+    """To how many feeds they were dealt by those who began, ..."""
+    feeds: int
+    """... and now."""
 
 
 class RemoteOptions(NamedTuple):
@@ -58,6 +71,7 @@ class RemoteOptions(NamedTuple):
 
     addresses: tuple[str, ...]
     keys: Any
+    insecure: bool
     asking: AskingOptions
     ranks: tuple[int, int] | None
     feeds: int | None
@@ -83,8 +97,8 @@ class RemoteProgress:
         self.report = Report()
         self._start: Position | None = None
         self._epoch = 0
-        self._feeds: dict[int, int] = {}
-        """Epoch -> the number of feeds that a state has it with."""
+        self._dealing: dict[int, Dealing] = {}
+        """Epoch -> how a state has it."""
         self._producers: Producers | None = None
         self._plan: dict[str, Any] | None = None
         self._outlines: dict[tuple[int, ...], Outline] = {}
@@ -105,6 +119,7 @@ class RemoteProgress:
                 self._producers = Producers(
                     options.addresses,
                     keys=options.keys,
+                    insecure=options.insecure,
                     options=options.asking,
                     rank=rank,
                     world=world,
@@ -124,14 +139,25 @@ class RemoteProgress:
             self._plan = self._asked(lambda producers: producers.plan())
         return self._plan
 
+    def rest(self, epoch: int, where: InEpoch) -> Outline | Remaining:
+        """An epoch from a place on, as this rank takes it."""
+        if not where.done:
+            return self.outline(epoch, where.start)
+        program = self.program()
+        begun = EpochPlace(where.start, self._dealt(epoch).begun, where.done)
+        rounds = whole_rounds(program.total - begun.start, begun.feeds, program.cut)
+        leftover = Leftover(begun, self.rank_and_world()[1], rounds, program.total, program.cut)
+        return Remaining(leftover, self.outline(epoch, leftover.end))
+
     def outline(self, epoch: int, start: int = 0) -> Outline:
-        """An epoch, or the rest of one, as this rank takes it."""
-        feeds = self._feeds.get(epoch) or feeds_of(self.rank_and_world()[1], self.options.feeds)
-        key = (epoch if self.plan()["varies"] else 0), start, feeds
+        """An epoch, or the rest of one, as it is dealt to the ranks that there are now."""
+        dealing = self._dealt(epoch)
+        key = (epoch if self.plan()["varies"] else 0), start, dealing.order, dealing.feeds
         if key not in self._outlines:
             if len(self._outlines) > 64:
                 self._outlines.clear()
-            found = self._asked(lambda producers: producers.outline(epoch=epoch, start=start, feeds=feeds))
+            where = {"epoch": epoch, "start": start, "order": dealing.order, "feeds": dealing.feeds}
+            found = self._asked(lambda producers: producers.outline(**where))
             if not found.steps and not start:
                 hint = 'use smaller batches, fewer ranks, or remainder="pad"'
                 raise EmptyDatasetError(
@@ -140,9 +166,16 @@ class RemoteProgress:
             self._outlines[key] = found
         return self._outlines[key]
 
+    def _dealt(self, epoch: int) -> Dealing:
+        """How an epoch is dealt."""
+        if epoch in self._dealing:
+            return self._dealing[epoch]
+        feeds = feeds_of(self.rank_and_world()[1], self.options.feeds)
+        return Dealing(feeds, feeds, feeds)
+
     def steps(self, place: Position) -> Iterator[Arrived]:
         """The steps from a place on."""
-        outline = self.outline(place.epoch, place.where.start)
+        outline = self.rest(place.epoch, place.where)
         steps = self.producers().steps(outline, place.epoch, place.where.step)
         try:
             yield from steps
@@ -250,15 +283,17 @@ class RemoteProgress:
         """The state after the latest item."""
         place = self.place or self.next_place()
         program, (rank, world) = self.program(), self.rank_and_world()
-        feeds = self.outline(place.epoch, place.where.start).feeds
+        outline = self.rest(place.epoch, place.where)
+        start, feeds, batches = outline.place(place.where.step)
         return {
             "version": VERSION,
             "kind": "remote",
             "of": program.described,
             "epoch": place.epoch,
-            "start": place.where.start,
+            "start": start,
             "feeds": feeds,
-            "position": place.where.step * world,
+            "order": outline.order,
+            "position": batches,
             "skip": place.where.skip,
             "even": place.where.even,
             "cut": program.described["cut"],
@@ -280,54 +315,51 @@ class RemoteProgress:
         self.seek(place)
 
     def _restored(self, program: RemoteProgram, state: dict[str, Any]) -> Position:
-        epoch, start, feeds, done = (int(state[name]) for name in ("epoch", "start", "feeds", "position"))
-        world, here = int(state["topology"]["world"]), self.rank_and_world()[1]
-        if min(epoch, start, done, int(state["skip"])) < 0 or feeds < 1 or world < 1 or feeds % world or done % world:
-            raise StateError(f"the state is damaged: {done} batches of {feeds} feeds and {world} ranks")
-        if feeds % here:
-            able = [ranks for ranks in range(1, feeds + 1) if feeds % ranks == 0]
-            raise StateError(
-                f"the epoch of the state has {feeds} feeds, which {here} ranks cannot share",
-                hint=f"finish it with one of {', '.join(map(str, able))} ranks",
-            )
-        self._feeds = {epoch: feeds}
-        place = in_epoch(epoch, InEpoch(start, done // world, int(state["skip"]), bool(state["even"])))
-        outline = self.outline(epoch, start)
+        epoch, skip = int(state["epoch"]), int(state["skip"])
+        begun = EpochPlace(int(state["start"]), int(state["feeds"]), int(state["position"]))
+        order, world = int(state.get("order", begun.feeds)), int(state["topology"]["world"])
+        fine = min(epoch, skip, begun.start, begun.batches) >= 0 and min(order, begun.feeds, world) >= 1
+        if not fine or max(order, begun.feeds) > MOST_FEEDS:
+            raise StateError(f"the state is damaged: {begun.batches} batches of {begun.feeds} feeds and {world} ranks")
+        here = self.rank_and_world()[1]
+        feeds = next((feeds for feeds in (begun.feeds, order) if not feeds % here), None)
+        feeds = feeds_of(here, self.options.feeds) if feeds is None else feeds
+        self._dealing = {epoch: Dealing(order, begun.feeds, feeds)}
         if world == here:
-            if place.where.step > outline.steps:
-                raise StateError(
-                    f"the state is damaged: there is no step {place.where.step} in an epoch of {outline.steps}"
-                )
-            return place
-        if place.where.skip:
+            return in_epoch(
+                epoch, self._where(program, epoch, begun, world)._replace(skip=skip, even=bool(state["even"]))
+            )
+        if skip:
             raise StateError(
                 f"the state was saved in the middle of a step of {world} ranks; {here} ranks cannot go on there",
                 hint="save it when the items of a step have all been given",
             )
-        return self._of_other_ranks(program, outline, place, world)
-
-    def _of_other_ranks(self, program: RemoteProgram, outline: Outline, place: Position, world: int) -> Position:
-        """The place for another number of ranks than that of the state."""
-        step = outline.number(place.where.step, world)
-        if step is not None:
-            return at_step(place, step, even=place.where.even)
         if self.plan()["tokens"]:
             raise StateError(
-                f"batches by length of {world} ranks cannot be resumed by {outline.world}",
-                hint=f"go on with {world} ranks",
+                f"batches by length of {world} ranks cannot be resumed by {here}", hint=f"go on with {world} ranks"
             )
-        if not outline.in_turn and place.where.step * world < outline.rounds * outline.feeds:
-            done, here = place.where.step * world, outline.world
-            raise StateError(
-                f"after {done} batches of {world} ranks, {here} ranks cannot have taken as many each",
-                hint=f"go on with {world} ranks, or from a state after a multiple of {here} batches of all ranks",
-            )
-        # in the rest of the epoch, which the ranks have taken by themselves
-        then = outline._replace(world=world)
-        return in_epoch(place.epoch, InEpoch(min(then.position(place.where.step, program.size), self._total(program))))
+        return in_epoch(epoch, self._where(program, epoch, begun, world))
 
-    def _total(self, program: RemoteProgram) -> int:
-        return int(program.described["samples"])
+    def _where(self, program: RemoteProgram, epoch: int, begun: EpochPlace, world: int) -> InEpoch:
+        """Where these ranks go on after the batches of so many."""
+        here, (start, feeds, batches) = self.rank_and_world()[1], begun
+        rounds = whole_rounds(program.total - start, feeds, program.cut) * feeds if not self.plan()["in_turn"] else 0
+        if batches <= rounds:
+            if batches % feeds and (feeds % here or batches % here):
+                return InEpoch(start, done=batches)
+            if feeds % here:
+                return InEpoch(start + batches * program.cut.size)
+            return InEpoch(start, batches // here)
+        if batches % world:
+            raise StateError(f"the state is damaged: {world} ranks have not taken {batches} batches")
+        if world != here:  # the ranks have taken the rest of the epoch by themselves
+            tail = start + rounds * program.cut.size
+            steps = (batches - rounds) // world
+            return InEpoch(after_steps(tail, steps, world=world, total=program.total, cut=program.cut))
+        steps = self.outline(epoch, start).steps
+        if batches // world > steps:
+            raise StateError(f"the state is damaged: there is no step {batches // world} in an epoch of {steps}")
+        return InEpoch(start, batches // world)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_producers": None, "_lock": None}

@@ -2,7 +2,7 @@
 
 Nothing in a message is code. A header is msgpack, bounded in size, in depth and in what its containers hold; an array
 is described by type and shape, which must fit the frame that holds it before any memory is touched. Arrays are not
-copied on either side: a receiver's arrays are the frames' memory.
+copied by the sender: a receiver's arrays are the frames' memory, or that into which their parts are put together.
 
 >>> import numpy as np
 >>> header, *frames = packed_batch([(np.arange(3), ["a", "b"])], id=7)
@@ -16,11 +16,13 @@ from __future__ import annotations
 import math
 import sys
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from webdataset.base.logs import Log
+from webdataset.base.memory import large_array
+from webdataset.base.packages import imported
 from webdataset.codecs.dtypes import dtype_from, fits
 from webdataset.errors import DecodingError, EncodingError, MissingPackageError, SampleError, WebDatasetError
 
@@ -31,10 +33,14 @@ if TYPE_CHECKING:
 
 log = Log(__name__)
 
-VERSION = 1
+VERSION = 2
 """Raised when messages change, or the order of epochs does: both sides must have the same."""
 MAX_HEADER_BYTES = 64 << 20
 MAX_REQUEST_BYTES = 1 << 16
+PART_BYTES = 512 << 10
+"""Bytes of a message: a large batch is sent in several, each of which shows that the producer lives."""
+MOST_CHARACTERS = 100
+"""Characters of a name in a request."""
 MAX_DEPTH = 32
 MAX_FRAMES = 1 << 16
 INLINE_BYTES = 1024
@@ -72,6 +78,30 @@ def unpacked(frame: ReadableBuffer, most: int = MAX_REQUEST_BYTES) -> Message:
     if not isinstance(message, dict) or not isinstance(message.get("kind"), str):
         raise SampleError("a message does not say what kind it is: is this a program of ours that sends it?")
     return message
+
+
+def whole(message: Message, name: str, most: int, least: int = 0) -> int:
+    """A number in a message, which must be between two; a SampleError otherwise.
+
+    >>> whole({"epoch": 3}, "epoch", most=9)
+    3
+    """
+    value = message.get(name)
+    if type(value) is not int or not least <= value <= most:
+        raise SampleError(f"{name} must be a number from {least} to {most}, got {str(value)[:40]!r}")
+    return value
+
+
+def words(message: Message, name: str) -> str:
+    """A short text in a message; a SampleError otherwise.
+
+    >>> words({"job": "train"}, "job")
+    'train'
+    """
+    value = message.get(name)
+    if not isinstance(value, str) or len(value) > MOST_CHARACTERS:
+        raise SampleError(f"{name} must be a text of at most {MOST_CHARACTERS} characters, got {str(value)[:40]!r}")
+    return value
 
 
 def described_error(error: BaseException, id: int) -> Message:
@@ -117,6 +147,75 @@ def batch_items(message: Message, frames: Sequence[Any]) -> list[Any]:
         raise
     except (DecodingError, ArithmeticError, AttributeError, LookupError, MemoryError, TypeError, ValueError) as error:
         raise SampleError(f"a batch is damaged: {type(error).__name__}: {str(error)[:200]}") from None
+
+
+def in_parts(frames: Sequence[Any], most: int = PART_BYTES) -> Iterator[Frames]:
+    """The frames of a batch, cut into pieces, as messages of at most so many bytes.
+
+    >>> [[bytes(piece) for piece in part] for part in in_parts([b"header", b"data"], most=4)]
+    [[b'head'], [b'er', b'da'], [b'ta']]
+    """
+    part: Frames = []
+    room = most
+    for frame in frames:
+        view, start = memoryview(frame), 0
+        while start < view.nbytes or not start:
+            piece = view[start : start + room]
+            part.append(piece)
+            start, room = start + max(piece.nbytes, 1), room - piece.nbytes
+            if room <= 0:
+                yield part
+                part, room = [], most
+    if part:
+        yield part
+
+
+class Incoming:
+    """The frames of a batch that comes in parts.
+
+    >>> incoming = Incoming([6, 4], largest=100)
+    >>> [incoming.add(part) for part in in_parts([b"header", b"data"], most=4)]
+    [False, False, True]
+    >>> [bytes(frame) for frame in incoming.frames]
+    [b'header', b'data']
+    """
+
+    def __init__(self, sizes: object, largest: int) -> None:
+        if not isinstance(sizes, list) or not 1 <= len(sizes) <= MAX_FRAMES + 1:
+            raise SampleError("a batch is damaged: it does not say what its frames are")
+        for size in sizes:
+            if type(size) is not int or size < 0:
+                raise SampleError(f"a batch is damaged: {str(size)[:80]} is no size")
+            if size > largest:
+                raise SampleError(f"an array of {size} bytes is too large: at most {largest} are read (largest=)")
+        self.frames: list[memoryview] = []
+        self._sizes: list[int] = sizes
+        self._open: memoryview | None = None
+        self._filled = 0
+
+    def add(self, pieces: Iterable[memoryview]) -> bool:
+        """The next part; whether the batch is complete."""
+        import numpy as np
+
+        for piece in pieces:
+            if len(self.frames) == len(self._sizes):
+                raise SampleError("a batch is damaged: there is more of it than was announced")
+            size = self._sizes[len(self.frames)]
+            if self._open is None and piece.nbytes == size:
+                self.frames.append(piece)  # it came in one piece, and is not copied
+                continue
+            if self._open is None:
+                # memory is taken from the system as it is filled
+                self._open, self._filled = large_array((size,), np.dtype("u1")).data, 0
+            end = self._filled + piece.nbytes
+            if end > size:
+                raise SampleError("a batch is damaged: a frame is larger than was announced")
+            self._open[self._filled : end] = piece
+            self._filled = end
+            if end == size:
+                self.frames.append(self._open)
+                self._open = None
+        return len(self.frames) == len(self._sizes)
 
 
 def size_of(frames: Sequence[Any]) -> int:
@@ -306,7 +405,7 @@ def _foreign_type(name: str, shape: tuple[int, ...], memory: memoryview | bytear
     if torch is not None:
         return torch.from_numpy(raw).view(getattr(torch, name)).reshape(shape)
     try:
-        import ml_dtypes
+        ml_dtypes = imported("ml_dtypes")
     except ImportError:
         hint = "import torch in the training program, pip install ml_dtypes, or send another type"
         raise MissingPackageError(f"numpy has no {name}, which a batch holds", hint=hint) from None
@@ -339,10 +438,9 @@ def _size(frame: ReadableBuffer) -> int:
     return len(frame) if isinstance(frame, (bytes, bytearray)) else int(memoryview(frame).nbytes)
 
 
-def _msgpack() -> Any:
+def _msgpack() -> ModuleType:
     try:
-        import msgpack
+        return imported("msgpack")
     except ImportError as error:
         hint = "pip install 'webdataset[net]'"
         raise MissingPackageError("batches from other machines need msgpack", hint=hint) from error
-    return msgpack

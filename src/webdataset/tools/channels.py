@@ -15,8 +15,10 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Iterable, Iterator
+from types import ModuleType
 from typing import Any, NamedTuple
 
+from webdataset.base.packages import imported
 from webdataset.base.reports import Report, current_report
 from webdataset.base.settings import settings
 from webdataset.errors import MissingPackageError, SampleError, SecurityError, StorageError
@@ -232,11 +234,10 @@ def _text(key: str | bytes) -> str:
     return key if isinstance(key, str) else key.decode("utf-8", "surrogateescape")
 
 
-def _zmq() -> Any:
+def _zmq() -> ModuleType:
     try:
-        import msgpack  # noqa: F401 - fail before anything is open
-        import zmq
+        imported("msgpack")  # fail before anything is open
+        return imported("zmq")
     except ImportError as error:
         hint = "pip install 'webdataset[net]'"
         raise MissingPackageError(f"samples over ZeroMQ need {error.name}", hint=hint) from error
-    return zmq
