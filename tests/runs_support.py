@@ -54,6 +54,19 @@ def kills_itself_for_one(source: str, target: str) -> int:
     return doubled(source, target)
 
 
+def kills_its_worker_for_one(source: str, target: str) -> int:
+    """The same, but shard 1 kills the worker of the cluster, as one does that takes all of the memory."""
+    if "in-001" in source:
+        with open(f"{source}.begun", "a") as file:
+            file.write("begun\n")
+        worker = os.getppid()
+        os.kill(worker, signal.SIGKILL)
+        while os.getppid() == worker:
+            time.sleep(0.01)
+        os._exit(1)
+    return doubled(source, target)
+
+
 def hangs_for_one(source: str, target: str) -> int:
     """The same, but shard 1 never ends."""
     if "in-001" in source:
@@ -67,6 +80,13 @@ def kills_itself_once(source: str, target: str) -> int:
         Path(f"{source}.begun").touch()
         Path(target).write_bytes(b"half of it")
         os.kill(os.getpid(), signal.SIGKILL)
+    return doubled(source, target)
+
+
+def allocates_for_one(source: str, target: str) -> int:
+    """The same, but shard 1 wants two GiB."""
+    if "in-001" in source:
+        len(bytearray(b"1") * (2 << 30))
     return doubled(source, target)
 
 

@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 from itertools import islice, pairwise
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .codecs.packages import package
+from .base.packages import package
+from .base.stages import Stage
 from .errors import WebDatasetError
 from .filters import decode as decoded
-from .filters import rename
+from .filters import map_tuple, rename, select, to_tuple
+from .filters.fields import tuple_fields
 from .indices.access import SampleReader
 from .indices.catalogue import Catalogue
 from .indices.files import find_index
@@ -28,6 +30,8 @@ from .shardlists import SimpleShardList, expand_urls
 from .storage.urls import local_path
 from .tariterators import tarfile_samples
 from .writer import TarWriter
+from .writing.overwriting import Overwriting
+from .writing.shardsets import EarlierShards
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,10 +64,11 @@ def read_ray(
     override_num_blocks: int | None = None,
     **options: object,
 ) -> Any:
-    """Return a Ray Dataset with a row for each sample: `__key__` and a column for each field, of bytes.
+    """Return a Ray Dataset with a row for each sample: `__key__`, `__url__`, and a column for each field, of bytes.
 
     `urls` are the shards, as for a WebDataset. `decode` are arguments of `decode()`, such as "rgb", or a list of them;
-    `fields` renames: {"image": "jpg;png"} keeps only such columns. `override_num_blocks` is the number of read tasks;
+    what is neither bytes, text, a number nor an array, such as JSON, is kept as the Python object that it is. `fields`
+    renames: {"image": "jpg;png"} keeps only such columns. `override_num_blocks` is the number of read tasks;
     it and other `options` go to `ray.data.read_datasource`.
     """
     ray_data = _ray_data("to read with Ray Data")
@@ -71,36 +76,54 @@ def read_ray(
     if decode is not None:
         stages.append(decoded(*(decode if isinstance(decode, (list, tuple)) else [decode])))
     if fields is not None:
-        names: dict[str, Any] = {"__key__": "__key__", **fields}
+        names: dict[str, Any] = {"__key__": "__key__", "__url__": "__url__", **fields}
         stages.append(rename(**names, keep=False))
     source = _classes()[0](expand_urls(urls), partial(_through, stages))
     return ray_data.read_datasource(source, override_num_blocks=override_num_blocks, **options)
 
 
 def dataset_to_ray(dataset: DataPipeline, *, override_num_blocks: int | None = None, **options: object) -> Any:
-    """Return a Ray Dataset with what a pipeline gives; each read task runs it over some of the shards."""
+    """Return a Ray Dataset with what a pipeline gives; each read task runs it over some of the shards.
+
+    Samples become rows with a column for each field; so do tuples, whose columns have the names that `to_tuple` was
+    given, or `item_0`, `item_1`, ... after stages that make other tuples of them.
+    """
     ray_data = _ray_data("for to_ray()")
     first = dataset.pipeline[0] if dataset.pipeline else None
     if not isinstance(first, SimpleShardList):
         hint = "an exact or resampled dataset is read with webdataset.read_ray(urls)"
         raise TypeError(f"to_ray() needs a dataset over a list of shards that ends; {hint}")
     urls = [shard["url"] for shard in first]
-    source = _classes()[0](urls, partial(_over_shards, dataset), split=False)
+    source = _classes()[0](urls, partial(_over_shards, dataset, _tuple_names(dataset.pipeline)), split=False)
     return ray_data.read_datasource(source, override_num_blocks=override_num_blocks, **options)
 
 
-def write_ray(dataset: Any, output: str, *, min_rows_per_shard: int | None = None, **options: Any) -> None:
+def write_ray(
+    dataset: Any,
+    output: str,
+    *,
+    min_rows_per_shard: int | None = None,
+    overwrite: bool | str = "warn",
+    **options: Any,
+) -> None:
     """Write `dataset`, a Ray Dataset, as shards; `{}` in the `output` is the number of the shard.
 
     Each row is a sample; without a column `__key__` it is named after the shard and its number. Columns are named as
     fields are, by extension, and encoded accordingly: bytes as they are, `cls` as text, `npy` as an array. A shard
-    appears when it is complete; an empty one is not written. `min_rows_per_shard` joins small blocks; other `options`
-    go to Ray's `write_datasink`.
+    appears when it is complete; an empty one is not written, so numbers have gaps. `min_rows_per_shard` joins small
+    blocks. `overwrite` says what to do about shards of an earlier set that the new one has not replaced: "warn" warns
+    in the end, True removes them then, False raises an ExistingShardsError at once if there is any shard. Other
+    `options` go to Ray's `write_datasink`.
     """
     if "{}" not in output:
         raise ValueError(f"write {{}} where the number of each shard goes, got {output!r}")
     _ray_data("to write with Ray Data")
-    dataset.write_datasink(_classes()[1](output, min_rows_per_shard), **options)
+    shards = Overwriting(output.replace("{}", "{shard:06d}"), 0, overwrite, sole=True)
+    sink = _classes()[1](output, min_rows_per_shard, overwrite is True)
+    dataset.write_datasink(sink, **options)
+    for number in sink.written:
+        shards.completed(number)
+    shards.ended()
 
 
 def shard_parts(urls: list[str], wanted: int, *, split: bool = True) -> list[list[ShardPart]]:
@@ -147,11 +170,28 @@ def _samples(parts: list[ShardPart]) -> Iterator[Any]:
                 yield from samples[first : min(first + AT_ONCE, part.stop)]
 
 
-def _over_shards(dataset: DataPipeline, parts: Iterable[ShardPart]) -> Iterator[Any]:
-    """Run a whole pipeline over some of its shards."""
+def _over_shards(dataset: DataPipeline, names: Sequence[str], parts: Iterable[ShardPart]) -> Iterator[Any]:
+    """Run a whole pipeline over some of its shards; its tuples get these names."""
     part = copy.copy(dataset)
     part.pipeline = [SimpleShardList([part.url for part in parts]), *dataset.pipeline[1:]]
-    return iter(part)
+    for item in part:
+        yield dict(zip(names, item, strict=True)) if names and isinstance(item, tuple) else item
+
+
+def _tuple_names(stages: Iterable[object]) -> list[str]:
+    """Return the names of the parts of the tuples that a pipeline gives; none if they are unknown, or one is twice."""
+    names: list[str] = []
+    for stage in stages:
+        known = stage if isinstance(stage, Stage) else None
+        if known is not None and known.filter is to_tuple:
+            names = [";".join(alternatives) for alternatives in tuple_fields(known.args)]
+        elif known is None or not (known.filter in (map_tuple, select) or known.behaviour.kind in _ARRANGING):
+            names = []
+    return names if len(set(names)) == len(names) else []
+
+
+_ARRANGING = ("shuffles", "counts", "observes")
+"""Kinds of stages that leave items as they are."""
 
 
 # -- Ray's classes, made when Ray is there -----------------------------------------------------------------
@@ -209,8 +249,10 @@ def _classes() -> tuple[Any, Any]:
     class ShardDatasink(Datasink):  # type: ignore[misc]
         """Shards that Ray Data writes with our writer."""
 
-        def __init__(self, output: str, rows: int | None = None) -> None:
-            self.output, self.rows = output, rows
+        def __init__(self, output: str, rows: int | None = None, overwrite: bool = False) -> None:
+            self.output, self.rows, self.overwrite = output, rows, overwrite
+            self.written: list[int] = []
+            """The numbers of the shards, when all are complete."""
 
         @property
         def min_rows_per_write(self) -> int | None:
@@ -218,21 +260,28 @@ def _classes() -> tuple[Any, Any]:
 
         num_rows_per_write = min_rows_per_write  # the name in older releases
 
-        def write(self, blocks: Iterable[Any], ctx: Any) -> int:
+        def write(self, blocks: Iterable[Any], ctx: Any) -> int | None:
             rows = (row for block in blocks for row in BlockAccessor.for_block(block).iter_rows(False))
-            return _write_rows(rows, self.output, ctx.task_idx)
+            count = _write_rows(rows, self.output, ctx.task_idx, self.overwrite)
+            return ctx.task_idx if count else None
+
+        def on_write_complete(self, write_result: Any) -> None:
+            self.written = sorted(number for number in write_result.write_returns if number is not None)
 
     return ShardDatasource, ShardDatasink
 
 
-def _write_rows(rows: Iterator[Any], output: str, number: int) -> int:
+def _write_rows(rows: Iterator[Any], output: str, number: int, overwrite: bool) -> int:
     """Write rows as one shard and return how many there were."""
     first = list(islice(rows, 1))
     if not first:
         return 0
     count = 0
     name = f"{number:06d}"
-    with TarWriter(output.replace("{}", name)) as sink:
+    url = output.replace("{}", name)
+    if overwrite:
+        EarlierShards(url).remove_indices(0)
+    with TarWriter(url) as sink:
         for part in (first, rows):
             for row in part:
                 fields = {key: _plain(value) for key, value in dict(row).items() if value is not None}
@@ -271,9 +320,11 @@ def _blocks(
 
 
 def _row(item: object) -> dict[str, Any]:
-    """Return what a pipeline gives as a row: a sample's fields, or the parts of a tuple by number."""
+    """Return what a pipeline gives as a row: a sample's fields, or the parts of a tuple by name or number."""
     if isinstance(item, dict):
-        return {name: value for name, value in item.items() if name not in ("__url__", "__local_path__", "__offset__")}
+        return {name: value for name, value in item.items() if name not in ("__local_path__", "__offset__")}
+    if isinstance(item, tuple) and hasattr(item, "_fields"):
+        return dict(zip(item._fields, item, strict=True))
     if isinstance(item, (list, tuple)):
         return {f"item_{number}": value for number, value in enumerate(item)}
     return {"item": item}
@@ -286,21 +337,35 @@ def _size(value: object) -> int:
 
 def _table(rows: list[dict[str, Any]], make: Callable[[dict[str, Any]], Any]) -> Any:
     """Return rows as a block; fields that only some samples have are null in the others."""
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    columns = {name: [row.get(name) for row in rows] for name in names}
-    simple = {name: values for name, values in columns.items() if all(isinstance(v, _SIMPLE) for v in values)}
-    if len(simple) == len(columns):
-        import pyarrow
+    pyarrow = package("pyarrow", extra="ray", purpose="for blocks of rows")
+    names = dict.fromkeys(name for row in rows for name in row)
+    return pyarrow.table({name: _column(name, [row.get(name) for row in rows], make) for name in names})
 
-        return pyarrow.table({name: pyarrow.array(values) for name, values in columns.items()})
+
+def _column(name: str, values: list[object], make: Callable[[dict[str, object]], Any]) -> object:
+    """Return values as a column: of one kind if they are, else as Python objects, which no kind changes."""
+    pyarrow = package("pyarrow", extra="ray", purpose="for blocks of rows")
+    kinds = {type(value) for value in values if value is not None}
     try:
-        return make({name: _stacked(values) for name, values in columns.items()})
+        if kinds <= _NUMBERS or (len(kinds) == 1 and kinds <= _SIMPLE):
+            return pyarrow.array(values)
+        if all(hasattr(value, "dtype") for value in values):
+            return make({name: _stacked(values)}).column(name)
+    except (pyarrow.ArrowException, TypeError, ValueError, OverflowError):
+        pass  # such as numbers that are too large
+    try:
+        from ray.data.extensions import ArrowPythonObjectArray
+
+        return ArrowPythonObjectArray.from_objects(values)
     except Exception as error:
-        hint = "let stages give bytes, numbers, strings, arrays or lists of them"
-        raise WebDatasetError(f"Ray Data cannot hold these samples: {error}", hint=hint) from error
+        hint = "let stages give what can be pickled, such as bytes, numbers, strings, arrays, lists and dicts"
+        raise WebDatasetError(
+            f"Ray Data cannot hold the field {name!r} of these samples: {error}", hint=hint
+        ) from error
 
 
-_SIMPLE = (bytes, str, int, float, bool, type(None))
+_NUMBERS = {int, float}
+_SIMPLE = {bytes, str, bool}
 
 
 def _stacked(values: list[Any]) -> np.ndarray[Any, Any] | list[Any]:

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import webdataset as wds
 from runs_support import PYTHON
+from servers.clusters import needs_package
 from waiting import soon
 from webdataset.runs.runs import Run
 
@@ -51,7 +53,7 @@ def test_other_code_is_done_anew_and_said(wl: Any, here: Path) -> None:
 
 def test_dry_run_says_what_would_be_done(wl: Any, here: Path) -> None:
     said = wl(*LINE, "--dry-run")
-    assert said.out.decode().splitlines()[1] == "missing\t001\tin-001.tar\tout-001.tar"
+    assert said.out.decode().splitlines()[1] == f"missing\t001\t{here}/in-001.tar\t{here}/out-001.tar"
     assert "3 of 3 shards would be done, in 3 tasks on local" in said.err
     assert sorted(path.name for path in here.iterdir()) == ["in-000.tar", "in-001.tar", "in-002.tar"]
     job = wl(*LINE[:-1], "k8s", "--image", "my/image", "--state", "s3://none/run", "--dry-run")
@@ -185,15 +187,16 @@ def test_an_output_without_a_place_for_the_name_is_wrong_usage(wl: Any, output: 
     assert "write {} where its name goes: -o 'out-{}.tar'" in refused.err
 
 
-def test_a_run_that_is_interrupted_leaves_nothing_half_written(here: Path) -> None:
-    code = f"import time; open({str(here / 'begun')!r}, 'w').close(); time.sleep(600)"
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_run_that_is_interrupted_leaves_nothing_half_written(here: Path, number: int, code: int) -> None:
+    program = f"import time; open({str(here / 'begun')!r}, 'w').close(); time.sleep(600)"
     words = [
         sys.executable,
         "-m",
         "webdataset",
         "map",
         "-e",
-        code,
+        program,
         "in-{000..002}.tar",
         "-o",
         "out-{}.tar",
@@ -204,13 +207,92 @@ def test_a_run_that_is_interrupted_leaves_nothing_half_written(here: Path) -> No
     ]
     with subprocess.Popen(words, cwd=here, stderr=subprocess.PIPE, text=True) as process:
         assert soon((here / "begun").exists)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         _, told = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == code
     assert "wl jobs resume" in told
+    assert {record.status for record in Run(str(here / "run")).records()} == {"start"}, "no shard has failed"
     assert [path.name for path in here.iterdir() if "out-" in path.name] == []
 
 
 def test_an_engine_that_does_not_exist_is_refused_at_the_call() -> None:
     with pytest.raises(ValueError, match="daks"):
         wds.jobs(print, [("in-000.tar", "out.tar")], on="daks")
+
+
+def test_shards_of_several_folders_keep_them(wl: Any, here: Path) -> None:
+    for name in ("a/ds-v1.0-0", "b/ds-v1.0-0", "b/ds-v1.0-1"):
+        (here / name).parent.mkdir(exist_ok=True)
+        (here / f"{name}.tar").write_bytes((here / "in-000.tar").read_bytes())
+    ended = wl("map", "-c", "cls *= 2", "*/ds-v1.0-*.tar", "-o", "out/{}.tar", "--on", "local")
+    assert ended.code == 0, ended.err
+    made = sorted(str(path.relative_to(here / "out")) for path in here.glob("out/*/*.tar"))
+    assert made == ["a/ds-v1.0-0.tar", "b/ds-v1.0-0.tar", "b/ds-v1.0-1.tar"]
+
+
+ON_K8S = ("--on", "k8s", "--image", "my/image", "--config", "k8s.toml", "--state", "run", "--dry-run")
+
+
+@pytest.fixture
+def k8s_options(here: Path, kubernetes_double: Any) -> None:
+    """Options for a cluster whose pods are processes of this machine, where `wl` is this package."""
+    needs_package("kubernetes", "kubernetes")
+    own = {"claim": "data", "namespace": "tests", "kubeconfig": kubernetes_double.kubeconfig, "command": PYTHON}
+    (here / "k8s.toml").write_text(
+        "[k8s]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in own.items())
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ("map", "-c", "cls *= 2", "in-{000..002}.tar", "-o", "out-{}.tar", *ON_K8S, "-o", "yaml"),
+        ("map", "-c", "cls *= 2", "in-{000..002}.tar", *ON_K8S, "-o", "yaml", "-o", "out-{}.tar"),
+        (
+            "jobs",
+            "-s",
+            "{000..002}",
+            *ON_K8S,
+            "-o",
+            "yaml",
+            "--output",
+            "out-{}.tar",
+            "--",
+            "cp",
+            "in-{}.tar",
+            "out-{}.tar",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("k8s_options")
+def test_a_manifest_that_is_printed_with_its_plan_does_the_shards(
+    wl: Any, here: Path, kubernetes_double: Any, line: tuple[str, ...]
+) -> None:
+    printed = wl(*line)
+    assert printed.code == 0, printed.err
+    manifest = yaml.safe_load(printed.out)
+    needs_package("kubernetes_validate", "kubernetes-validate")
+    import kubernetes_validate
+
+    kubernetes_validate.validate(manifest, "1.29", strict=True)
+    assert kubernetes_double.asked["create"] == 0, "nothing is submitted"
+    kubernetes_double.create(manifest)
+    assert soon(lambda: len(list(here.glob("out-*.tar"))) == 3)
+    (job,) = kubernetes_double.jobs.values()
+    assert soon(lambda: job["status"].get("completedIndexes") == "0-2" or job["status"].get("succeeded") == 3)
+    assert json.loads(wl("jobs", "status", "run", "--json").out)["done"] == 3
+    assert "0 shards to do" in wl(*line).err
+
+
+@pytest.mark.usefixtures("k8s_options")
+def test_a_dry_run_alone_writes_nothing(wl: Any, here: Path) -> None:
+    before = sorted(here.rglob("*"))
+    assert "kind: Job" in wl("map", "-c", "cls *= 2", "in-000.tar", "-o", "out-{}.tar", *ON_K8S).out.decode()
+    assert sorted(here.rglob("*")) == before
+
+
+@pytest.mark.parametrize("words", ["--dry-run -o yaml", "--on local --dry-run -o yaml", "--on k8s -o yaml"])
+def test_a_manifest_where_there_is_none(wl: Any, words: str) -> None:
+    ended = wl("map", "-c", "cls *= 2", "in-000.tar", "-o", "out-{}.tar", *words.split())
+    assert ended.code == 2
+    assert "--dry-run" in ended.err

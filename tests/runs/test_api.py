@@ -198,3 +198,12 @@ def test_progress_is_a_bar_of_tqdm(tmp_path: Path, capfd: pytest.CaptureFixture[
         told = wds.jobs(lambda source, target: lock.locked(), pairs, progress=True)
     assert len(list(told)) == 2
     assert "jobs: 100%" in capfd.readouterr().err
+
+
+def test_an_output_that_is_called_as_another_one_leaves_that_done(tmp_path: Path) -> None:
+    (first, _), (second, _), (third, _) = make_inputs(tmp_path, 3)
+    pairs = [(first, f"{tmp_path}/out/x.tar")]
+    assert wds.distributed_map_unordered(runs_support.doubled, pairs) == [3]
+    pairs += [(second, f"{tmp_path}/more/x.tar"), (third, f"{tmp_path}/out/x.tgz")]
+    assert {done.outputs for done in wds.jobs(runs_support.doubled, pairs)} == {(target,) for _, target in pairs[1:]}
+    assert [calls_of(source) for source, _ in pairs] == [1, 1, 1]

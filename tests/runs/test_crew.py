@@ -15,7 +15,7 @@ import pytest
 from runs_support import PYTHON
 from waiting import soon
 from webdataset.errors import WorkerError
-from webdataset.runs.crew import Crew, do_items
+from webdataset.runs.crew import Crew, do_items, ended
 from webdataset.runs.items import Item
 from webdataset.runs.options import TaskOptions
 from webdataset.runs.places import Place
@@ -76,8 +76,7 @@ def test_kept_processes_do_the_next_task(tmp_path: Path) -> None:
     plan = planned(tmp_path, "echo $PPID >> HERE/pids; true {}")
     _, hands = do_items(plan, [0], keep=True)
     _, hands = do_items(plan, [1], hands, keep=True)
-    for hand in hands:
-        hand.dismiss()
+    ended(hands)
     assert len(set((tmp_path / "pids").read_text().split())) == 1
 
 

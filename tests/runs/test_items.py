@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from servers.faults import fault_proxy
 from webdataset.errors import MissingShardError, StorageError
-from webdataset.runs.items import Item, ItemsError, checked, output_sizes, shard_items, size_and_version, with_versions
+from webdataset.gopen import gopen
+from webdataset.runs.items import (
+    Item,
+    ItemsError,
+    checked,
+    output_versions,
+    shard_items,
+    size_and_version,
+    with_versions,
+)
 from webdataset.runs.numbers import parsed_ranges, ranges
 
 
@@ -20,10 +31,33 @@ def test_braces_give_their_values_as_names() -> None:
     assert items[7] == Item("0007", ("s3://b/in-0007.tar",), ("s3://b/out-0007.tar",))
 
 
-@pytest.mark.parametrize("spec", ["{a,b}/x-{0..1}.tar", "a/x-0.tar::a/x-1.tar"])
-def test_other_patterns_give_the_names_of_files(spec: str) -> None:
-    items = shard_items([spec], "out/{}.tar")
-    assert [item.name for item in items][:2] == ["x-0", "x-1"]
+@pytest.mark.parametrize(
+    ("specs", "names"),
+    [
+        (["a/x-0.tar::a/x-1.tar"], ["x-0", "x-1"]),
+        (["a/x-0.tar", "a/x-1.tar.gz"], ["x-0", "x-1"]),
+        (["~/ds-v1.{0..1}-{2..2}.tar"], ["ds-v1.0-2", "ds-v1.1-2"]),
+        (["in/{a,b}/x-{0..1}.tar"], ["a/x-0", "a/x-1", "b/x-0", "b/x-1"]),
+        (["https://h/in/a/x.tar?v=a/1", "https://h/in/b/x.tar"], ["a/x", "b/x"]),
+    ],
+)
+def test_items_are_named_by_what_differs(specs: list[str], names: list[str]) -> None:
+    items = list(checked(shard_items(specs, "out/{}.tar")))
+    assert [item.name for item in items] == names
+    assert [item.outputs for item in items] == [(f"out/{name}.tar",) for name in names]
+
+
+def test_a_shard_keeps_its_name_when_a_pattern_matches_more(tmp_path: Path) -> None:
+    def names() -> list[str]:
+        return [item.name for item in checked(shard_items([f"{tmp_path}/*/ds-v1.0-*.tar"], "{}.tar"))]
+
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b/ds-v1.0-1.tar").touch()
+    assert names() == ["b/ds-v1.0-1"]
+    (tmp_path / "a").mkdir()
+    for name in ("a/ds-v1.0-1.tar", "b/ds-v1.0-2.tar"):
+        (tmp_path / name).touch()
+    assert names() == ["a/ds-v1.0-1", "b/ds-v1.0-1", "b/ds-v1.0-2"]
 
 
 def test_an_output_without_a_place_for_the_name() -> None:
@@ -70,7 +104,7 @@ def test_versions_of_servers_are_etags(nginx) -> None:
     (item,) = with_versions([Item("a", (url,))])
     assert item.size == 3
     assert item.version
-    assert output_sizes([url, nginx.url("/versions/b.tar")]) == {url: 3}
+    assert output_versions([url, nginx.url("/versions/b.tar")]) == {url: item.version}
 
 
 @given(st.sets(st.integers(0, 200)))
@@ -83,3 +117,23 @@ def test_numbers_as_text_are_the_same_numbers(numbers: set[int]) -> None:
 def test_numbers_that_are_none(text: str) -> None:
     with pytest.raises(ValueError, match="numbers of items are written"):
         list(parsed_ranges(text))
+
+
+def test_many_objects_are_listed_instead_of_asked_for(moto_server: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket = moto_server.bucket()
+    with fault_proxy(moto_server.port) as proxy:
+        for name, value in moto_server.environment(proxy.port).items():
+            monkeypatch.setenv(name, value)
+        urls = [f"{bucket}/data/{n:03d}.tar" for n in range(40)]
+        for url in urls[1:]:
+            with gopen(url, "wb") as stream:
+                stream.write(url.encode())
+        before = proxy.requests
+        found = output_versions(urls)
+        assert proxy.requests == before + 1
+        assert sorted(found) == urls[1:]
+        items = list(with_versions([Item(url, (url,)) for url in urls[1:]]))
+        assert proxy.requests == before + 2
+        assert [item.version for item in items] == [size_and_version(url)[1] for url in urls[1:]] == [*found.values()]
+        with pytest.raises(MissingShardError):
+            list(with_versions([Item(url, (url,)) for url in urls]))

@@ -76,3 +76,21 @@ def test_a_plan_of_a_later_version(tmp_path: Path) -> None:
     ended = done(plan)
     assert ended.verdict is Verdict.GIVE_UP
     assert "unknown kind" in ended.error
+
+
+def test_a_worker_that_does_not_see_the_folder_of_an_output_stops_the_run(tmp_path: Path) -> None:
+    output = tmp_path / "elsewhere" / "out.txt"
+    ended = done(command(tmp_path, ["touch", str(output)], (str(output),)))
+    assert ended.verdict is Verdict.STOP
+    assert str(output.parent) in ended.error
+
+
+def test_a_worker_that_does_not_see_where_the_run_was_begun_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "begun").mkdir()
+    monkeypatch.chdir(tmp_path / "begun")
+    plan = command(tmp_path, ["cat", "in.txt"])
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "begun").rmdir()
+    assert str(tmp_path / "begun") in done(plan).error

@@ -23,8 +23,9 @@ def test_files_by_name(place: Place) -> None:
     place.write("plans/a", b"three")
     place.write("other/b", b"")
     assert place.read("plans/a") == b"three"
-    assert place.read_from("plans/a", 2) == b"ree"
-    assert place.sizes("plans/") == {"plans/a": 5}
+    assert dict(place.read_new({"plans/a": 2, "plans/none": 0})) == {"plans/a": b"ree"}
+    assert place.sizes("plans/") == place.sizes("plans/a") == {"plans/a": 5}
+    assert place.sizes("plans/b") == {}
     with pytest.raises(MissingShardError):
         place.read("plans/b")
 

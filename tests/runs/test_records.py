@@ -8,7 +8,7 @@ import pytest
 
 from webdataset.runs import records
 from webdataset.runs.places import Place
-from webdataset.runs.records import AttemptRecord, RecordReader, RecordWriter
+from webdataset.runs.records import AttemptRecord, RecordReader, RecordWriter, records_of
 
 
 def test_a_record_is_a_line(tmp_path: Path) -> None:
@@ -49,14 +49,13 @@ def test_a_half_line_counts_when_it_is_whole(tmp_path: Path) -> None:
     assert [record.item for record in reader.new()] == ["a"]
 
 
-def test_what_was_there_before_can_be_left_out(tmp_path: Path) -> None:
+def test_a_reader_may_look_at_one_task_only(tmp_path: Path) -> None:
     place = Place(str(tmp_path))
-    writer = RecordWriter(place)
-    writer.write(AttemptRecord("a", "done"))
-    reader = RecordReader(place)
-    reader.skip()
-    writer.write(AttemptRecord("b", "done"))
-    assert [record.item for record in reader.new()] == ["b"]
+    for task in ("00000001-aa-bb-1", "00000001-aa-bb-12", "00000002-cc-bb-1"):
+        RecordWriter(place, task).write(AttemptRecord(task, "done"))
+    reader = RecordReader(place, records_of("00000001-aa-bb-1"))
+    assert [record.item for record in reader.new()] == ["00000001-aa-bb-1"]
+    assert len(list(RecordReader(place).new())) == 3
 
 
 def test_in_a_store_files_are_written_anew_and_stay_short(s3_prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:

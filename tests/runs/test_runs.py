@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from webdataset.errors import StateError
-from webdataset.runs.items import Item, with_versions
+from webdataset.runs.items import Item, output_versions, with_versions
 from webdataset.runs.options import TaskOptions
 from webdataset.runs.plans import RunPlan, RunProgram, write_plan
 from webdataset.runs.records import AttemptRecord, RecordWriter
@@ -31,7 +31,8 @@ def planned(run: Run, folder: Path, digest: str = "d") -> RunPlan:
 def finish(run: Run, plan: RunPlan, number: int, **more: object) -> None:
     item = plan.item(number)
     Path(item.outputs[0]).write_bytes(b"out")
-    facts = {"digest": plan.digest, "version": item.version, "bytes_out": 3, "final": True} | more
+    facts = {"digest": plan.digest, "version": item.version, "final": True} | more
+    facts |= {"outputs": list(output_versions(item.outputs).values())}
     RecordWriter(run.place).write(AttemptRecord(item.name, "done", **facts))
 
 
@@ -67,10 +68,10 @@ def test_what_failed_is_known_until_it_is_done(run: Run, tmp_path: Path) -> None
     plan = planned(run, tmp_path)
     RecordWriter(run.place).write(AttemptRecord("a", "failed", error="x"))
     assert standings(run, plan)[0] == "missing"
-    RecordWriter(run.place).write(AttemptRecord("a", "failed", error="x", final=True))
+    RecordWriter(run.place).write(AttemptRecord("a", "failed", generation="1", error="x", final=True))
     assert standings(run, plan)[0] == "failed"
     finish(run, plan, 0)
-    assert standings(run, plan)[0] == "done"
+    assert standings(run, plan)[0] == "done", "what stands there decides"
 
 
 @pytest.mark.parametrize(
@@ -84,19 +85,21 @@ def test_redo(redo: str | None, wanted: str) -> None:
 
 def test_a_submission_is_read_as_it_was_written(run: Run, tmp_path: Path) -> None:
     plan = planned(run, tmp_path)
-    made = run.submission(plan, "slurm", [0, 2], 1)
+    with run.owned(plan, "slurm") as generation:
+        made = run.submission(plan, "slurm", [0, 2], 1, generation=generation, tried={2: 1})
     made.handle = {"jobs": ["7"]}
     run.save(made)
     assert run.submissions() == [made.id]
     again = run.read_submission(made.id)
     assert (again.engine, again.numbers, again.handle, again.plan.id) == ("slurm", [0, 2], {"jobs": ["7"]}, plan.id)
-    assert list(again.tasks()) == [[0], [2]]
+    assert (list(again.tasks()), again.tried) == ([[0], [2]], {2: 1})
     with pytest.raises(StateError, match="there are tasks 0 to 1, not 2"):
         again.task(2)
 
 
 def test_a_run_is_found_by_its_place_and_by_its_name(run: Run, tmp_path: Path) -> None:
-    run.begin(planned(run, tmp_path), engine="local")
+    with run.owned(planned(run, tmp_path), "local"):
+        """It is remembered."""
     assert found_run(run.url).url == run.url
     assert found_run("map-1").url == run.url
     with pytest.raises(StateError, match="there is no run here"):

@@ -7,17 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from webdataset.runs.staging import MissingOutputError, SpareFolders, staged
+from webdataset.runs.staging import MissingOutputError, Stages, UnseenFolderError, staged
 
 
 def test_outputs_appear_when_they_are_published(tmp_path: Path) -> None:
-    output = tmp_path / "deep" / "out.tar"
+    output = tmp_path / "out.tar"
     with staged([str(output)]) as places:
         Path(places.paths[0]).write_bytes(b"tar")
         Path(f"{places.paths[0]}.idx").write_bytes(b"index")
         assert not output.exists()
         places.publish()
-    assert sorted(path.name for path in output.parent.iterdir()) == ["out.tar", "out.tar.idx"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out.tar", "out.tar.idx"]
+
+
+def test_a_folder_that_a_worker_does_not_see_is_not_made(tmp_path: Path) -> None:
+    with pytest.raises(UnseenFolderError), staged([str(tmp_path / "deep" / "out.tar")]):
+        """There is no place for it."""
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_not_published_leaves_nothing(tmp_path: Path) -> None:
@@ -43,7 +49,8 @@ def test_urls_are_as_they_are() -> None:
 def test_only_whole_names_are_replaced_in_a_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with staged(["a.tar"]) as places:
-        words = places.placed_in(["cp", "data.tar", "a.tar", "--out=a.tar", "x > a.tar", "a.tar.gz"])
+        given = ["cp", "data.tar", "a.tar", "--out=a.tar", "x > a.tar", "a.tar.gz"]
+        words = places.placed_in(given, ["a.tar"])
     place = places.paths[0]
     assert words == ["cp", "data.tar", place, f"--out={place}", f"x > {place}", "a.tar.gz"]
 
@@ -58,7 +65,7 @@ def test_an_output_replaces_an_older_one_and_keeps_the_usual_mode(tmp_path: Path
 
 
 def test_a_hidden_folder_is_used_again_under_another_name(tmp_path: Path) -> None:
-    spare, used = SpareFolders(), []
+    spare, used = Stages(), []
     for name in ("a.tar", "b.tar"):
         with staged([str(tmp_path / name)], spare) as places:
             used.append(os.stat(os.path.dirname(places.paths[0])).st_ino)
@@ -70,7 +77,7 @@ def test_a_hidden_folder_is_used_again_under_another_name(tmp_path: Path) -> Non
 
 
 def test_a_hidden_folder_that_somebody_removed_is_made_again(tmp_path: Path) -> None:
-    spare = SpareFolders()
+    spare = Stages()
     for name in ("a.tar", "b.tar"):
         with staged([str(tmp_path / name)], spare) as places:
             open(places.paths[0], "w").close()
@@ -80,7 +87,7 @@ def test_a_hidden_folder_that_somebody_removed_is_made_again(tmp_path: Path) -> 
 
 
 def test_a_folder_with_what_a_failure_left_is_not_used_again(tmp_path: Path) -> None:
-    spare = SpareFolders()
+    spare = Stages()
     with staged([str(tmp_path / "a.tar")], spare) as places:
         open(places.paths[0], "w").close()  # and it is never published
     assert os.listdir(tmp_path) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -18,20 +19,22 @@ from webdataset.runs.status import status_of
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
     """One shard is done, one failed, one runs, one waits."""
     monkeypatch.setenv("WDS_CACHE", str(tmp_path / "cache"))
     run = Run(str(tmp_path / "run"))
     items = [Item(name) for name in ("a", "b", "c", "<d>")]
     plan = write_plan(run.place, RunProgram({"kind": "command"}, "d"), TaskOptions(), items)
-    run.begin(plan, engine="slurm")
-    writer, now = RecordWriter(run.place), time.time()
-    common = {"plan": plan.id, "digest": "d", "time": now - 10}
-    for name in ("a", "b", "c"):
-        writer.write(AttemptRecord(name, "start", **common))
-    writer.write(AttemptRecord("a", "done", **common, seconds=10, samples_out=50, bytes_in=2_000_000, final=True))
-    writer.write(AttemptRecord("b", "failed", **common, seconds=1, error="<script>alert(1)</script>", final=True))
-    return run
+    with run.owned(plan, "slurm") as generation:
+        writer, now = RecordWriter(run.place, f"{generation.name}-a-1"), time.time()
+        common = {"plan": plan.id, "digest": "d", "time": now - 10, "generation": generation.name}
+        for number, name in enumerate("abc"):
+            writer.write(AttemptRecord(name, "start", **common, number=number))
+        done = {"seconds": 10, "samples_out": 50, "bytes_in": 2_000_000, "final": True}
+        writer.write(AttemptRecord("a", "done", **common, **done, number=0))
+        failed = {"seconds": 1, "error": "<script>alert(1)</script>", "final": True}
+        writer.write(AttemptRecord("b", "failed", **common, **failed, number=1))
+        yield run
 
 
 def test_the_status(run: Run) -> None:

@@ -8,11 +8,13 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
+import secrets
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -72,6 +74,14 @@ def ray_address() -> str:
     return _started("ray", _ray())
 
 
+@pytest.fixture
+def ray_with_token() -> Iterator[str]:
+    """A cluster that wants a token which nobody is told."""
+    needs_package("ray._private.authentication", "ray[data]")
+    with _ray({"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}) as address:
+        yield address
+
+
 def _started(name: str, cluster: contextlib.AbstractContextManager[str]) -> str:
     """The address of a cluster that runs, or is started now."""
     if name not in _running:
@@ -81,12 +91,13 @@ def _started(name: str, cluster: contextlib.AbstractContextManager[str]) -> str:
 
 
 @contextlib.contextmanager
-def _ray() -> Iterator[str]:
+def _ray(variables: Mapping[str, str] = MappingProxyType({"RAY_AUTH_MODE": "disabled"})) -> Iterator[str]:
     # the path of a socket has at most 108 characters
     with tempfile.TemporaryDirectory(prefix="ray-") as folder, pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        patch.setenv("RAY_AUTH_MODE", "disabled")
         patch.setenv("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+        for name, value in variables.items():
+            patch.setenv(name, value)
         with _answering([sys.executable, "-c", RAY, folder]) as address:
             yield address
 

@@ -28,7 +28,19 @@ TASK_OPTIONS = (
     *("cpus", "memory", "gpus", "image", "retries", "timeout", "shards_per_task", "max_failures", "workers"),
     *("address", "python", "retry_codes", "give_up_codes", "stop_codes"),
 )
-RUN_OPTIONS = ("on", "config", "env", "state", "redo", "dry_run", "detach", "on_interrupt", "html")
+RUN_OPTIONS = (
+    "on",
+    "config",
+    "env",
+    "state",
+    "redo",
+    "take_over",
+    "dry_run",
+    "detach",
+    "on_interrupt",
+    "html",
+    "manifest",
+)
 HERE_TOO = {"memory"}
 """Options that a command may have for itself."""
 
@@ -57,7 +69,15 @@ def add_engines(parser: grammar.Parser, default: str = "") -> None:
     add("--config", metavar="FILE", help="options in a TOML or YAML file, with a section for each engine")
     add("--state", metavar="URL", help="folder or prefix to keep the run in (.runs beside the outputs)")
     add("--redo", metavar="failed|all|PATTERN", help="do only failed shards; all; or those whose names match")
-    parser.switch("--dry-run", help="say what would be done; k8s, argo and slurm: print what would be submitted")
+    parser.switch("--take-over", help="take the run from another process that does it, and hangs")
+    text = "say what would be done; k8s, argo and slurm: print what would be submitted"
+    parser.switch("--dry-run", help=f"{text}; for k8s, -o yaml after it writes the plan, too, for `kubectl apply -f -`")
+    if "-o" in parser._option_string_actions:
+        parser.set_defaults(manifest=None)  # -o sets it, too
+    else:
+        add(
+            "-o", dest="manifest", choices=(grammar.MANIFEST,), help="with --dry-run, for k8s: the plan is written, too"
+        )
     parser.switch("--detach", help="submit and return at once, for slurm and k8s")
     add("--on-interrupt", choices=("cancel", "leave"), default="cancel", help="what Ctrl-C does to tasks (cancel)")
     add("--html", metavar="FILE", help="write a page about the run at the end")
@@ -68,7 +88,7 @@ def check_without_engine(options: Namespace) -> None:
     for name in (*TASK_OPTIONS, *RUN_OPTIONS):
         value = getattr(options, name, None)
         if name not in HERE_TOO and value not in (None, False) and (name, value) != ("on_interrupt", "cancel"):
-            flag = "--" + name.replace("_", "-")
+            flag = "-o yaml" if name == "manifest" else "--" + name.replace("_", "-")
             raise grammar.UsageError(f"{flag} is for runs on an engine: add --on, one of {', '.join(ENGINES)}")
 
 
@@ -113,19 +133,22 @@ def carry_out(options: Namespace, place: str, facts: dict[str, Any], items: Iter
 
     task_options = task_options_of(options)
     engine = engine_named(options.on, task_options)
+    manifest = getattr(options, "manifest", None)
+    if manifest and not (options.dry_run and engine.name in ("k8s", "argo")):
+        raise grammar.UsageError(
+            "-o yaml prints what `kubectl apply` takes: it goes with --dry-run and --on k8s or argo"
+        )
     run = Run(options.state or place)
     try:
-        program = RunProgram(facts, digest_of(facts, facts.get("files", ())))
+        program = RunProgram(facts, digest_of(facts))
     except OSError as error:
         raise grammar.UsageError(f"cannot read {error.filename!r}: {error.strerror}") from None
-    if options.dry_run:
+    if options.dry_run and not manifest:
         return _dry_run(options, run, engine, program, items)
     plan = plan_of(run.place, program, task_options, items)
     _say(options, f"run {run.url}")
     follow_earlier(options, run, plan)
-    numbers = _wanted(options, run, plan)
-    run.begin(plan, engine=options.on)
-    return follow(options, run, plan, engine, numbers)
+    return follow(options, run, plan, engine)
 
 
 def task_options_of(options: Namespace) -> TaskOptions:
@@ -160,19 +183,22 @@ def _wanted(options: Namespace, run: Run, plan: RunPlan) -> list[int]:
     return wanted
 
 
-def follow(options: Namespace, run: Run, plan: RunPlan, engine: Engine, numbers: list[int]) -> int:
-    """Do these items, with progress, and return the exit code."""
+def follow(options: Namespace, run: Run, plan: RunPlan, engine: Engine) -> int:
+    """Become the owner of the run, do what is left of the plan, with progress, and return the exit code."""
     from webdataset.runs.control import RunController
 
     # by its name, since it runs any command, also those that are run here
     engine.run_command = staticmethod(import_module(f"{__package__}.tasks").run_own_command)
-    controller = RunController(run, plan, engine, numbers)
-    if engine.name == "argo":
-        return _print_workflow(options, run, plan, engine, numbers)
-    if options.detach:
-        return _detach(options, run, controller)
-    with closing(engine):
-        return watch(options, run, controller, controller.events())
+    if options.detach and engine.name not in ("slurm", "k8s"):
+        raise grammar.UsageError(f"--detach is for slurm and k8s; tasks on {engine.name} end with this one")
+    with run.owned(plan, engine.name, take_over=options.take_over) as generation:
+        controller = RunController(run, plan, engine, _wanted(options, run, plan), generation)
+        if engine.name == "argo" or getattr(options, "manifest", None):
+            return _print_manifest(options, controller)
+        if options.detach:
+            return _detach(options, run, controller)
+        with closing(engine):
+            return watch(options, run, controller, controller.events())
 
 
 def submitted(run: Run) -> Iterator[tuple[Engine, Submission]]:
@@ -192,6 +218,7 @@ def follow_earlier(options: Namespace, run: Run, plan: RunPlan) -> None:
     """Wait for tasks of the same plan that are still there; those of another plan must be cancelled first."""
     from webdataset.errors import StateError
     from webdataset.runs.control import RunController
+    from webdataset.runs.records import generation_of
     from webdataset.runs.runs import is_wanted
 
     for engine, submission in submitted(run):
@@ -202,7 +229,8 @@ def follow_earlier(options: Namespace, run: Run, plan: RunPlan) -> None:
             raise StateError("tasks of an earlier plan of this run are still there", url=run.url, hint=hint)
         _say(options, f"tasks of submission {submission.id} are still there; following them")
         numbers = [number for number, item, why in run.standings(plan) if is_wanted(item, why, None)]
-        controller = RunController(run, plan, engine, sorted(set(numbers) & set(submission.numbers)))
+        wanted = sorted(set(numbers) & set(submission.numbers))
+        controller = RunController(run, plan, engine, wanted, follow=generation_of(submission.id))
         for _ in shown(options, run, controller, controller.attached()):
             """What is left is told in the end."""
 
@@ -211,6 +239,7 @@ def watch(options: Namespace, run: Run, controller: RunController, events: Itera
     """Show what happens until everything has ended; then the summary."""
     for _ in shown(options, run, controller, events):
         """It is shown."""
+    controller.finish()
     return _summary(options, run, controller)
 
 
@@ -227,29 +256,34 @@ def shown(options: Namespace, run: Run, controller: RunController, events: Itera
     except BaseException as error:
         display.clear()
         if isinstance(error, KeyboardInterrupt) and options.on_interrupt == "leave":
-            controller.engine.leave()
             error.add_note(f"what was begun goes on; `wl jobs status {run.url}` shows how far they are")
+            controller.leave()
         else:
-            controller.cancel()
             error.add_note(f"`wl jobs resume {run.url}`, or the same line again, does the rest")
+            controller.cancel()
         raise
     display.clear()
 
 
 def _detach(options: Namespace, run: Run, controller: RunController) -> int:
-    if controller.engine.name not in ("slurm", "k8s"):
-        raise grammar.UsageError(f"--detach is for slurm and k8s; tasks on {controller.engine.name} end with this one")
     if controller.numbers:
         controller.submit()
+    controller.leave()
     _say(options, f"{len(controller.numbers)} shards submitted; `wl jobs status {run.url}` shows how far they are")
     return 0
 
 
-def _print_workflow(options: Namespace, run: Run, plan: RunPlan, engine: Engine, numbers: list[int]) -> int:
-    """Write down the tasks and print the manifest for `argo submit -`."""
+def _print_manifest(options: Namespace, controller: RunController) -> int:
+    """Write down the tasks and print the manifest, for `argo submit -` or `kubectl apply -f -`."""
+    run, plan, engine, numbers = controller.run, controller.plan, controller.engine, controller.numbers
+    generation = controller.generation
+    assert generation is not None
     if numbers:
+        generation.make_stages(plan)
         per_task = plan.options.shards_per_task or engine.shards_per_task(len(numbers))
-        sys.stdout.write(_manifest(engine, run.submission(plan, engine.name, numbers, per_task)))
+        submission = run.submission(plan, engine.name, numbers, per_task, generation=generation)
+        sys.stdout.write(_manifest(engine, submission))
+    generation.leave()
     _say(options, f"{len(numbers)} shards to do; `wl jobs status {run.url}` shows how far they are")
     return 0
 
@@ -268,7 +302,7 @@ def _dry_run(options: Namespace, run: Run, engine: Engine, program: RunProgram, 
     from webdataset.runs.places import Place
     from webdataset.runs.runs import Submission, is_wanted
 
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, closing(engine):
         plan = plan_of(Place(folder), program, engine.options, items)
         standings = run.standings(plan)
         wanted = [(number, item, why) for number, item, why in standings if is_wanted(item, why, options.redo)]

@@ -10,8 +10,9 @@ from typing import Any
 @contextmanager
 def writing(url: str) -> Iterator[Any]:
     """Open a stream to write to; after an error there is no file under the name of a local one."""
-    from webdataset.gopen import gopen, rewritten_url
+    from webdataset.gopen import gopen
     from webdataset.storage.publish import AtomicFile
+    from webdataset.storage.urls import rewritten_url
     from webdataset.writing.outputs import local_target
 
     if url == "-":

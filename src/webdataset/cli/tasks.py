@@ -11,6 +11,7 @@ from typing import Any
 from webdataset.errors import WebDatasetError
 from webdataset.runs.outcomes import Verdict, verdict_of_error
 from webdataset.runs.performing import Performed
+from webdataset.storage.urls import local_path
 
 from . import grammar
 from .running import INTERRUPTED, TERMINATED, USAGE_ERROR, command_module, parser_of, run_parser
@@ -23,6 +24,8 @@ def run_own_command(program: dict[str, Any], errors: str) -> Performed | None:
     """Run one of our commands, or return None if it is another's."""
     if program["kind"] == "wl":
         name, given = program["command"], program["options"]
+        if (output := local_path(given["output"])) is not None:  # names of items may have folders
+            os.makedirs(os.path.dirname(os.path.abspath(output)), exist_ok=True)
         module = command_module(name)
         defaults = grammar.defaults(parser_of(name, module))
         observed = _Observed(module.run, errors)
@@ -81,6 +84,8 @@ class _Observed:
         if code == 0:
             return done
         error = self.error
+        if isinstance(error, (KeyboardInterrupt, SystemExit)) and code in (INTERRUPTED, TERMINATED):
+            raise error  # it is this process that is to end, and the shard has not failed
         if isinstance(error, Exception):
             done.error = (
                 str(error) if isinstance(error, (WebDatasetError, grammar.UsageError, OSError)) else repr(error)
@@ -91,10 +96,8 @@ class _Observed:
             done.error = f"it ended with exit code {code}"
         if code == USAGE_ERROR:
             done.verdict = Verdict.STOP  # the line is wrong, for every shard
-        elif code in (INTERRUPTED, TERMINATED) or error is None:
-            done.verdict = Verdict.RETRY if error is not None else Verdict.GIVE_UP
         else:
-            done.verdict = verdict_of_error(error)
+            done.verdict = Verdict.GIVE_UP if error is None else verdict_of_error(error)
         return done
 
 

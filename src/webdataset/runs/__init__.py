@@ -1,6 +1,8 @@
 """Runs: a function or command applied to many shards, once each, by an engine: this machine, Dask, Ray, Slurm, ...
 
     plans        what is to be done: items, their inputs and outputs, the program and its digest
+    generations  who owns the run: one process at a time submits tasks, and only its tasks publish outputs
+    staging      outputs that appear only when they are complete
     records      what was done: one JSON line for each attempt
     serving      the process that does items, one after the other
     crew         looks after such processes: time limits, retries, processes that die

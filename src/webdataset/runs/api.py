@@ -18,7 +18,7 @@ from .digests import function_digest
 from .engines import engine_named
 from .engines.base import Engine
 from .functions import FunctionError, dumped
-from .items import Item, checked, stem, with_versions
+from .items import Item, absolute, checked, with_short_names, with_versions
 from .names import default_place
 from .options import TaskOptions, options_file
 from .places import Place
@@ -52,23 +52,25 @@ def jobs(
     function: Callable[..., Any],
     shards: Iterable[Any],
     *,
-    on: str | None = None,
+    on: object = None,
     state: str | None = None,
     redo: str | None = None,
     version: str | None = None,
     options: str | None = None,
     progress: bool = False,
+    take_over: bool = False,
     **more: object,
 ) -> Iterator[JobDone]:
     """Call `function` for every (input, output) pair of `shards`, and yield each as it is done or given up.
 
-    `on` names the engine: local, dask, ray, slurm, k8s or argo.
+    `on` names the engine: local, dask, ray, slurm, k8s or argo; or it is a Client of Dask, whose cluster is used.
 
     What an earlier run has done is left out, if neither the input nor the code has changed. Outputs are names of shards
     to write; local ones appear only when the function has returned. `state` is the folder or prefix in which the run is
     kept, by default beside the outputs; `redo` is failed, all, or a pattern of names; `version` stands for the
     function's code; `options` is a TOML or YAML file; other arguments, `more`, are its options: cpus, memory, retries,
-    timeout, workers, address and the like. `progress` shows a bar of tqdm.
+    timeout, workers, address and the like. `progress` shows a bar of tqdm. Only one process at a time does a run;
+    `take_over` takes it from another one that hangs.
 
     >>> import os, tempfile, webdataset as wds
     >>> def copied(source, target):
@@ -83,7 +85,7 @@ def jobs(
     given = (options_file(options) if options else {}) | more
     task_options = TaskOptions.of(given)
     engine = engine_named(on or "local", task_options)
-    items = _with_short_names([_item(number, shard) for number, shard in enumerate(shards)])
+    items = with_short_names([_item(number, shard) for number, shard in enumerate(shards)])
     name = getattr(function, "__name__", type(function).__name__)
     first = next((url for item in items for url in item.outputs), None)
     run = Run(state or default_place(name, [f"{first.rpartition('/')[0] or '.'}/{{}}"] if first else []))
@@ -97,7 +99,7 @@ def jobs(
     digest = function_digest(function, version)
     program = RunProgram({"kind": "function", "name": name}, digest, {"function.pickle": data})
     plan = plan_of(run.place, program, task_options, items)
-    return _done(run, plan, engine, redo, progress)
+    return _done(run, plan, engine, redo=redo, progress=progress, take_over=take_over)
 
 
 def distributed_map_unordered(function: Callable[..., Any], shards: Iterable[Any], **options: Any) -> list[Any]:
@@ -129,21 +131,24 @@ def distributed_map_unordered(function: Callable[..., Any], shards: Iterable[Any
 
 def plan_of(place: Place, program: RunProgram, options: TaskOptions, items: Iterable[Item]) -> RunPlan:
     """Make a plan: check the items, look at their inputs, write it down."""
-    return write_plan(place, program, options, with_versions(checked(items)))
+    return write_plan(place, program, options, with_versions(checked(map(absolute, items))))
 
 
-def _done(run: Run, plan: RunPlan, engine: Engine, redo: str | None, progress: bool) -> Iterator[JobDone]:
-    wanted = [number for number, item, standing in run.standings(plan) if is_wanted(item, standing, redo)]
-    run.begin(plan, engine=engine.name)
-    controller = RunController(run, plan, engine, wanted)
-    with closing(engine), _bar(len(wanted), progress) as step:
-        try:
-            for record in controller:
-                step()
-                yield _job_done(plan, record)
-        except BaseException:  # an interrupt, or a caller that has heard enough
-            controller.cancel()
-            raise
+def _done(
+    run: Run, plan: RunPlan, engine: Engine, *, redo: str | None, progress: bool, take_over: bool
+) -> Iterator[JobDone]:
+    with run.owned(plan, engine.name, take_over=take_over) as generation, closing(engine):
+        wanted = [number for number, item, standing in run.standings(plan) if is_wanted(item, standing, redo)]
+        controller = RunController(run, plan, engine, wanted, generation)
+        with _bar(len(wanted), progress) as step:
+            try:
+                for record in controller:
+                    step()
+                    yield _job_done(plan, record)
+                controller.finish()
+            except BaseException:  # an interrupt, or a caller that has heard enough
+                controller.cancel()
+                raise
     if controller.stopped:
         raise RunError(f"the run was stopped: {controller.stopped}", url=run.url)
 
@@ -171,16 +176,6 @@ def _item(number: int, shard: object) -> Item:
         raise TypeError(f"shards are (input, output) pairs, or inputs; got {shard!r}")
     inputs, outputs = map(_urls, shard)
     return Item(outputs[0] if outputs else str(number), inputs, outputs)
-
-
-def _with_short_names(items: list[Item]) -> list[Item]:
-    """Name items after their files without folders and extensions, if that tells them apart."""
-    names = [stem(item.name) for item in items]
-    return (
-        [item._replace(name=name) for item, name in zip(items, names, strict=True)]
-        if len(set(names)) == len(names)
-        else items
-    )
 
 
 def _urls(side: object) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import resource
 import selectors
 import signal
 import subprocess
@@ -12,21 +13,22 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from webdataset.base.settings import settings
 from webdataset.errors import WorkerError
 
 from .forks import ForkedProcess, can_fork
+from .generations import check_newest
 from .outcomes import EXIT_CODES, Verdict
 from .plans import RunPlan
-from .records import DONE, KILLED, TIMEOUT, AttemptRecord, RecordWriter
+from .records import DONE, KILLED, TIMEOUT, AttemptRecord, RecordReader, RecordWriter, Tries, generation_of, records_of
 
 START_SECONDS = 120.0
 """For a process to start, on a busy machine."""
-RESPITE = 5.0
-"""Seconds that a process has to end."""
+GRACE_SECONDS = 1.0
+"""For processes to end, all together, before they are killed."""
 
 
 Serve = Callable[[str], int]
@@ -36,10 +38,15 @@ Serve = Callable[[str], int]
 class Hand:
     """A process that does items of one plan: `wl task PLAN --serve`, or a copy of this one that calls `serve`."""
 
-    def __init__(self, plan: RunPlan, serve: Serve | None = None, others: Iterable[Hand] = ()) -> None:
+    def __init__(
+        self, plan: RunPlan, serve: Serve | None = None, others: Iterable[Hand] = (), memory: int | None = None
+    ) -> None:
         self.plan = plan
         self.said = tempfile.TemporaryFile()  # noqa: SIM115 - closed by kill and dismiss
-        self.process = self._started() if serve is None else self._copied(serve, others)
+        # what a copy has of this process would count
+        self.process = self._started() if serve is None or memory else self._copied(serve, others)
+        if memory:
+            _limit_memory(self.process.pid, memory)
         self.job: tuple[int, int] | None = None
         """Number and attempt of what it does."""
         self.began = 0.0
@@ -70,11 +77,11 @@ class Hand:
             start_new_session=True,  # Ctrl-C is for who looks after it; and its own children end with it
         )
 
-    def ask(self, number: int, attempt: int, submission: str = "") -> None:
-        """Let it do an item, unless that was done for this submission."""
+    def ask(self, number: int, attempt: int, task: str = "") -> None:
+        """Let it do an item, for this task."""
         self.job, self.began = (number, attempt), time.time()
         with contextlib.suppress(BrokenPipeError):  # it has died, which its answer will tell
-            asked = {"number": number, "attempt": attempt, "submission": submission}
+            asked = {"number": number, "attempt": attempt, "task": task}
             self.process.stdin.write(json.dumps(asked).encode() + b"\n")
             self.process.stdin.flush()
 
@@ -115,27 +122,17 @@ class Hand:
 
     def terminate(self) -> None:
         """Ask it, and all that it has started, to end: it removes what it has not finished."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid, signal.SIGTERM)
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
+        if self.job is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, signal.SIGTERM)
 
     def wait(self, seconds: float) -> None:
         """Wait until it has ended, which it does in this time or by force."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(seconds)
         self.kill()
-
-    def dismiss(self) -> None:
-        """Let it end by itself, if it is idle."""
-        if self.job is not None:
-            self.kill()
-            return
-        with contextlib.suppress(OSError):
-            self.process.stdin.close()
-        try:
-            self.process.wait(RESPITE)
-        except subprocess.TimeoutExpired:
-            self.kill()
-        self._close()
 
     def last_words(self) -> str:
         """Return the last line that it has written to stderr outside of items."""
@@ -151,6 +148,19 @@ class Hand:
                 stream.close()
 
 
+def can_limit_memory() -> bool:
+    """Whether this system holds processes to an amount of memory."""
+    return hasattr(resource, "prlimit")
+
+
+def _limit_memory(pid: int, memory: int) -> None:
+    """Let a process, and each that it starts, allocate no more than this."""
+    with contextlib.suppress(ProcessLookupError):  # it has died, which its answer will tell
+        _, most = resource.prlimit(pid, resource.RLIMIT_DATA)
+        least = memory if most == resource.RLIM_INFINITY else min(memory, most)
+        resource.prlimit(pid, resource.RLIMIT_DATA, (least, least))
+
+
 class Crew:
     """Does items with several processes; `poll` until `finished`, then `close`."""
 
@@ -161,13 +171,19 @@ class Crew:
         size: int = 1,
         *,
         hands: Iterable[Hand] = (),
-        submission: str = "",
+        task: str = "",
+        tried: Mapping[int, int] | None = None,
         serve: Serve | None = None,
+        memory: int | None = None,
     ) -> None:
         self.plan = plan
         self._serve = serve
-        self.submission = submission
-        """Of the task, if an engine may have begun it before; what is done of it is not done again."""
+        self._memory = memory
+        """What a process may have, where nothing else limits it."""
+        self.task = task
+        """The name of the task, `GENERATION-SUBMISSION-NUMBER`."""
+        self._tried = tried or {}
+        """How often items have been tried in other tasks."""
         self.stopped: AttemptRecord | None = None
         """The record that says that going on makes no sense."""
         self._fresh = iter(numbers)
@@ -175,7 +191,7 @@ class Crew:
         self._size = size
         self._idle = [hand for hand in hands if hand.is_alive]
         self._busy: list[Hand] = []
-        self._records = RecordWriter(plan.place)
+        self._records = RecordWriter(plan.place, task)
         self._selector = selectors.DefaultSelector()
         self._exhausted = False
         self._deaths = 0
@@ -208,17 +224,10 @@ class Crew:
 
     def close(self, *, keep: bool = False) -> list[Hand]:
         """End the processes; with `keep`, return those that are idle instead."""
-        for hand in self._busy:
-            hand.terminate()
-        for hand in self._busy:
-            hand.wait(RESPITE)
-        kept, self._idle = self._idle, []
+        kept, self._idle = (self._idle, []) if keep else ([], self._idle)
+        ended([*self._busy, *self._idle])
         self._selector.close()
-        if keep:
-            return kept
-        for hand in kept:
-            hand.dismiss()
-        return []
+        return kept
 
     def _next(self) -> tuple[int, int] | None:
         if self.stopped is not None:
@@ -229,19 +238,19 @@ class Crew:
             return self._again.popleft()
         number = next(self._fresh, None)
         self._exhausted = number is None
-        return None if number is None else (number, 1)
+        return None if number is None else (number, self._tried.get(number, 0) + 1)
 
     def _give_out(self) -> None:
         while len(self._busy) < self._size and (job := self._next()) is not None:
             hand = self._idle.pop() if self._idle else self._new_hand()
-            hand.ask(*job, self.submission)
+            hand.ask(*job, self.task)
             self._busy.append(hand)
             self._selector.register(hand, selectors.EVENT_READ)
 
     def _new_hand(self) -> Hand:
         """Start a process: a copy of this one, where that is possible."""
         serve = self._serve if can_fork() else None
-        return Hand(self.plan, serve, [*self._busy, *self._idle])
+        return Hand(self.plan, serve, [*self._busy, *self._idle], self._memory)
 
     def _patience(self, seconds: float) -> float:
         limit = self.plan.options.timeout
@@ -289,21 +298,51 @@ class Crew:
         assert hand.job is not None
         number, attempt = hand.job
         item, plan = self.plan.item(number), self.plan
-        record = AttemptRecord(item.name, status, attempt, plan.id, self.submission, number, plan.digest, item.version)
+        generation = generation_of(self.task)
+        record = AttemptRecord(item.name, status, attempt, plan.id, generation, number, plan.digest, item.version)
         record.time, record.seconds, record.error, record.code = hand.began, time.time() - hand.began, error, code
         record.verdict, record.final = Verdict.RETRY, attempt > plan.options.retries
-        record.submission = self.submission
         self._records.write(record)
         return record
 
 
+def ended(hands: Sequence[Hand]) -> None:
+    """End processes: all are asked at once, so that many take no longer than one."""
+    for hand in hands:
+        hand.terminate()
+    until = time.monotonic() + GRACE_SECONDS
+    for hand in hands:
+        hand.wait(max(until - time.monotonic(), 0))
+
+
 def do_items(
-    plan: RunPlan, numbers: Iterable[int], hands: Iterable[Hand] = (), *, keep: bool = False, submission: str = ""
+    plan: RunPlan,
+    numbers: Sequence[int],
+    hands: Iterable[Hand] = (),
+    *,
+    keep: bool = False,
+    task: str = "",
+    tried: Mapping[int, int] | None = None,
+    memory: int | None = None,
 ) -> tuple[int, list[Hand]]:
-    """Do these items, one after the other; return the exit code, and the idle processes if they are to be kept."""
-    crew = Crew(plan, numbers, hands=hands, submission=submission)
-    worst = Verdict.DONE
+    """Do these items, one after the other; return the exit code, and the idle processes if they are to be kept.
+
+    Engines start a task again when its worker dies, Dask even one that had ended there: what has been done in it is
+    not done again, and what was being done is left to be tried alone.
+    """
+    tried, worst = dict(tried or {}), Verdict.DONE
     rank = list(EXIT_CODES).index
+    if task:
+        check_newest(plan.place, generation_of(task))
+        earlier = Tries(tried)
+        earlier.add(RecordReader(plan.place, records_of(task)).new())
+        lost = earlier.lost()
+        tried |= {number: earlier.count(number) for number in earlier.begun}
+        is_alone, most = len(numbers) == 1, plan.options.retries
+        wanted = [n for n in numbers if n not in earlier.settled]
+        numbers = [n for n in wanted if tried.get(n, 0) <= most and (n not in lost or is_alone)]
+        worst = Verdict.DONE if numbers == wanted else Verdict.GIVE_UP
+    crew = Crew(plan, numbers, hands=hands, task=task, tried=tried, memory=memory)
     kept: list[Hand] = []
     try:
         while not crew.finished:

@@ -1,91 +1,253 @@
-"""Digests of code: results are kept as long as the code that made them is the same."""
+"""Digests of code: results are kept as long as the code that made them is the same.
+
+A function is known by its code, by all that it refers to, as a pickle would hold it, and by the sources of the user's
+modules that it imports. Of libraries only names count: an update is no reason to do everything again.
+"""
 
 from __future__ import annotations
 
+import ast
+import copyreg
+import dis
+import functools
 import hashlib
+import inspect
 import json
+import os
+import sys
+import sysconfig
 import types
-from collections.abc import Callable, Iterable
-from functools import partial
+import warnings
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-PLAIN = (str, bytes, int, float, complex, bool, type(None))
+PLAIN = (str, bytes, int, float, complex, bool, type(None), type(...), type(NotImplemented))
+CODE_OPTIONS = ("code", "precode", "pipeline")
+"""Options of our commands that are Python code."""
+_OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
-def digest_of(program: object, files: Iterable[str] = ()) -> str:
-    """Return the digest of a program as plain data, and of the contents of the files that it uses.
+def digest_of(program: dict[str, Any], folder: str = "") -> str:
+    """Return the digest of a program as plain data, of its files, which are in a folder, and of what these import.
 
     >>> digest_of({"code": "a"}) == digest_of({"code": "a"}) != digest_of({"code": "b"})
     True
     """
     digest = hashlib.sha256(json.dumps(program, sort_keys=True, default=str).encode())
-    for path in files:
+    seen: set[str] = set()
+    folder = os.path.abspath(folder)
+    for name in program.get("files", ()):
+        path = os.path.join(folder, name)
         with open(path, "rb") as file:
-            digest.update(file.read())
+            data = file.read()
+        digest.update(data)
+        for text in _imported_by(data, os.path.dirname(path), seen):
+            digest.update(text.encode())
+    options = program.get("options", {})
+    texts = [text for name in CODE_OPTIONS for text in _texts(options.get(name))]
+    if options.get("function"):
+        texts.append(f"import {options['function'].partition(':')[0]}")
+    for text in texts:
+        for found in _imported_by(text, folder, seen):
+            digest.update(found.encode())
     return digest.hexdigest()[:16]
 
 
 def function_digest(function: Callable[..., Any], version: str | None = None) -> str:
-    """Return the digest of a function's code, of the functions and constants it uses, or of the version instead.
+    """Return the digest of a function with all that it uses, or of the version instead.
+
+    What the digest cannot see is said in a warning.
 
     >>> def double(x): return 2 * x
     >>> def triple(x): return 3 * x
     >>> function_digest(double) == function_digest(triple), function_digest(double, "1") == function_digest(triple, "1")
     (False, True)
     """
-    facts: list[str] = [version] if version is not None else list(_facts(function, set()))
-    return hashlib.sha256("\0".join(facts).encode()).hexdigest()[:16]
+    if version is not None:
+        return hashlib.sha256(version.encode()).hexdigest()[:16]
+    digests = _Digests()
+    found = digests.of(function)
+    if digests.unseen:
+        names = ", ".join(sorted(digests.unseen))
+        text = f"changes of {names} would not be noticed; version= says when the results are to be made again"
+        warnings.warn(text, stacklevel=3)
+    return found[:16]
 
 
-def _facts(value: object, seen: set[int]) -> Iterable[str]:
-    """Yield texts that say what a value does; objects are known by their type and attributes only."""
-    if isinstance(value, PLAIN):
-        yield f"{type(value).__name__} {value!r}"
-        return
-    if id(value) in seen:
-        return
-    seen.add(id(value))
-    if isinstance(value, partial):
-        yield from _facts([value.func, *value.args, *sorted(value.keywords.items())], seen)
-    elif isinstance(value, types.MethodType):
-        yield from _facts([value.__func__, value.__self__], seen)
-    elif isinstance(value, types.FunctionType):
-        yield from _function_facts(value, seen)
-    elif isinstance(value, types.CodeType):
-        yield from (value.co_code.hex(), *value.co_names, *value.co_varnames)
-        yield from _facts(value.co_consts, seen)
-    elif isinstance(value, (list, tuple)):
-        for each in value:
-            yield from _facts(each, seen)
-    elif isinstance(value, (set, frozenset)):
-        yield from sorted(map(repr, value))
-    elif isinstance(value, dict):
-        yield from _facts(list(value.items()), seen)
-    elif isinstance(value, (type, types.ModuleType, types.BuiltinFunctionType)):
-        yield getattr(value, "__qualname__", value.__name__)
-    else:
-        yield f"{type(value).__module__}.{type(value).__qualname__}"
-        yield from _facts(getattr(value, "__dict__", {}), seen)
+class _Digests:
+    """Digests of values by what they are made of; each value is looked at once."""
+
+    def __init__(self) -> None:
+        self.unseen: set[str] = set()
+        """What is used, but cannot be taken apart."""
+        self._known: dict[int, tuple[object, str]] = {}
+        """With the values, so that no other one gets their ids."""
+        self._sources: set[str] = set()
+
+    def of(self, value: object) -> str:
+        """Return the digest of a value; inside a cycle, the place in it."""
+        if isinstance(value, PLAIN):
+            return _hashed(f"{type(value).__name__} {value!r}")
+        known = self._known.get(id(value))
+        if known is None:
+            self._known[id(value)] = value, f"cycle {len(self._known)}"
+            known = self._known[id(value)] = value, _hashed(*self._parts(value))
+        return known[1]
+
+    def _parts(self, value: object) -> Iterator[str]:
+        if isinstance(value, types.FunctionType):
+            yield from self._function(value)
+        elif isinstance(value, types.CodeType):
+            yield from (value.co_code.hex(), *value.co_names, *value.co_varnames, self.of(value.co_consts))
+        elif isinstance(value, (list, tuple)):
+            yield type(value).__name__
+            yield from map(self.of, value)
+        elif isinstance(value, (set, frozenset)):
+            yield from sorted(map(self.of, value))
+        elif isinstance(value, (dict, types.MappingProxyType)):
+            yield from (self.of(each) for pair in value.items() for each in pair)
+        elif isinstance(value, types.ModuleType):
+            yield value.__name__
+            yield from self._module(getattr(value, "__file__", None) or "", value.__name__)
+        elif isinstance(value, type):
+            yield from self._class(value)
+        elif isinstance(value, (staticmethod, classmethod, functools.cached_property)) or hasattr(value, "__wrapped__"):
+            yield self.of(inspect.unwrap(getattr(value, "func", None) or getattr(value, "__func__", None) or value))  # type: ignore[arg-type]
+        elif isinstance(value, property):
+            yield from map(self.of, (value.fget, value.fset))
+        else:
+            yield from self._object(value)
+
+    def _function(self, function: types.FunctionType) -> Iterator[str]:
+        yield function.__qualname__
+        if not _is_users(function.__module__):
+            return
+        yield from map(self.of, (function.__code__, function.__defaults__, function.__kwdefaults__, function.__dict__))
+        for cell in function.__closure__ or ():
+            yield self.of(cell.cell_contents)
+        for code in _codes(function.__code__):
+            for name in code.co_names:
+                if name in function.__globals__:
+                    yield name
+                    yield self.of(function.__globals__[name])
+            folder = os.path.dirname(os.path.abspath(code.co_filename))
+            for step in dis.get_instructions(code):
+                if step.opname == "IMPORT_NAME":
+                    yield from _imported_by(f"import {step.argval}" if step.argval else "", folder, self._sources)
+
+    def _module(self, path: str, name: str) -> Iterator[str]:
+        if path.endswith(".py"):
+            if not _is_library(path):
+                yield from _source(path, self._sources)
+        elif path and not _is_library(path):
+            self.unseen.add(f"the module {name}")
+
+    def _class(self, kind: type) -> Iterator[str]:
+        yield f"{kind.__module__}.{kind.__qualname__}"
+        if not _is_users(kind.__module__):
+            return
+        yield from map(self.of, kind.__bases__)
+        for name, value in sorted(vars(kind).items()):
+            is_code = callable(value) or isinstance(value, classmethod)
+            if name != "_abc_impl" and (is_code or not name.startswith("__")):
+                yield name
+                yield self.of(value)
+
+    def _object(self, value: object) -> Iterator[str]:
+        """Take an object apart as a pickle would."""
+        try:
+            registered = copyreg.dispatch_table.get(type(value))
+            reduced: Any = registered(value) if registered else value.__reduce_ex__(4)
+        except Exception:
+            self.unseen.add(f"an object of type {type(value).__module__}.{type(value).__qualname__}")
+            yield self.of(type(value))
+            return
+        if isinstance(reduced, str):
+            yield reduced
+            return
+        made, arguments, *more = reduced
+        yield from map(self.of, (made, arguments))
+        for each in more:
+            yield self.of(list(each) if isinstance(each, Iterator) else each)
 
 
-def _function_facts(function: types.FunctionType, seen: set[int]) -> Iterable[str]:
-    yield from _facts(function.__code__, seen)
-    yield from _facts(function.__defaults__, seen)
-    yield from _facts(function.__kwdefaults__, seen)
-    for cell in function.__closure__ or ():
-        yield from _facts(cell.cell_contents, seen)
-    for name in _names(function.__code__):
-        used = function.__globals__.get(name)
-        # of the libraries that a function uses, only the names count: an update is no reason to do everything again
-        if isinstance(used, (*PLAIN, list, tuple, dict, set, frozenset)) or (
-            isinstance(used, types.FunctionType) and used.__module__ == function.__module__
-        ):
-            yield name
-            yield from _facts(used, seen)
+def _hashed(*parts: str) -> str:
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _names(code: types.CodeType) -> Iterable[str]:
-    yield from code.co_names
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """Yield a function's code, and that of functions inside it."""
+    yield code
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
-            yield from _names(constant)
+            yield from _codes(constant)
+
+
+def _is_users(module: str | None) -> bool:
+    """Whether this is a module of the user, not of a library."""
+    found = sys.modules.get(module or "")
+    if found is None:
+        return True
+    path = getattr(found, "__file__", None)
+    if path is None:
+        return module == "__main__" or getattr(found, "__spec__", None) is None
+    return not _is_library(path)
+
+
+@functools.cache
+def _is_library(path: str) -> bool:
+    own = os.path.abspath(path)
+    places = (*(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")), _OWN)
+    return own.startswith(tuple(f"{place}{os.sep}" for place in places)) or "site-packages" in own.split(os.sep)
+
+
+# -- sources ---------------------------------------------------------------------------------------------
+
+
+def _imported_by(source: str | bytes, folder: str, seen: set[str]) -> Iterator[str]:
+    """Yield the sources of the user's modules that a text imports, and of those that these import."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [(alias.name, 0) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            first = [node.module] if node.module else []
+            names = [(".".join([*first, *more]), node.level) for more in ([], *([a.name] for a in node.names))]
+        else:
+            continue
+        for name, level in names:
+            start = os.path.join(folder, *[os.pardir] * (level - 1)) if level else ""
+            for place in [start] if start else [folder, *sys.path]:
+                if found := _found(os.path.join(os.path.abspath(place), *name.split("."))):
+                    yield from _source(found, seen)
+                    break
+
+
+def _found(path: str) -> str:
+    """Return the file of a user's module, if it is there."""
+    for each in (f"{path}.py", os.path.join(path, "__init__.py")):
+        if os.path.isfile(each):
+            return "" if _is_library(each) else each
+    return ""
+
+
+def _source(path: str, seen: set[str]) -> Iterator[str]:
+    """Yield the source of a module, without comments, and of those that it imports."""
+    path = os.path.abspath(path)
+    if path in seen:
+        return
+    seen.add(path)
+    with open(path, "rb") as file:
+        data = file.read()
+    try:
+        yield ast.dump(ast.parse(data))
+    except (SyntaxError, ValueError):
+        yield data.hex()
+    yield from _imported_by(data, os.path.dirname(path), seen)
+
+
+def _texts(value: object) -> Iterable[str]:
+    return [value] if isinstance(value, str) else value if isinstance(value, (list, tuple)) else ()

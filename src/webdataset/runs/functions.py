@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
-from importlib import import_module
 from types import ModuleType
 from typing import Any
 
+from webdataset.base.packages import imported
 from webdataset.errors import WebDatasetError
 
 
@@ -50,7 +50,7 @@ def loaded(data: bytes) -> Callable[..., Any]:
 def _cloudpickle() -> ModuleType | None:
     for name in ("cloudpickle", "ray.cloudpickle"):
         try:
-            return import_module(name)
+            return imported(name)
         except ImportError:
             continue
     return None

@@ -5,20 +5,26 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from itertools import islice, takewhile
 from typing import NamedTuple
 
 from webdataset.base.redact import redacted
 from webdataset.errors import MissingShardError, StorageError, WebDatasetError
 from webdataset.gopen import open_ranges
 from webdataset.storage.braces import braceexpand
-from webdataset.storage.urls import local_path, scheme_of
+from webdataset.storage.stores.lookup import is_stored, listed_versions
+from webdataset.storage.urls import local_path, scheme_of, substituted, with_home
 
 _ONE_GROUP = re.compile(r"([^{}*?[\]@]*)(\{[^{}]*\})([^{}*?[\]@]*)")
+_EXTENSIONS = re.compile(r"(?<!^)(\.tar(\.\w+)?|\.\w+)$")
 PARALLEL = 32
 """How many objects a store is asked for at a time."""
 CHUNK = 1000
+FEW, MOST_OTHERS = 4, 3
+"""Objects for which a folder is listed, and how many others there may be for each."""
 
 
 class Item(NamedTuple):
@@ -40,13 +46,15 @@ class ItemsError(WebDatasetError, ValueError):
 def shard_items(specs: Sequence[str], output: str) -> Iterator[Item]:
     """Yield an item for each shard of the inputs; `{}` in the output is its name.
 
-    A name is what the braces of an input stand for; if there are other patterns, the name of the file up to its
-    first dot.
+    A name is what the braces of an input stand for; if there are other patterns, that of the file without extensions,
+    after the folders in which shards differ. It is the same whatever other shards a pattern matches.
 
     >>> list(shard_items(["in-{000..001}.tar"], "out/{}.tar"))[1]
     Item(name='001', inputs=('in-001.tar',), outputs=('out/001.tar',), size=None, version=None)
     >>> [item.outputs for item in shard_items(["a/x.tar", "a/y.tar"], "b/{}.tar")]
     [('b/x.tar',), ('b/y.tar',)]
+    >>> [item.name for item in shard_items(["data/{a,b}/v1.0-{0..1}.tar"], "{}.tar")]
+    ['a/v1.0-0', 'a/v1.0-1', 'b/v1.0-0', 'b/v1.0-1']
     """
     if "{}" not in output:
         hint = "write {} where the name of each shard goes: -o 'out-{}.tar'"
@@ -62,20 +70,64 @@ def _named(specs: Sequence[str]) -> Iterator[tuple[str, str]]:
         return
     from webdataset.shardlists import expand_urls  # which takes longer to import than a task to start
 
+    folder = _common_folder(specs)
     for url in (url for spec in specs for url in expand_urls(spec)):
         if url == "-" or scheme_of(url) == "pipe":
             raise ItemsError("this input has no name", url=url, hint="name shards: files, URLs, braces or globs")
-        yield stem(url), url
+        yield f"{_folders_below(folder, url)}{stem(url)}", url
+
+
+def _common_folder(specs: Sequence[str]) -> str:
+    """Return the folder, up to its slash, that is written out in all of these patterns."""
+    written = [re.split(r"[{*?[]", with_home(substituted(part)))[0] for spec in specs for part in spec.split("::")]
+    folders = [text.split("/")[:-1] for text in written]
+    same = takewhile(lambda names: len(set(names)) == 1, zip(*folders, strict=False))
+    return "".join(f"{names[0]}/" for names in same)
+
+
+def _folders_below(folder: str, url: str) -> str:
+    path = _path(url)
+    return path[len(folder) : path.rfind("/") + 1] if path.startswith(folder) else ""
 
 
 def stem(url: str) -> str:
     """Return the name of a shard without folders and extensions.
 
-    >>> stem("s3://bucket/train-000.tar.gz?x=1")
-    'train-000'
+    >>> stem("s3://bucket/train-000.tar.gz?x=1"), stem("ds-v1.0-000.tar"), stem("a.json")
+    ('train-000', 'ds-v1.0-000', 'a')
     """
-    path = url if local_path(url) is not None else url.partition("?")[0].partition("#")[0]
-    return path.rstrip("/").rpartition("/")[2].partition(".")[0]
+    return _EXTENSIONS.sub("", _path(url).rpartition("/")[2])
+
+
+def _path(url: str) -> str:
+    """Return a url without its query."""
+    return (url if local_path(url) is not None else url.partition("?")[0].partition("#")[0]).rstrip("/")
+
+
+def with_short_names(items: Sequence[Item]) -> list[Item]:
+    """Rename items, whose names are urls, to what tells them apart from others beside the first one.
+
+    A name depends on no other item but the first one's folder, so that an item keeps its records when some are added.
+
+    >>> [item.name for item in with_short_names([Item("a/x.tar"), Item("a/x.json"), Item("b/x.tar")])]
+    ['x', 'x.json', 'b/x']
+    """
+    folder = items[0].name.rpartition("/")[0] + "/" if items and "/" in items[0].name else ""
+    return [item._replace(name=item.name.removeprefix(folder).removesuffix(".tar")) for item in items]
+
+
+def absolute(item: Item) -> Item:
+    """Return an item whose local names mean the same in every process, wherever it runs.
+
+    >>> absolute(Item("a", ("s3://b/a.tar",), ("a.tar",))).outputs == (os.path.abspath("a.tar"),)
+    True
+    """
+    return item._replace(inputs=tuple(map(_absolute, item.inputs)), outputs=tuple(map(_absolute, item.outputs)))
+
+
+def _absolute(url: str) -> str:
+    path = local_path(url)
+    return url if path is None else os.path.abspath(path)
 
 
 def checked(items: Iterable[Item]) -> Iterator[Item]:
@@ -117,26 +169,27 @@ def with_versions(items: Iterable[Item]) -> Iterator[Item]:
         if all(":" not in url for item in chunk for url in item.inputs):
             yield from map(_with_file_version, chunk)
         else:
+            known = _listed_versions([url for item in chunk for url in item.inputs])[0]
             from concurrent.futures import ThreadPoolExecutor
 
             with ThreadPoolExecutor(PARALLEL, "webdataset-versions") as pool:
-                yield from pool.map(_with_version, chunk)
+                yield from pool.map(partial(_with_version, known=known), chunk)
 
 
 def _with_file_version(item: Item) -> Item:
     """The same for files, of which there may be a million."""
     if len(item.inputs) != 1:
-        return _with_version(item)
+        return _with_version(item, {})
     name, inputs, outputs, _, _ = item
     found = _stat(inputs[0])
     size = found.st_size
-    return Item(name, inputs, outputs, size, f"{size}-{found.st_mtime_ns}")
+    return Item(name, inputs, outputs, size, file_version(found))
 
 
-def _with_version(item: Item) -> Item:
+def _with_version(item: Item, known: Mapping[str, tuple[int, str]]) -> Item:
     if not item.inputs:
         return item
-    facts = [size_and_version(url) for url in item.inputs]
+    facts = [known.get(url) or size_and_version(url) for url in item.inputs]
     sizes = [size for size, _ in facts]
     return item._replace(size=sum(filter(None, sizes)), version=" ".join(version for _, version in facts))
 
@@ -152,11 +205,40 @@ def size_and_version(url: str) -> tuple[int, str]:
     path = local_path(url)
     if path is not None:
         found = _stat(path)
-        return found.st_size, f"{found.st_size}-{found.st_mtime_ns}"
+        return found.st_size, file_version(found)
     if scheme_of(url) == "pipe":
-        return 0, ""
+        return 0, "unknown"
     with open_ranges(url) as reader:
-        return reader.size or 0, reader.version or str(reader.size)
+        return reader.size or 0, plain_version(reader.version or str(reader.size))
+
+
+def plain_version(version: str) -> str:
+    """Return an ETag without quotes, which some lists and answers leave out."""
+    return version.strip('"')
+
+
+def _listed_versions(urls: Sequence[str]) -> tuple[dict[str, tuple[int, str]], set[str]]:
+    """Return sizes and versions of objects, from lists of their folders, and which urls these lists decide about.
+
+    A list has a thousand objects, and costs as much as asking for one.
+    """
+    groups: dict[str, list[str]] = {}
+    for url in urls:
+        if is_stored(url):
+            groups.setdefault(url.rpartition("/")[0], []).append(url)
+    known: dict[str, tuple[int, str]] = {}
+    decided: set[str] = set()
+    for group in groups.values():
+        listed = None
+        if len(group) >= FEW:
+            with suppress(StorageError):  # who may not list may ask for each
+                prefix = os.path.commonprefix(group)  # noqa: RUF071 - of names, not of folders
+                listed = listed_versions(prefix, MOST_OTHERS * len(group) + CHUNK)
+        if listed is not None:
+            found, is_all = listed
+            known |= {url: (found[url][0], plain_version(found[url][1])) for url in group if url in found}
+            decided.update(group if is_all else known)
+    return known, decided
 
 
 def _stat(path: str) -> os.stat_result:
@@ -169,25 +251,29 @@ def _stat(path: str) -> os.stat_result:
     return found
 
 
-def output_sizes(outputs: Sequence[str]) -> dict[str, int]:
-    """Return those of these urls that are there, and their sizes; -1 if that cannot be known."""
+def output_versions(outputs: Sequence[str]) -> dict[str, str]:
+    """Return those of these urls that are there, and what changes when they do."""
     from concurrent.futures import ThreadPoolExecutor
 
     if all(local_path(url) is not None for url in outputs):
-        return {url: size for url in outputs if (size := _size_if_there(url)) is not None}
+        return {url: version for url in outputs if (version := _version_if_there(url))}
+    known, decided = _listed_versions(outputs)
+    others = [url for url in outputs if url not in decided]
     with ThreadPoolExecutor(PARALLEL, "webdataset-outputs") as pool:
-        sizes = pool.map(_size_if_there, outputs)
-        return {url: size for url, size in zip(outputs, sizes, strict=True) if size is not None}
+        versions = pool.map(_version_if_there, others)
+        found = {url: version for url, version in zip(others, versions, strict=True) if version}
+    return found | {url: version for url, (_, version) in known.items()}
 
 
-def _size_if_there(url: str) -> int | None:
+def _version_if_there(url: str) -> str:
     path = local_path(url)
     try:
-        if path is not None:
-            return os.stat(path).st_size
-        if scheme_of(url) == "pipe":
-            return -1
-        with open_ranges(url) as reader:
-            return -1 if reader.size is None else reader.size
+        return size_and_version(url)[1] if path is None else file_version(os.stat(path))
     except FileNotFoundError:
-        return None
+        return ""
+
+
+def file_version(found: os.stat_result) -> str:
+    """Return what changes when a file does; with its inode, if the disk drops parts of seconds."""
+    version = f"{found.st_size}-{found.st_mtime_ns}"
+    return version if found.st_mtime_ns % 10**9 else f"{version}-{found.st_ino}"

@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass, field
 from typing import Any, Self
 
+from webdataset.base.packages import imported
 from webdataset.base.units import number_of_bytes
 from webdataset.errors import MissingPackageError
 
@@ -110,7 +111,7 @@ def options_file(path: str) -> dict[str, Any]:
 
 def _yaml(data: bytes) -> Any:
     try:
-        import yaml
+        yaml = imported("yaml")
     except ImportError as error:
         hint = "write a .toml file, or pip install 'webdataset[formats]'"
         raise MissingPackageError("PyYAML is needed to read .yaml files", hint=hint) from error

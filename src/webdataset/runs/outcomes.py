@@ -29,6 +29,10 @@ class Verdict(StrEnum):
     STOP = "stop"
 
 
+class StopRunError(WebDatasetError):
+    """An error that every other shard would meet, too."""
+
+
 EXIT_CODES = {Verdict.DONE: 0, Verdict.GIVE_UP: 65, Verdict.RETRY: 75, Verdict.STOP: 78}
 """EX_DATAERR, EX_TEMPFAIL and EX_CONFIG."""
 
@@ -60,7 +64,7 @@ def verdict_of_error(error: BaseException) -> Verdict:
     >>> verdict_of_error(ShardError("cut")), verdict_of_error(OSError(errno.ENOSPC, "full"))
     (<Verdict.GIVE_UP: 'give up'>, <Verdict.RETRY: 'retry'>)
     """
-    if isinstance(error, (MissingPackageError, SecurityError)):
+    if isinstance(error, (MissingPackageError, SecurityError, StopRunError)):
         return Verdict.STOP
     if isinstance(error, FileNotFoundError):
         return Verdict.GIVE_UP

@@ -7,17 +7,20 @@ import os
 import subprocess
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 from webdataset.errors import StateError, WebDatasetError
+from webdataset.storage.stores.uploads import Publication
 
 from .functions import loaded
-from .items import Item, stem
+from .generations import SupersededError
+from .items import Item, plain_version, size_and_version, stem
 from .outcomes import Verdict, verdict_of_code, verdict_of_error
 from .plans import RunPlan
-from .staging import SpareFolders, staged
+from .records import DONE, FAILED, SUPERSEDED
+from .staging import StagedOutputs, Stages, staged
 
 LARGEST_RESULT = 10_000
 
@@ -33,6 +36,16 @@ class Performed:
     samples_out: int | None = None
     dropped: int | None = None
     result: object = None
+    versions: list[str] = field(default_factory=list)
+    """Of the outputs, as they were published."""
+    is_superseded: bool = False
+
+    @property
+    def status(self) -> str:
+        """What the record of the attempt says."""
+        if self.is_superseded:
+            return SUPERSEDED
+        return DONE if self.verdict is Verdict.DONE else FAILED
 
 
 RunCommand = Callable[[dict[str, Any], str], "Performed | None"]
@@ -40,44 +53,84 @@ RunCommand = Callable[[dict[str, Any], str], "Performed | None"]
 
 
 def perform(
-    plan: RunPlan, number: int, run_command: RunCommand, errors: str, spare: SpareFolders | None = None
+    plan: RunPlan, number: int, run_command: RunCommand, errors: str, stages: Stages | None = None
 ) -> Performed:
     """Do an item; whatever goes wrong is in the result."""
     item = plan.item(number)
-    program = plan.program
     try:
-        if program["kind"] == "function":
-            return _call(plan, item, spare)
-        filled = filled_program(program, item, number)
-        own = run_command(filled, errors)
-        return own if own is not None else _run(filled["words"], item, plan, spare)
+        _check_inputs(item)
+        check = stages.check if stages is not None else lambda: None
+        versions: dict[str, str] = {}
+        with staged(item.outputs, stages) as outputs, Publication(check, versions).in_force():
+            if plan.program["kind"] == "function":
+                done = _call(plan, item, outputs)
+            else:
+                filled = filled_program(plan.program, item, number, outputs)
+                own = run_command(filled, errors)
+                done = own if own is not None else _run(filled["words"], plan)
+            if done.verdict is Verdict.DONE:
+                _check_inputs(item)
+                versions |= outputs.publish()
+                found = (versions.get(url) or size_and_version(url)[1] for url in item.outputs)
+                done.versions = list(map(plain_version, found))
     except Exception as error:
         traceback.print_exc()
-        return failed(error)
+        done = failed(_superseded(stages) or error, plan.options.memory)
+    if done.verdict is not Verdict.DONE and not os.path.isdir(plan.cwd):
+        done.error += f"; this worker does not see {plan.cwd}, in which the run was begun"
+    return done
 
 
-def failed(error: BaseException) -> Performed:
+def _superseded(stages: Stages | None) -> SupersededError | None:
+    """Return why nothing could succeed any more, if the run has another owner."""
+    try:
+        if stages is not None:
+            stages.check()
+    except SupersededError as error:
+        return error
+    return None
+
+
+class ChangedInputError(WebDatasetError):
+    """An input that is not what the plan was made for."""
+
+    def __init__(self) -> None:
+        super().__init__("an input has changed since the plan was made", hint="run the same line again")
+
+
+def _check_inputs(item: Item) -> None:
+    """Raise an error if inputs are not what the plan has, before they are read and afterwards."""
+    if item.version is not None and " ".join(size_and_version(url)[1] for url in item.inputs) != item.version:
+        raise ChangedInputError
+
+
+def failed(error: BaseException, memory: int | None = None) -> Performed:
     """Return the outcome that an exception is."""
     text = str(error) if isinstance(error, WebDatasetError) else f"{type(error).__name__}: {error}"
-    return Performed(verdict_of_error(error), error=" ".join(text.split())[:1000])
+    if memory and isinstance(error, MemoryError):
+        text = f"{text.rstrip(': ')}; it had --memory {memory}"
+    superseded = isinstance(error, SupersededError)
+    return Performed(verdict_of_error(error), error=" ".join(text.split())[:1000], is_superseded=superseded)
 
 
-def filled_program(program: dict[str, Any], item: Item, number: int) -> dict[str, Any]:
-    """Return the program for one item: `{}` is its name, `{#}` its number, `{.}` its name without the extension.
-
-    >>> filled_program({"kind": "command", "words": ["wc", "a-{}.tar", "{#}"]}, Item("007"), 3)["words"]
-    ['wc', 'a-007.tar', '3']
-    """
+def filled_program(program: dict[str, Any], item: Item, number: int, outputs: StagedOutputs) -> dict[str, Any]:
+    """Return the program for one item, which writes to the places that are staged for its outputs."""
     if program["kind"] == "command":
-        return program | {"words": filled_words(program["words"], item.name, number)}
+        words = filled_words(program["words"], item.name, number)
+        written = filled_words(program.get("outputs", ()), item.name, number) or item.outputs
+        return program | {"words": outputs.placed_in(words, written)}
     if program["kind"] == "wl":
-        own = {"inputs": list(item.inputs), "output": item.outputs[0]}
+        own = {"inputs": list(item.inputs), "output": outputs.paths[0]}
         return program | {"options": program["options"] | own}
     raise StateError(f"the plan has a program of an unknown kind, {program['kind']!r}", hint="use one version only")
 
 
 def filled_words(words: Sequence[str], name: str, number: int) -> list[str]:
-    """Return the words of a command with the placeholders filled in."""
+    """Return the words of a command: `{}` is the name of the item, `{#}` its number, `{.}` its name without extension.
+
+    >>> filled_words(["wc", "a-{}.tar", "{#}"], "007", 3)
+    ['wc', 'a-007.tar', '3']
+    """
     values = {"{}": name, "{#}": str(number), "{.}": stem(name)}
     return [_filled(word, values) for word in words]
 
@@ -88,16 +141,9 @@ def _filled(word: str, values: dict[str, str]) -> str:
     return word
 
 
-def _call(plan: RunPlan, item: Item, spare: SpareFolders | None) -> Performed:
+def _call(plan: RunPlan, item: Item, outputs: StagedOutputs) -> Performed:
     function = _function(plan.url)
-    arguments = plan.program.get("arguments", "pair")
-    with staged(item.outputs, spare) as outputs:
-        if arguments == "one":
-            result = function(*item.inputs, *outputs.paths)
-        else:
-            result = function(*_grouped(item.inputs), *_grouped(outputs.paths))
-        outputs.publish()
-    return Performed(result=_plain(result))
+    return Performed(result=_plain(function(*_grouped(item.inputs), *_grouped(outputs.paths))))
 
 
 def _grouped(urls: Sequence[str]) -> list[Any]:
@@ -119,16 +165,14 @@ def _plain(value: object) -> object:
         return None
 
 
-def _run(words: Sequence[str], item: Item, plan: RunPlan, spare: SpareFolders | None) -> Performed:
+def _run(words: Sequence[str], plan: RunPlan) -> Performed:
     """Run a command of somebody else."""
-    with staged(item.outputs, spare) as outputs:
-        try:
-            code = subprocess.call(outputs.placed_in(words), stdin=subprocess.DEVNULL)  # noqa: S603 - the user's command
-        except OSError as error:
-            return Performed(Verdict.STOP, 127, f"cannot run {words[0]!r}: {os.strerror(error.errno or 0)}")
-        verdict = verdict_of_code(code, plan.options.verdicts())
-        if verdict is Verdict.DONE:
-            outputs.publish()
-            return Performed(code=code)
+    try:
+        code = subprocess.call(words, stdin=subprocess.DEVNULL)  # noqa: S603 - the user's command
+    except OSError as error:
+        return Performed(Verdict.STOP, 127, f"cannot run {words[0]!r}: {os.strerror(error.errno or 0)}")
+    verdict = verdict_of_code(code, plan.options.verdicts())
+    if verdict is Verdict.DONE:
+        return Performed(code=code)
     ended = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
     return Performed(verdict, code, f"{words[0]} {ended}")

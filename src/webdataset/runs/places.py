@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
-from webdataset.errors import MissingShardError, StorageError
+from webdataset.errors import MissingShardError, StorageError, WebDatasetError
 from webdataset.gopen import gopen
-from webdataset.storage.options import LIST, StorageOptions
 from webdataset.storage.publish import AtomicFile, as_storage_error
-from webdataset.storage.stores.lookup import STORES, stored_object
+from webdataset.storage.stores.lookup import STORES, listed
 from webdataset.storage.urls import is_local, local_path, scheme_of
+
+PARALLEL = 32
+"""How many objects of a store are read at a time."""
 
 
 class Place:
@@ -50,13 +52,25 @@ class Place:
         except (MissingShardError, FileNotFoundError):
             return None
 
-    def read_from(self, name: str, start: int) -> bytes:
-        """Return what a file has from an offset on."""
+    def read_new(self, starts: Mapping[str, int]) -> Iterator[tuple[str, bytes]]:
+        """Yield what these files have from an offset on; some cannot be read yet, though they are listed."""
+        found: Iterable[bytes] = map(self._read_from, starts, starts.values())
         if self.folder is None:
-            return self.read(name)[start:]
-        with open(self.join(name), "rb") as file:
-            file.seek(start)
-            return file.read()
+            from concurrent.futures import ThreadPoolExecutor
+
+            with ThreadPoolExecutor(PARALLEL, "webdataset-records") as pool:
+                found = list(pool.map(self._read_from, starts, starts.values()))
+        yield from ((name, data) for name, data in zip(starts, found, strict=True) if data)
+
+    def _read_from(self, name: str, start: int) -> bytes:
+        try:
+            if self.folder is None:
+                return self.read(name)[start:]
+            with open(self.join(name), "rb") as file:
+                file.seek(start)
+                return file.read()
+        except (WebDatasetError, OSError):
+            return b""
 
     def write(self, name: str, data: bytes) -> None:
         """Write a whole file, which appears when it is complete."""
@@ -91,22 +105,26 @@ class Place:
             raise as_storage_error(error, path) from error
 
     def sizes(self, prefix: str) -> dict[str, int]:
-        """Return the files whose names begin with a folder's name, and their sizes."""
+        """Return the files whose names begin like this, and their sizes."""
         if self.folder is None:
             return dict(self._listed(prefix))
-        found: dict[str, int] = {}
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            for path, _, names in os.walk(self.join(prefix.rstrip("/"))):
-                for name in names:
-                    if not name.startswith("."):
-                        full = os.path.join(path, name)
-                        found[os.path.relpath(full, self.folder)] = os.path.getsize(full)
-        return found
+        folder, _, start = prefix.rpartition("/")
+        return dict(self._found(folder, start))
+
+    def _found(self, folder: str, start: str) -> Iterator[tuple[str, int]]:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.join(folder)) as entries:
+            for entry in entries:
+                name = f"{folder}/{entry.name}"
+                if not entry.name.startswith(start) or entry.name.startswith("."):
+                    continue
+                if entry.is_dir():
+                    yield from self._found(name, "")
+                else:
+                    with contextlib.suppress(FileNotFoundError):
+                        yield name, entry.stat().st_size
 
     def _listed(self, prefix: str) -> Iterator[tuple[str, int]]:
-        start = self.join(prefix)
-        objects = stored_object(start, **StorageOptions.of(None).for_url(start, LIST))
-        for url, size in objects.list():
+        for url, size in listed(self.join(prefix)):
             yield url[len(self.url) + 1 :], size
 
     def _made(self, name: str) -> str:

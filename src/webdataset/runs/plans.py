@@ -19,6 +19,8 @@ from itertools import islice
 from typing import Any
 
 from webdataset.errors import StateError
+from webdataset.storage.stores.lookup import is_stored
+from webdataset.storage.urls import local_path
 
 from .items import Item
 from .options import TaskOptions
@@ -59,6 +61,10 @@ class RunPlan:
     """Of the code and its options."""
     options: TaskOptions
     count: int
+    cwd: str
+    """Where relative names in the program's code and words begin."""
+    folders: list[str]
+    """The folders of the outputs: local ones, and those of stores."""
 
     @property
     def url(self) -> str:
@@ -84,18 +90,21 @@ class RunPlan:
 def write_plan(place: Place, program: RunProgram, options: TaskOptions, items: Iterable[Item]) -> RunPlan:
     """Write a plan, unless there is the same one already."""
     facts = {"format": FORMAT, "program": program.facts, "digest": program.digest, "options": options.as_dict()}
+    facts["cwd"] = os.getcwd()
     content = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
-    with tempfile.TemporaryDirectory(prefix="webdataset-plan-") as folder, _without_collector():
-        count = 0
+    with tempfile.TemporaryDirectory(prefix="webdataset-plan-") as folder, without_collector():
+        count, folders = 0, set[str]()
         for number, part_items in enumerate(_parts(items)):
             data = json.dumps(part_items, separators=(",", ":")).encode()
             content.update(data)
             count += len(part_items)
+            folders.update(_folder_of(url) for item in part_items for url in item.outputs)
             with open(os.path.join(folder, _part_name(number)), "wb") as file:
                 file.write(data)
         if not count:
             raise StateError("there is nothing to do: no shards", url=place.url)
-        plan = RunPlan(place, content.hexdigest()[:16], program.facts, program.digest, options, count)
+        facts |= {"count": count, "folders": sorted(folders - {""})}
+        plan = _plan(place, content.hexdigest()[:16], facts, options)
         name = f"{FOLDER}{plan.id}"
         if place.read_if_there(f"{name}/plan.json") is None:
             for part in sorted(os.listdir(folder)):
@@ -103,12 +112,12 @@ def write_plan(place: Place, program: RunProgram, options: TaskOptions, items: I
                     place.write(f"{name}/{part}", file.read())
             for own, data in program.files.items():
                 place.write(f"{name}/{own}", data)
-            place.write(f"{name}/plan.json", json.dumps(facts | {"count": count}, indent=1).encode())
+            place.write(f"{name}/plan.json", json.dumps(facts, indent=1).encode())
     return plan
 
 
 @contextmanager
-def _without_collector() -> Iterator[None]:
+def without_collector() -> Iterator[None]:
     """Let no garbage be collected: a million items have none, and looking for it took a quarter of the time."""
     was_enabled = gc.isenabled()
     gc.disable()
@@ -127,12 +136,24 @@ def read_plan(url: str) -> RunPlan:
     place = Place(run)
     data = place.read_if_there(f"{FOLDER}{name}/plan.json")
     if data is None:
-        raise StateError("there is no plan here", url=url)
+        hint = "a run in a folder needs a disk that all workers share; a store is reached from everywhere"
+        raise StateError("there is no plan here", url=url, hint=hint)
     facts = json.loads(data)
     if facts.get("format") != FORMAT:
         raise StateError("the plan was made by another version of this package", url=url, hint="use one version only")
-    options = TaskOptions.of(facts["options"])
-    return RunPlan(place, name, facts["program"], facts["digest"], options, facts["count"])
+    return _plan(place, name, facts, TaskOptions.of(facts["options"]))
+
+
+def _plan(place: Place, id: str, facts: dict[str, Any], options: TaskOptions) -> RunPlan:
+    known = {name: facts[name] for name in ("program", "digest", "count", "cwd", "folders")}
+    return RunPlan(place, id, options=options, **known)
+
+
+def _folder_of(url: str) -> str:
+    path = local_path(url)
+    if path is not None:
+        return os.path.dirname(os.path.abspath(path))
+    return f"{url.rpartition('/')[0]}/" if is_stored(url) else ""
 
 
 def _parts(items: Iterable[Item]) -> Iterator[list[Item]]:

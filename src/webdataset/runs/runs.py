@@ -5,10 +5,9 @@ from __future__ import annotations
 import fnmatch
 import json
 import os
-import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import islice
@@ -18,11 +17,12 @@ from webdataset.base.redact import redacted
 from webdataset.base.settings import settings
 from webdataset.errors import StateError
 
-from .items import Item, output_sizes
+from .generations import Generation, facts_of, generations, owned
+from .items import Item, output_versions
 from .numbers import parsed_ranges, ranges
 from .places import Place
-from .plans import PART_ITEMS, RunPlan, read_plan
-from .records import DONE, ENDED, START, AttemptRecord, RecordReader
+from .plans import PART_ITEMS, RunPlan, read_plan, without_collector
+from .records import DONE, START, AttemptRecord, RecordReader
 
 
 class Standing(StrEnum):
@@ -44,6 +44,8 @@ class Submission:
     plan: RunPlan
     numbers: list[int]
     per_task: int = 1
+    tried: dict[int, int] = field(default_factory=dict)
+    """How often items have been tried before."""
     handle: dict[str, Any] = field(default_factory=dict)
     """What the engine needs to find the tasks again."""
 
@@ -63,16 +65,23 @@ class Submission:
         for index in range(self.count):
             yield self.task(index)
 
+    def task_name(self, numbers: Sequence[int]) -> str:
+        """Return the name of a task, under which it writes its records; it is the same when it is started again."""
+        return f"{self.id}-{numbers[0]:07d}"
+
 
 @dataclass
 class _Known:
-    """What the records say of one item."""
+    """What the records say of one item; what its outputs are decides which of it counts."""
 
-    digest: str = ""
-    version: str | None = None
-    size: int | None = None
-    done: bool = False
-    failed: bool = False
+    published: set[tuple[str | None, tuple[str, ...]]] = field(default_factory=set)
+    """By the code of the plan: the versions of the input, and of the outputs."""
+    done: str = ""
+    """The last generation in which it was done, by any code."""
+    failed: str = ""
+    """The last generation in which it was given up."""
+    latest: tuple[str, str | None] = ("", None)
+    """Digest and version of what was done last."""
 
 
 class Run:
@@ -91,20 +100,20 @@ class Run:
 
     # -- plan ------------------------------------------------------------------------------------------
 
-    def begin(self, plan: RunPlan, **facts: object) -> None:
-        """Make this the run's plan."""
-        known = {"plan": plan.id, "made": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()), **facts}
-        self.place.write("run.json", json.dumps(known, indent=1).encode())
-        _remember(self.name, self.url)
+    @contextmanager
+    def owned(self, plan: RunPlan, engine: str, *, take_over: bool = False) -> Iterator[Generation]:
+        """Own the run, and make this its plan; OwnedError if another process owns it, unless it is to be taken over."""
+        with owned(self.place, {"plan": plan.id, "engine": engine}, take_over=take_over) as generation:
+            _remember(self.name, self.url)
+            yield generation
 
     def facts(self) -> dict[str, Any]:
         """Return what is known of the run as a whole."""
-        data = self.place.read_if_there("run.json")
-        if data is None:
+        names = generations(self.place)
+        if not names:
             hint = "a run is named by its folder or prefix, as it was printed when it began"
             raise StateError("there is no run here", url=self.url, hint=hint)
-        found: dict[str, Any] = json.loads(data)
-        return found
+        return facts_of(self.place, names[-1])
 
     def plan(self) -> RunPlan:
         """Return the latest plan."""
@@ -112,10 +121,19 @@ class Run:
 
     # -- submissions -------------------------------------------------------------------------------------
 
-    def submission(self, plan: RunPlan, engine: str, numbers: list[int], per_task: int) -> Submission:
+    def submission(
+        self,
+        plan: RunPlan,
+        engine: str,
+        numbers: list[int],
+        per_task: int,
+        *,
+        generation: Generation,
+        tried: dict[int, int] | None = None,
+    ) -> Submission:
         """Write down which tasks are going to be submitted."""
-        id = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{os.urandom(3).hex()}"
-        submission = Submission(id, engine, plan, numbers, per_task)
+        id = f"{generation.name}-{os.urandom(3).hex()}"
+        submission = Submission(id, engine, plan, numbers, per_task, tried or {})
         self.save(submission)
         return submission
 
@@ -123,6 +141,7 @@ class Run:
         """Write down a submission, with what the engine needs to find it again."""
         facts: dict[str, Any] = {"engine": submission.engine, "plan": submission.plan.id}
         facts |= {"numbers": ranges(submission.numbers), "per_task": submission.per_task, "handle": submission.handle}
+        facts["tried"] = submission.tried
         self.place.write(f"submissions/{submission.id}.json", json.dumps(facts, indent=1).encode())
 
     def read_submission(self, id: str) -> Submission:
@@ -130,7 +149,8 @@ class Run:
         facts = json.loads(self.place.read(f"submissions/{id}.json"))
         plan = read_plan(self.place.join(f"plans/{facts['plan']}"))
         numbers = list(parsed_ranges(facts["numbers"]))
-        return Submission(id, facts["engine"], plan, numbers, facts["per_task"], facts["handle"])
+        tried = {int(number): count for number, count in facts["tried"].items()}
+        return Submission(id, facts["engine"], plan, numbers, facts["per_task"], tried, facts["handle"])
 
     def submissions(self) -> list[str]:
         """Return the ids of all submissions, oldest first."""
@@ -139,26 +159,18 @@ class Run:
 
     # -- what is left ------------------------------------------------------------------------------------
 
-    def standings(self, plan: RunPlan) -> Iterator[tuple[int, Item, Standing]]:
-        """Yield each item with its number and how far it is."""
-        known = self._known()
+    def standings(
+        self, plan: RunPlan, records: Iterable[Mapping[str, Any]] | None = None
+    ) -> Iterator[tuple[int, Item, Standing]]:
+        """Yield each item with its number and how far it is, from the records of attempts that ended."""
+        with without_collector():
+            known = _known(plan, RecordReader(self.place).ended() if records is None else records)
         items = enumerate(plan.items())
         while chunk := list(islice(items, PART_ITEMS)):
             outputs = [url for _, item in chunk if _is_done(known.get(item.name)) for url in item.outputs]
-            sizes = output_sizes(outputs) if outputs else {}
+            versions = output_versions(outputs) if outputs else {}
             for number, item in chunk:
-                yield number, item, _standing(plan, item, known.get(item.name), sizes)
-
-    def _known(self) -> dict[str, _Known]:
-        found: dict[str, _Known] = {}
-        for record in RecordReader(self.place).new():
-            if record.status in ENDED:
-                known = found.setdefault(record.item, _Known())
-                if record.status == DONE:
-                    found[record.item] = _Known(record.digest, record.version, record.bytes_out, done=True)
-                elif record.final:
-                    known.failed = True
-        return found
+                yield number, item, _standing(plan, item, known.get(item.name), versions)
 
     def attempts(self, plan: RunPlan) -> Counter[str]:
         """Return how often each item of a plan was begun."""
@@ -170,21 +182,42 @@ class Run:
         return RecordReader(self.place).new()
 
 
+def _known(plan: RunPlan, records: Iterable[Mapping[str, Any]]) -> dict[str, _Known]:
+    """Return what records say of each item, in whatever order they come."""
+    found: dict[str, _Known] = {}
+    for record in records:
+        if not record.get("final"):
+            continue
+        known = found.get(record["item"])
+        if known is None:
+            known = found[record["item"]] = _Known()
+        generation, version = record.get("generation", ""), record.get("version")
+        if record["status"] != DONE:
+            known.failed = max(known.failed, generation)
+            continue
+        if record.get("digest") == plan.digest:
+            known.published.add((version, tuple(record.get("outputs", ()))))
+        if generation >= known.done:
+            known.done, known.latest = generation, (record.get("digest", ""), version)
+    return found
+
+
 def _is_done(known: _Known | None) -> bool:
-    return known is not None and known.done
+    return known is not None and bool(known.latest[0])
 
 
-def _standing(plan: RunPlan, item: Item, known: _Known | None, sizes: dict[str, int]) -> Standing:
+def _standing(plan: RunPlan, item: Item, known: _Known | None, versions: dict[str, str]) -> Standing:
+    """Return how far an item is: it is done if what stands there is what an attempt with this code and input wrote."""
     if known is None:
         return Standing.MISSING
-    if not known.done:
-        return Standing.FAILED if known.failed else Standing.MISSING
-    if any(url not in sizes for url in item.outputs):
-        return Standing.MISSING
-    total = sum(sizes[url] for url in item.outputs)
-    if item.outputs and known.size is not None and total >= 0 and total != known.size:
-        return Standing.STALE  # somebody else has written it
-    return Standing.DONE if (known.digest, known.version) == (plan.digest, item.version) else Standing.STALE
+    found = tuple(versions.get(url, "") for url in item.outputs)
+    # without outputs there is nothing to look at, and what was done last counts
+    fits = (item.version, found) in known.published if found else known.latest == (plan.digest, item.version)
+    if fits and all(found):
+        return Standing.DONE
+    if known.failed and known.failed >= known.done:
+        return Standing.FAILED
+    return Standing.STALE if _is_done(known) and all(found) else Standing.MISSING
 
 
 def is_wanted(item: Item, standing: Standing, redo: str | None) -> bool:
@@ -202,7 +235,7 @@ def is_wanted(item: Item, standing: Standing, redo: str | None) -> bool:
 
 def found_run(text: str) -> Run:
     """Return a run by its folder or prefix, or by its name if it was begun on this machine."""
-    if "/" not in text and not os.path.exists(os.path.join(text, "run.json")):
+    if "/" not in text and not os.path.exists(os.path.join(text, "generations")):
         with suppress(OSError), open(os.path.join(settings.runs_dir, text), encoding="utf-8") as file:
             return Run(file.read().strip())
     run = Run(text)

@@ -16,18 +16,20 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import BinaryIO, Self
 from urllib.parse import quote
 
 from webdataset.errors import WebDatasetError
 from webdataset.storage.urls import local_path
 
-from .items import Item, output_sizes, size_and_version
+from .generations import check_newest
+from .items import Item, size_and_version
 from .outcomes import Verdict
-from .performing import Performed, RunCommand, failed, perform
+from .performing import RunCommand, failed, perform
 from .plans import RunPlan, read_plan
-from .records import DONE, FAILED, START, AttemptRecord, RecordReader, RecordWriter
-from .staging import SpareFolders
+from .records import START, AttemptRecord, RecordWriter, generation_of
+from .staging import Stages
 
 IDLE_SECONDS = 60.0
 PAUSE = 1.0
@@ -43,12 +45,14 @@ READY = b"ready\n"
 def serve(plan_url: str, run_command: RunCommand, *, idle: float = IDLE_SECONDS) -> int:
     """Do the items that stdin names, until it ends."""
     plan = read_plan(plan_url)
+    with contextlib.suppress(OSError):  # if it is missed, errors name it
+        os.chdir(plan.cwd)
     with ItemWorker(plan, run_command) as worker, _own_streams() as (requests, answers):
         answers.write(READY)
         answers.flush()
         for line in _lines(requests, idle, worker.close):
             asked = json.loads(line)
-            record = worker.attempt(asked["number"], asked["attempt"], asked.get("submission", ""))
+            record = worker.attempt(asked["number"], asked["attempt"], asked.get("task", ""))
             answers.write(record.line())
             answers.flush()
     return 0
@@ -60,9 +64,7 @@ class ItemWorker:
     def __init__(self, plan: RunPlan, run_command: RunCommand) -> None:
         self.plan, self.run_command = plan, run_command
         self.records = RecordWriter(plan.place)
-        self._known = RecordReader(plan.place)
-        self._done: dict[tuple[str, str], AttemptRecord] = {}
-        self._spare = SpareFolders()
+        self._stages = Stages()
 
     def __enter__(self) -> Self:
         return self
@@ -72,58 +74,43 @@ class ItemWorker:
 
     def close(self) -> None:
         """Remove what is kept from one item to the next; it can go on afterwards."""
-        self._spare.remove()
+        self._stages.remove()
 
-    def attempt(self, number: int, attempt: int, submission: str = "") -> AttemptRecord:
-        """Do an item and return the record of how it ended; the earlier one, if it was done for this submission."""
+    def begin(self, task: str) -> None:
+        """Do items of another task from now on."""
+        generation = generation_of(task)
+        if generation != self._stages.generation:
+            self.close()
+            self._stages = Stages(generation, partial(check_newest, self.plan.place, generation))
+        self.records = RecordWriter(self.plan.place, task)
+
+    def attempt(self, number: int, attempt: int, task: str = "") -> AttemptRecord:
+        """Do an item of a task and return the record of how it ended."""
         plan, item, began = self.plan, self.plan.item(number), time.time()
-        if (earlier := self._earlier(item, submission)) is not None:
-            return earlier
-        record = AttemptRecord(item.name, START, attempt, plan.id, submission, number, plan.digest, item.version)
+        if task != self.records.task:
+            self.begin(task)
+        generation = self._stages.generation
+        record = AttemptRecord(item.name, START, attempt, plan.id, generation, number, plan.digest, item.version)
         record.time = began
         try:
+            self._stages.check()
             self.records.write(record)
             with _captured(plan, log_name(item, attempt)), _sample_errors(plan, item) as errors:
-                done = self._performed(number, item, errors)
+                done = perform(plan, number, self.run_command, errors, self._stages)
                 if done.verdict is Verdict.DONE:
                     record.bytes_out, record.checksum = _described(item)
+                    record.outputs = done.versions
         except Exception as error:  # no place for the log, or the output is gone
             done = failed(error)
         record.seconds = round(time.time() - began, 3)
         record.bytes_in = item.size
-        record.status = DONE if done.verdict is Verdict.DONE else FAILED
+        record.status = done.status
         record.verdict, record.code, record.error, record.result = done.verdict, done.code, done.error, done.result
         record.samples_in, record.samples_out, record.dropped = done.samples_in, done.samples_out, done.dropped
         record.final = done.verdict is not Verdict.RETRY or attempt > plan.options.retries
         with contextlib.suppress(WebDatasetError, OSError):  # a full disk: who asked hears of it
             self.records.write(record)
         return record
-
-    def _earlier(self, item: Item, submission: str) -> AttemptRecord | None:
-        """Return the record of an item that was done for the same submission.
-
-        Engines start a task again when its worker dies, Dask even one that had ended there. Records are read only if
-        the outputs are there, since that is rare and in a store takes many requests.
-        """
-        if not submission or (not item.outputs and self.plan.place.folder is None):
-            return None
-        if len(output_sizes(item.outputs)) < len(item.outputs):
-            return None
-        for record in self._known.new():
-            if record.status == DONE and record.submission:
-                self._done[record.submission, record.item] = record
-        return self._done.get((submission, item.name))
-
-    def _performed(self, number: int, item: Item, errors: str) -> Performed:
-        if item.version is not None and changed_input(item):
-            text = "an input has changed since the plan was made; run the same line again"
-            return Performed(Verdict.GIVE_UP, error=text)
-        return perform(self.plan, number, self.run_command, errors, self._spare)
-
-
-def changed_input(item: Item) -> bool:
-    """Whether an input is another than the plan has."""
-    return " ".join(size_and_version(url)[1] for url in item.inputs) != item.version
 
 
 def log_name(item: Item, attempt: int) -> str:

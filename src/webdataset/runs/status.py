@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from .records import DONE, ENDED, START, AttemptRecord, rates
+from .generations import generations
+from .plans import without_collector
+from .records import DONE, AttemptRecord, RecordReader, rates
 from .runs import Run, Standing
 
 MOST_SHOWN = 1000
-QUIET = 24 * 3600.0
-"""An attempt that began longer ago than this, and never ended, does not run any more."""
 
 
 @dataclass
@@ -70,36 +70,31 @@ def status_of(run: Run) -> RunStatus:
     """Return how far a run is."""
     plan = run.plan()
     status = RunStatus(run.url, str(run.facts().get("engine", "")), plan.count)
-    open_attempts: dict[tuple[str, int, str], float] = {}
-    failed: dict[str, AttemptRecord] = {}
-    done: dict[str, AttemptRecord] = {}
-    """The latest of each item: one that was done twice is counted once."""
-    for record in run.records():
-        _count(status, record, open_attempts)
-        if record.final and record.status != DONE:
-            failed[record.item] = record
-        elif record.status == DONE:
-            done[record.item] = record
-            failed.pop(record.item, None)
-    status.samples = sum(record.samples_out or 0 for record in done.values())
-    status.dropped = sum(record.dropped or 0 for record in done.values())
-    status.bytes = sum(record.bytes_in or 0 for record in done.values())
-    for _, item, standing in run.standings(plan):
-        status.standings[standing] += 1
-        if standing is Standing.FAILED:
-            status.failures.append(failed[item.name])
-    recent = time.time() - QUIET
-    status.running = len({key[0] for key, began in open_attempts.items() if began > recent} - set(failed))
+    reader, ended = RecordReader(run.place), Counter[str]()
+    failed: dict[str, dict[str, Any]] = {}
+    done: dict[str, tuple[int, int, int]] = {}
+    """Samples, dropped ones and bytes of each item: one that was done twice is counted once."""
+
+    def seen() -> Iterator[dict[str, Any]]:
+        for record in reader.ended():
+            began = record.get("time", 0.0)
+            status.first = min(status.first or began, began)
+            status.last = max(status.last, began + record.get("seconds", 0.0))
+            ended[record.get("generation", "")] += 1
+            if record["status"] == DONE:
+                amounts = (record.get("samples_out", 0), record.get("dropped", 0), record.get("bytes_in", 0))
+                done[record["item"]] = amounts
+            elif record.get("final"):
+                failed[record["item"]] = record
+            yield record
+
+    with without_collector():
+        for _, item, standing in run.standings(plan, seen()):
+            status.standings[standing] += 1
+            if standing is Standing.FAILED:
+                status.failures.append(AttemptRecord.of(failed[item.name]))
+    status.samples, status.dropped, status.bytes = map(sum, zip((0, 0, 0), *done.values(), strict=True))
+    status.attempts = reader.begun.total()
+    newest = generations(run.place)[-1]  # attempts of older ones are over
+    status.running = max(reader.begun[newest] - ended[newest], 0)
     return status
-
-
-def _count(status: RunStatus, record: AttemptRecord, open_attempts: dict[tuple[str, int, str], float]) -> None:
-    end = record.time + record.seconds
-    status.first = min(status.first or record.time, record.time)
-    status.last = max(status.last, end)
-    key = (record.item, record.attempt, record.plan)
-    if record.status == START:
-        status.attempts += 1
-        open_attempts[key] = record.time
-    elif record.status in ENDED:
-        open_attempts.pop(key, None)

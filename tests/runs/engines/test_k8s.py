@@ -90,6 +90,7 @@ def test_what_the_options_ask_for_is_in_the_manifest(submission: Submission) -> 
     job = manifest(submission, RICH)
     spec, (container,) = job["spec"], job["spec"]["template"]["spec"]["containers"]
     assert (spec["completions"], spec["parallelism"], spec["maxFailedIndexes"]) == (1000, 100, 10)
+    assert spec["ttlSecondsAfterFinished"] == 3600
     assert spec["backoffLimitPerIndex"] == 2
     assert container["command"][:2] == ["wl", "task"]
     assert container["resources"] == {
@@ -98,6 +99,10 @@ def test_what_the_options_ask_for_is_in_the_manifest(submission: Submission) -> 
     }
     assert container["env"] == [{"name": "AWS_REGION", "value": "eu"}]
     assert job["metadata"]["labels"]["team"] == "ocr"
+
+
+def test_a_job_that_has_ended_is_removed_in_the_end(submission: Submission) -> None:
+    assert manifest(submission, PLAIN)["spec"]["ttlSecondsAfterFinished"] == 24 * 3600
 
 
 def test_pods_need_an_image_and_a_place_that_they_can_reach(submission: Submission) -> None:

@@ -20,7 +20,7 @@ from webdataset.runs.runs import Submission
 
 @given(st.text(min_size=1).filter(lambda text: not re.search(r"[/\0]", text)))
 def test_any_run_has_a_name_that_kubernetes_takes(name: str) -> None:
-    plan = RunPlan(Place(f"/runs/{name}"), "id", {}, "d", TaskOptions(), 1)
+    plan = RunPlan(Place(f"/runs/{name}"), "id", {}, "d", TaskOptions(), 1, "/", [])
     made = object_name(Submission("20260101-120000-abcdef", "k8s", plan, [0]))
     assert re.fullmatch(r"[a-z]([a-z0-9-]{0,50}[a-z0-9])?", made)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -41,3 +42,74 @@ def test_ray_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingPackageError, match=r"ray is needed to run on Ray; pip install 'webdataset\[ray\]'"):
         engine_named("ray", TaskOptions()).connect()  # type: ignore[attr-defined]
+
+
+def test_a_cluster_of_the_environment_is_asked(closed_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    needs_package("ray", "ray[data]")
+    monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{closed_port}")
+    with pytest.raises(EngineError, match=f"no Ray cluster answers at 127.0.0.1:{closed_port}"):
+        engine_named("ray", TaskOptions()).connect()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("token", ["none", "wrong"])
+def test_a_cluster_that_wants_a_token(tmp_path: Path, ray_with_token: str, token: str) -> None:
+    make_inputs(tmp_path, 1)
+    words = [*PYTHON, "map", "-c", "cls *= 2", f"{tmp_path}/in-{{000..000}}.tar", "-o", f"{tmp_path}/out-{{}}.tar"]
+    variables = {"none": {"RAY_AUTH_MODE": "disabled"}, "wrong": {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "1" * 64}}
+    told = subprocess.run(
+        [*words, "--on", "ray", "--address", ray_with_token],
+        env=os.environ | variables[token] | {"RAY_NUM_REDIS_GET_RETRIES": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert told.returncode == 1
+    assert f"authentication failed: the Ray cluster at {ray_with_token} refuses; RAY_AUTH_MODE=token" in told.stderr
+
+
+PROGRAM = """
+import os
+import sys
+import ray
+import webdataset as wds
+from webdataset.runs.engines import engine_named
+from webdataset.runs.options import TaskOptions
+
+address, folder = sys.argv[1:]
+own = {"runtime_env": {"env_vars": {"MARK": "7"}}}
+
+def mark(source):
+    return os.environ["MARK"]
+
+def told():
+    options = {"on": "ray", "ray": own, "state": folder + "/run", "redo": "all"}
+    return wds.distributed_map_unordered(mark, [folder + f"/in-00{n}.tar" for n in range(2)], **options)
+
+ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+before = ray.get_runtime_context().get_job_id()
+print(told())
+engine = engine_named("ray", TaskOptions())
+print(engine.places(), engine.shards_per_task(64), engine_named("ray", TaskOptions(cpus=2)).places())
+print(ray.get_runtime_context().get_job_id() == before)
+ray.shutdown()
+os.environ["RAY_ADDRESS"] = address
+print(told(), ray.is_initialized())
+engine = engine_named("ray", TaskOptions())
+print(engine.places(), ray.get_runtime_context().gcs_address == address)
+engine.close()
+"""
+
+
+def test_a_cluster_that_the_program_uses_and_one_of_the_environment(tmp_path: Path, ray_address: str) -> None:
+    make_inputs(tmp_path, 2)
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    words = [sys.executable, str(program), ray_address, str(tmp_path)]
+    told = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert told.stdout.splitlines() == [
+        "['7', '7']",
+        "2 2 1",
+        "True",
+        "['7', '7'] False",
+        "2 True",
+    ], told.stderr[-3000:]

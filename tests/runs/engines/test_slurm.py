@@ -14,6 +14,7 @@ from runs_support import PYTHON, make_inputs
 from waiting import soon
 from webdataset.runs.engines import engine_named
 from webdataset.runs.engines.base import EngineError
+from webdataset.runs.generations import own
 from webdataset.runs.items import Item
 from webdataset.runs.options import TaskOptions
 from webdataset.runs.places import Place
@@ -34,8 +35,8 @@ def submission(folder: Path, script: str, count: int, **options: Any) -> Submiss
     run = Run(str(folder / "run"))
     items = [Item(str(n)) for n in range(count)]
     plan = write_plan(run.place, program, TaskOptions.of({"slurm": OWN} | options), items)
-    run.begin(plan, engine="slurm")
-    return run.submission(plan, "slurm", list(range(count)), 1)
+    generation = own(run.place, {"plan": plan.id, "engine": "slurm"})
+    return run.submission(plan, "slurm", list(range(count)), 1, generation=generation)
 
 
 @pytest.mark.together("slurm")

@@ -267,6 +267,7 @@ def configure_kujob(parser: Parser) -> None:
     old.same(parser, "jobs", shards="-s --shards", image="-I --image", config="-C --config", name="-n --name")
     old.same(parser, "jobs", cpus="--cpus", memory="-M --memory", gpus="-G --gpus", env="-e --env", state="--state")
     old.same(parser, "jobs", on="--on", workers="--maxrunning --workers", retries="--retries", dry_run="-P --dry-run")
+    old.same(parser, "jobs", manifest="-o")
     old.same(parser, "jobs", shards_per_task="--shards-per-task", timeout="--timeout", redo="--redo", detach="--nowait")
     old.same(parser, "jobs", quiet="-q --quiet", verbose="-v --verbose", progress="--progress", json="--json")
 

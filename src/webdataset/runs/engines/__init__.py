@@ -13,13 +13,16 @@ if TYPE_CHECKING:
 NAMES = ("local", "dask", "ray", "slurm", "k8s", "argo")
 
 
-def engine_named(name: str, options: TaskOptions) -> Engine:
-    """Return an engine of the table.
+def engine_named(name: object, options: TaskOptions) -> Engine:
+    """Return an engine of the table, or that of a Dask Client.
 
     >>> from webdataset.runs.options import TaskOptions
     >>> engine_named("local", TaskOptions()).name
     'local'
     """
+    if not isinstance(name, str) and type(name).__module__.startswith("distributed."):
+        of_client: Engine = import_module(f"{__name__}.dask").ENGINE(options, name)
+        return of_client
     if name not in NAMES:
         raise ValueError(f"there is no engine {name!r}; engines are {', '.join(NAMES)}")
     made: Engine = import_module(f"{__name__}.{name}").ENGINE(options)

@@ -7,8 +7,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
+from webdataset.base.settings import settings
 from webdataset.errors import WebDatasetError
-from webdataset.runs.crew import Hand, do_items
+from webdataset.runs.crew import Hand, do_items, ended
 from webdataset.runs.options import TaskOptions
 from webdataset.runs.performing import RunCommand
 from webdataset.runs.plans import read_plan
@@ -26,6 +27,20 @@ most shards of a task, unless the user says how many."""
 
 class EngineError(WebDatasetError):
     """An engine that does not answer, or refuses what it was given."""
+
+
+def refused(cluster: str, address: object, hint: str) -> EngineError:
+    """Return the error of a cluster that answers, but not to this user."""
+    place = f" at {address}" if address else ""
+    return EngineError(f"authentication failed: the {cluster} cluster{place} refuses", hint=hint)
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """Yield an exception and what it came from."""
+    cause: BaseException | None = error
+    while cause is not None:
+        yield cause
+        cause = cause.__cause__ or cause.__context__
 
 
 class Engine(ABC):
@@ -91,8 +106,17 @@ class Engine(ABC):
             raise ValueError(f"[{self.name}] has no option {unknown[0]!r}; its options are {', '.join(known)}")
 
 
+def task_arguments(submission: Submission, numbers: list[int]) -> tuple[str, str, list[int], dict[int, int]]:
+    """Return what `do_task` is called with."""
+    tried = {number: submission.tried[number] for number in numbers if number in submission.tried}
+    return submission.plan.url, submission.task_name(numbers), numbers, tried
+
+
 class FuturesEngine(Engine):
     """An engine that has futures: a bounded number of them, replaced as they end."""
+
+    is_shared = False
+    """Whether the cluster is not made for this run, so that `workers` is how many tasks are submitted at a time."""
 
     def __init__(self, options: TaskOptions) -> None:
         super().__init__(options)
@@ -104,6 +128,10 @@ class FuturesEngine(Engine):
     @abstractmethod
     def connect(self) -> None:
         """Start or find the cluster, once."""
+
+    @abstractmethod
+    def places(self) -> int:
+        """Return how many tasks run at a time if the user does not say; 0 if that is not known yet."""
 
     @abstractmethod
     def start(self, submission: Submission, numbers: list[int]) -> object:
@@ -124,7 +152,7 @@ class FuturesEngine(Engine):
 
     def shards_per_task(self, count: int) -> int:
         """Several where shards are many: a task costs Dask and Ray 10 ms of CPU, as much as copying 10 MB."""
-        workers = self.options.workers or (0 if self.options.address else max(cores() // self.options.cpus, 1))
+        workers = self.options.workers or self.places()
         return max(1, min(MOST_SHARDS, count // (TURNS * workers))) if workers else 1
 
     def poll(self, seconds: float) -> None:
@@ -140,7 +168,8 @@ class FuturesEngine(Engine):
         return self._exhausted and not self._futures
 
     def _fill(self) -> None:
-        while not self._exhausted and len(self._futures) < MOST_QUEUED:
+        most = self.options.workers if self.is_shared and self.options.workers else MOST_QUEUED
+        while not self._exhausted and len(self._futures) < most:
             numbers = next(self._waiting, None)
             if numbers is None or self._submission is None:
                 self._exhausted = True
@@ -160,6 +189,22 @@ def cores() -> int:
         return os.cpu_count() or 1
 
 
+def workers_here(options: TaskOptions) -> int:
+    """Return how many tasks run on this machine at a time; tasks that do not fit are refused.
+
+    >>> workers_here(TaskOptions(workers=3))
+    3
+    """
+    has = {"cpus": cores(), "memory": settings.memory}
+    needs = {"cpus": options.cpus, "memory": options.memory or 1}
+    for name, most in has.items():
+        count = options.workers or 1
+        if needs[name] > 1 and count * needs[name] > most:  # more workers than cores may wait for something else
+            hint = f"lower --{name} or --workers, or run them on a cluster"
+            raise EngineError(f"{count} x {name}={needs[name]} is more than this machine has, {most}", hint=hint)
+    return options.workers or max(min(most // needs[name] for name, most in has.items()), 1)
+
+
 class HandShelf:
     """Processes that were kept for the next task, by plan and thread."""
 
@@ -169,7 +214,7 @@ class HandShelf:
     def take(self, plan: str, thread: int) -> list[Hand]:
         """Take those of a thread; those of its earlier plans are let go."""
         for key in [key for key in list(self._hands) if key[1] == thread and key[0] != plan]:
-            self.dismiss(self._hands.pop(key))
+            ended(self._hands.pop(key))
         return self._hands.pop((plan, thread), [])
 
     def put(self, plan: str, thread: int, hands: list[Hand]) -> None:
@@ -179,25 +224,28 @@ class HandShelf:
     def clear(self) -> None:
         """Let all go."""
         while self._hands:
-            self.dismiss(self._hands.popitem()[1])
-
-    @staticmethod
-    def dismiss(hands: Iterable[Hand]) -> None:
-        for hand in hands:
-            hand.dismiss()
+            ended(self._hands.popitem()[1])
 
 
 SHELF = HandShelf()
 """Of this process: tasks of Dask and Ray have nothing else that lasts from one to the next."""
 
 
-def do_task(plan: str, submission: str, numbers: list[int], thread: int = 0) -> int:
+def do_task(
+    plan: str,
+    task: str,
+    numbers: list[int],
+    tried: dict[int, int],
+    thread: int = 0,
+    *,
+    memory: int | None = None,
+) -> int:
     """Do some items of a plan, in a worker of a cluster, and return the exit code.
 
     The items are done by a process that is kept for the next task of this worker, since starting one takes as long as
     a small shard.
     """
     kept = SHELF.take(plan, thread)
-    code, hands = do_items(read_plan(plan), numbers, kept, keep=True, submission=submission)
+    code, hands = do_items(read_plan(plan), numbers, kept, keep=True, task=task, tried=tried, memory=memory)
     SHELF.put(plan, thread, hands)
     return int(code)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 MOST_TASKS = 10_000
 MOST_PARALLEL = 1000
+KEPT = 24 * 3600
+"""Seconds for which a Job that has ended stays, with its pods and their logs, if the user does not say."""
 PATIENCE = 600.0
 """Seconds for which a server may not answer while tasks run."""
 SECTION = (*COMMON, "kubeconfig", "context", "client", "job", "poll", "ttl")
@@ -58,8 +60,7 @@ class KubernetesEngine(Engine):
             {"action": "FailJob", "onExitCodes": _exit_code(Verdict.STOP)},
             {"action": "FailIndex", "onExitCodes": _exit_code(Verdict.GIVE_UP)},
         ]}  # fmt: skip
-        if "ttl" in self.own:
-            spec["ttlSecondsAfterFinished"] = int(self.own["ttl"])
+        spec["ttlSecondsAfterFinished"] = int(self.own.get("ttl", KEPT))
         pod = {"restartPolicy": "Never", "containers": [container], **pod_options(self.own)}
         spec["template"] = {"metadata": {"labels": labels(submission)}, "spec": pod}
         facts: dict[str, Any] = {"name": object_name(submission), "labels": labels(submission)}

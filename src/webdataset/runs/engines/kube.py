@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
 from typing import Any
 
+from webdataset.base.packages import imported
 from webdataset.errors import MissingPackageError
 
 from .base import EngineError
@@ -64,7 +65,7 @@ def kube_client(own: Mapping[str, Any]) -> KubeClient:
         raise ValueError(f"[k8s] client is kubernetes or kubectl, got {wanted!r}")
     if wanted != "kubectl":
         try:
-            import kubernetes  # noqa: F401 - whether it is here
+            imported("kubernetes")
         except ImportError:
             pass
         else:

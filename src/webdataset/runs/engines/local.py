@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from webdataset.runs.crew import Crew, Serve
+from webdataset.runs.crew import Crew, Serve, can_limit_memory
 from webdataset.runs.plans import RunPlan
 from webdataset.runs.records import AttemptRecord
 from webdataset.runs.runs import Submission
 from webdataset.runs.serving import serve
 
-from .base import Engine, EngineError, cores
+from .base import Engine, EngineError, workers_here
 
 
 class LocalEngine(Engine):
@@ -25,9 +25,13 @@ class LocalEngine(Engine):
         self.check_own()
         if self.options.gpus:
             raise EngineError("there are no GPUs to hand out on local", hint="use --on ray, slurm or k8s for --gpus")
+        memory = self.options.memory
+        if memory and not can_limit_memory():
+            raise EngineError("this system does not limit the memory of processes", hint="leave --memory out")
         numbers = (number for numbers in submission.tasks() for number in numbers)
-        size = min(self.options.workers or max(cores() // self.options.cpus, 1), len(submission.numbers))
-        self._crew = Crew(submission.plan, numbers, max(size, 1), serve=self._serve(submission.plan))
+        size = max(min(workers_here(self.options), len(submission.numbers)), 1)
+        options: dict[str, Any] = {"serve": self._serve(submission.plan), "memory": memory, "tried": submission.tried}
+        self._crew = Crew(submission.plan, numbers, size, task=submission.task_name(submission.numbers), **options)
 
     def _serve(self, plan: RunPlan) -> Serve | None:
         """Return what a copy of this process does; None if a new one has to run the command line for it."""

@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from webdataset.base.packages import imported
 from webdataset.runs.options import TaskOptions
 from webdataset.runs.runs import Submission
 
@@ -91,7 +92,7 @@ def labels(submission: Submission) -> dict[str, str]:
 def as_text(manifest: Mapping[str, Any]) -> str:
     """Return a manifest as YAML, or as JSON, which is YAML too, where PyYAML is missing."""
     try:
-        import yaml
+        yaml = imported("yaml")
     except ImportError:
         return json.dumps(manifest, indent=2) + "\n"
     return str(yaml.safe_dump(dict(manifest), sort_keys=False, width=1000))

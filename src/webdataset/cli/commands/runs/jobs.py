@@ -6,8 +6,8 @@ command is taken as its output and the other words with `{}` in them as its inpu
 --output and --input say it otherwise. Our own commands, such as `wl map` or `tarproc`, write complete outputs only and
 count samples; others write local outputs into a hidden folder, from which they are moved when the command succeeds.
 
-Running the same line again does what is missing, failed or out of date. `wl jobs status|logs|cancel|resume RUN` is
-about a run, named by its folder or prefix, or by its name if it was begun on this machine.
+Running the same line again does what is missing, failed or out of date. `wl jobs status|logs|cancel|resume|clean RUN`
+is about a run, named by its folder or prefix, or by its name if it was begun on this machine.
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ EXAMPLES = (
     ("wl jobs -s '{000..009}' -- wl map -c 'cls -= 1' train-{}.tar -o out-{}.tar", "ten shards, on all cores"),
     ("wl jobs -s '{000..009}' -- sh -c 'tar tf train-{}.tar > train-{}.txt'", "any command"),
 )
-ABOUT_RUNS = ("status", "logs", "cancel", "resume")
+ABOUT_RUNS = ("status", "logs", "cancel", "resume", "clean")
 SHARD = re.compile(r"\.(tar|tgz|tar\.\w+)(\?.*)?$")
 
 
 def configure(parser: grammar.Parser) -> None:
     add = parser.add_argument
-    add("words", nargs="*", metavar="status|logs|cancel|resume RUN", help="look at a run, end it, do the rest of it")
+    add("words", nargs="*", metavar="status|logs|cancel|resume|clean RUN", help="look at a run, end it, do the "
+        "rest of it, remove what killed tasks have left")  # fmt: skip
     add("-s", "--shards", metavar="ITEMS", action="append", help="items, such as {0000..0999}; may be repeated")
     add("--items-from", metavar="FILE", help="a file with an item on each line; - for stdin")
     add("--input", metavar="URL", action="append", help="an input, with {}: shards are done again when it changes")
@@ -84,7 +85,7 @@ def run_items(options: Namespace) -> int:
     items = (_item(name, number, inputs, outputs) for number, name in enumerate(names))
     name = options.name or command[0].rpartition("/")[2]
     place = default_place(name, outputs, [] if outputs else command)
-    return engines.carry_out(options, place, {"kind": "command", "words": command}, items)
+    return engines.carry_out(options, place, {"kind": "command", "words": command, "outputs": outputs}, items)
 
 
 def outputs_of(command: Sequence[str]) -> list[str]:
@@ -189,23 +190,35 @@ def _cancel(options: Namespace, text: str) -> int:
         if not engine.finished:
             engine.cancel()
             count += 1
+    _end(run, take_over=True)
     if not options.quiet:
         sys.stderr.write(f"{count} submissions cancelled; `wl jobs resume {run.url}` does the rest\n")
     return 0
 
 
+def _clean(options: Namespace, text: str) -> int:
+    """Remove what tasks that are over have left."""
+    run = _found(text)
+    _end(run, take_over=options.take_over)
+    return 0
+
+
+def _end(run: Run, *, take_over: bool) -> None:
+    """Take the right to publish from all tasks of a run, and remove what they have not published."""
+    with run.owned(run.plan(), run.facts()["engine"], take_over=take_over):
+        """There is nothing to do."""
+
+
 def _resume(options: Namespace, text: str) -> int:
     """Wait for tasks that are still there, and do what is left."""
     from webdataset.runs.engines import engine_named
-    from webdataset.runs.runs import is_wanted
 
     run = _found(text)
     plan = run.plan()
     _check_code(run)
     engines.follow_earlier(options, run, plan)
-    wanted = [n for n, item, standing in run.standings(plan) if is_wanted(item, standing, options.redo)]
     engine = engine_named(run.facts()["engine"], plan.options)
-    return engines.follow(options, run, plan, engine, wanted)
+    return engines.follow(options, run, plan, engine)
 
 
 def _check_code(run: Run) -> None:
@@ -218,7 +231,7 @@ def _check_code(run: Run) -> None:
     if not files:
         return
     try:
-        same = digest_of(plan.program, files) == plan.digest
+        same = digest_of(plan.program, plan.cwd) == plan.digest
     except OSError as error:
         raise StateError(f"the code is gone: {error.strerror}", url=error.filename) from None
     if not same:

@@ -7,8 +7,12 @@ if some were given up, 75 if it is worth trying again, 78 if there is no point i
 from __future__ import annotations
 
 from argparse import Namespace
+from typing import TYPE_CHECKING
 
 from webdataset.cli import grammar
+
+if TYPE_CHECKING:
+    from webdataset.runs.runs import Submission
 
 EXAMPLES = (
     ("wl task data/.runs/map-1a2b3c4d/plans/5e6f708192a3b4c5 7", "do item 7"),
@@ -28,7 +32,7 @@ def configure(parser: grammar.Parser) -> None:
 
 def run(options: Namespace) -> int:
     from webdataset.runs.crew import do_items
-    from webdataset.runs.outcomes import EXIT_CODES, Verdict
+    from webdataset.runs.outcomes import EXIT_CODES, StopRunError, Verdict
     from webdataset.runs.plans import read_plan
     from webdataset.runs.serving import serve
 
@@ -38,26 +42,34 @@ def run(options: Namespace) -> int:
         return serve(options.plan, run_own_command)
     try:
         plan = read_plan(options.plan)
-        numbers = _numbers(options)
-        code, _ = do_items(plan, numbers, submission=options.submission or "")
-    except OSError as error:  # the plan, or the place for records
+        if options.submission is None:
+            code, _ = do_items(plan, _numbers(options))
+        else:
+            submission, numbers = _task(options)
+            code, _ = do_items(plan, numbers, task=submission.task_name(numbers), tried=submission.tried)
+    except (OSError, StopRunError) as error:  # the plan, or the place for records; or the run has another owner
         import sys
 
         sys.stderr.write(f"wl task: {error}\n")
-        return EXIT_CODES[Verdict.RETRY]
+        return EXIT_CODES[Verdict.RETRY if isinstance(error, OSError) else Verdict.STOP]
     return int(code)
 
 
 def _numbers(options: Namespace) -> list[int]:
     from webdataset.base.settings import settings
     from webdataset.runs.numbers import parsed_ranges
+
+    if options.index is not None:
+        return list(parsed_ranges(options.index))
+    if settings.task_index is None:
+        raise grammar.UsageError("which item? Name its number; Slurm and Kubernetes do so by their variables")
+    return [int(settings.task_index)]
+
+
+def _task(options: Namespace) -> tuple[Submission, list[int]]:
+    """Return a submission, and the items of one of its tasks."""
     from webdataset.runs.runs import Run
 
-    text = options.index
-    if text is None and settings.task_index is None:
-        raise grammar.UsageError("which item? Name its number; Slurm and Kubernetes do so by their variables")
-    if options.submission is None:
-        return list(parsed_ranges(text)) if text is not None else [int(settings.task_index or 0)]
-    index = next(parsed_ranges(text)) if text is not None else int(settings.task_index or 0)
     run = Run(options.plan.rstrip("/").rpartition("/plans/")[0])
-    return run.read_submission(options.submission).task(index + options.offset)
+    submission = run.read_submission(options.submission)
+    return submission, submission.task(_numbers(options)[0] + options.offset)
