@@ -25,8 +25,10 @@ import pytest
 import torch
 
 import webdataset as wds
+import wids
 from tests_support import numbered, tar_bytes
 from webdataset.errors import DecodingError, LimitError, SecurityError, ShardError, UnsafePickleError, WebDatasetError
+from webdataset.tools.make.classes import read_classes
 
 
 class Evil:
@@ -454,3 +456,36 @@ def test_secrets_in_commands_reach_no_error(make_shard):
     with pytest.raises(OSError, match="status 1") as error:
         read("pipe:echo 'Authorization: Bearer hunter2' > /dev/null; false")
     assert "hunter2" not in str(error.value)
+
+
+# -- lists and indices without end -----------------------------------------------------------------
+
+
+class Endless(io.RawIOBase):
+    """More blanks than any list has, which cost nothing until they are kept."""
+
+    def __init__(self, size):
+        self.left = size
+
+    def readable(self):
+        return True
+
+    def read(self, size=-1):
+        data = b" " * (min(size, self.left) if size >= 0 else self.left)
+        self.left -= len(data)
+        return data
+
+
+@pytest.mark.parametrize(
+    "reading",
+    [
+        lambda url: wds.Catalogue.load(url),
+        lambda url: wds.WebDataset(url, exact=True),
+        lambda url: wids.ShardListDataset(url),
+        lambda url: read_classes(url),
+    ],
+)
+def test_a_list_without_end_is_read_up_to_a_limit(monkeypatch, reading):
+    monkeypatch.setitem(wds.gopen.gopen_schemes, "endless", lambda url, mode, bufsize: Endless(400 << 20))
+    with pytest.raises(LimitError, match="bytes"):
+        reading("endless:list.json")

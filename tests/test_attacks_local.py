@@ -10,6 +10,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -195,3 +196,73 @@ def test_a_poisoned_samples_cache_is_refused(tmp_path: Path) -> None:
     db.close()
     with pytest.raises(pickle.UnpicklingError):
         list(stage)
+
+
+# -- what is made of foreign files -----------------------------------------------------------------
+
+
+def zeros(path: Path, method: int) -> str:
+    with zipfile.ZipFile(path, "w", method) as archive, archive.open("a.txt", "w") as member:
+        for _ in range(200):
+            member.write(bytes(1 << 20))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("method", "cure"),
+    [(zipfile.ZIP_DEFLATED, b"WDS_MAX_RATIO"), (zipfile.ZIP_BZIP2, b"deflate"), (zipfile.ZIP_LZMA, b"deflate")],
+)
+def test_a_zip_archive_that_expands_too_far_is_refused(method: int, cure: bytes, tmp_path: Path) -> None:
+    done = wl("create", zeros(tmp_path / "bomb.zip", method), "-o", str(tmp_path / "out.tar"))
+    assert done.returncode == 1
+    assert cure in done.stderr
+    assert not (tmp_path / "out.tar").exists()
+
+
+def test_what_a_file_of_an_archive_expands_to_is_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WDS_MAX_DECODED_BYTES", "1000")
+    with zipfile.ZipFile(tmp_path / "a.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.txt", os.urandom(1001))
+    done = wl("create", str(tmp_path / "a.zip"), "-o", str(tmp_path / "out.tar"))
+    assert done.returncode == 1
+    assert b"WDS_MAX_DECODED_BYTES" in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["recipe", "plan", "lines", "jsonl", "metadata.jsonl", "metadata.csv"])
+def test_a_line_without_an_end_is_refused(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / (kind if "." in kind else "endless")
+    with open(path, "wb") as file:
+        file.truncate(4 << 30)
+    source = [str(tmp_path)] if "." in kind else ["--from", kind, str(path)]
+    done = wl("create", *source, "-o", str(tmp_path / "out.tar"))
+    assert done.returncode == 1
+    assert b"more than 67108864 characters" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["metadata.csv", "plan.csv"])
+def test_a_row_without_an_end_is_refused(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(b"file_name,txt\n" + b'"a\n",' * (14 << 20))
+    done = wl("create", str(tmp_path if name == "metadata.csv" else tmp_path / name), "-o", str(tmp_path / "out.tar"))
+    assert done.returncode == 1
+    assert b"a row has more than 67108864 characters" in done.stderr
+
+
+def test_a_list_of_classes_without_an_end_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "in" / "cat").mkdir(parents=True)
+    with open(tmp_path / "classes.txt", "wb") as file:
+        file.truncate(4 << 30)
+    done = wl("create", "--classes", str(tmp_path / "classes.txt"), str(tmp_path / "in"), "-o", str(tmp_path / "a.tar"))
+    assert done.returncode == 1
+    assert b"more than 4194304 bytes" in done.stderr
+
+
+def test_rows_that_share_a_value_do_not_multiply_it(tmp_path: Path) -> None:
+    import pyarrow as pa  # starts a thread
+    import pyarrow.parquet as pq
+
+    text = pa.DictionaryArray.from_arrays(pa.array([0] * 1000, pa.int32()), pa.array(["x" * (20 << 20)]))
+    pq.write_table(pa.table({"txt": text}), tmp_path / "in.parquet", compression="zstd")
+    assert (tmp_path / "in.parquet").stat().st_size < 5000
+    done = wl("create", "--count", "2", str(tmp_path / "in.parquet"), "-o", str(tmp_path / "out.tar"))
+    assert done.returncode == 0, done.stderr[-300:]
+    assert [len(sample["txt"]) for sample in wds.WebDataset(str(tmp_path / "out.tar"))] == [20 << 20] * 2

@@ -18,7 +18,7 @@ from .base.printing import did_you_mean, printable, reason_of
 from .base.settings import settings
 from .codecs import arrays, basic, cbor, decoders, images, media, more_decoders, pickles, trusting
 from .codecs.compression import gunzip_bounded
-from .codecs.images import ALIASES, IMAGE_EXTENSIONS, imagespecs
+from .codecs.images import ALIASES, IMAGE_EXTENSIONS, imagespecs, spec_names
 from .codecs.pickle import torchfiles
 from .errors import DecodingError, UnsafePickleError, WebDatasetError
 
@@ -148,9 +148,10 @@ class ImageHandler:
 
     def __init__(self, imagespec: str, extensions: Iterable[str] = IMAGE_EXTENSIONS) -> None:
         imagespec = ALIASES.get(imagespec, imagespec)
-        if imagespec not in imagespecs:
-            meant = did_you_mean(str(imagespec), imagespecs)
-            raise ValueError(f"unknown imagespec {imagespec!r}; there are {' '.join(imagespecs)}{meant}")
+        names = spec_names()
+        if imagespec not in names:
+            meant = did_you_mean(str(imagespec), names)
+            raise ValueError(f"unknown imagespec {imagespec!r}; there are {' '.join(names)}{meant}")
         self.imagespec = imagespec
         self.extensions = set(extensions.split() if isinstance(extensions, str) else extensions)
 

@@ -8,9 +8,11 @@ from __future__ import annotations
 import io
 import os
 import pickle
+import struct
 import subprocess
 import sys
 import zipfile
+import zlib
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
@@ -18,20 +20,30 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import warm
 
 LIMITS = {"RLIMIT_AS": 4 << 30, "RLIMIT_CPU": 30}
+CPU_SECONDS = {"RLIMIT_CPU": 20}
+ROOM = 1 << 30
+"""Bytes that a field may take besides the modules that are imported, which are larger in some releases of torch."""
 
 READ = """
-import sys, warnings
+import resource, sys, warnings
+import webdataset as wds
 from webdataset.autodecode import Decoder
 from webdataset.errors import DecodingError
 warnings.simplefilter("ignore")
-field, path = sys.argv[1:]
+room, field, path, *how = sys.argv[1:]
+if int(room):
+    used = next(int(line.split()[1]) << 10 for line in open("/proc/self/status") if line.startswith("VmData"))
+    resource.setrlimit(resource.RLIMIT_DATA, (used + int(room), resource.RLIM_INFINITY))
 try:
-    sample = Decoder([])({"__key__": "a", field: open(path, "rb").read()})
+    sample = Decoder([eval(spec) for spec in how])({"__key__": "a", field: open(path, "rb").read()})
 except DecodingError as exn:
+    if isinstance(exn.__cause__, MemoryError):
+        raise
     print("refused:", exn)
 else:
     print("read:", type(sample[field]))
@@ -39,11 +51,13 @@ else:
 """
 
 
-def read_in_a_process(folder: Path, field: str, data: bytes) -> str:
-    """What a process says that decodes the field; its death is a failure."""
+def read_in_a_process(
+    folder: Path, field: str, data: bytes, *how: str, limits: dict[str, int] = LIMITS, room: int = 0
+) -> str:
+    """What a process says that decodes the field; its death is a failure, and so is too little memory."""
     path = folder / "field"
     path.write_bytes(data)
-    child = warm.run("-c", READ, field, path, limits=LIMITS)
+    child = warm.run("-c", READ, room, field, path, *how, limits=limits)
     assert child.returncode == 0, (child.returncode, child.stderr[-500:])
     return child.stdout
 
@@ -313,6 +327,136 @@ def test_honest_tensors_are_read() -> None:
     assert read["e"].shape == (2, 50)
 
 
+# -- images, films and sounds that claim more than they have -----------------------------------------
+
+
+def tiff(tags: dict[int, Any], body: bytes = b"") -> bytes:
+    """A TIFF of these tags, whose values are whole numbers, and these bytes from the eighth on."""
+    start, entries, values = 8 + len(body), [], b""
+    for tag, numbers in sorted(tags.items()):
+        raw = np.asarray(numbers, "<u4").tobytes()
+        length = len(raw) // 4
+        if length > 1:
+            values, raw = values + raw, struct.pack("<I", start + 2 + 12 * len(tags) + 4 + len(values))
+        entries.append(struct.pack("<HHI", tag, 4, length) + raw)
+    return (
+        b"II*\0"
+        + struct.pack("<I", start)
+        + body
+        + struct.pack("<H", len(tags))
+        + b"".join(entries)
+        + bytes(4)
+        + values
+    )
+
+
+def tags_that_share_bytes() -> bytes:
+    """A picture of one pixel, and 4000 tags each of which is all of the same 260 KB."""
+    shared = bytes(260_000)
+    picture = {256: 1, 257: 1, 258: 8, 259: 1, 262: 1, 273: 8 + 2 + 48_112, 277: 1, 278: 1, 279: 1}
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in picture.items())
+    entries += b"".join(struct.pack("<HHII", 1000 + tag, 3, len(shared) // 2, 8 + 2 + 48_112) for tag in range(4000))
+    return b"II*\0" + struct.pack("<IH", 8, 4009) + entries + bytes(4) + shared
+
+
+def many_planes(compression: int, count: int = 30_000) -> bytes:
+    """One pixel of that many channels, each stored by itself, and megabytes that are not used."""
+    one = bytes([7]) if compression == 1 else zlib.compress(bytes([7]))
+    places, sizes = 8 + len(one) * np.arange(count), np.full(count, len(one))
+    sizes_and_numbers = {256: 1, 257: 1, 258: 8, 259: compression, 262: 1, 277: count, 278: 1, 284: 2}
+    return tiff(sizes_and_numbers | {273: places, 279: sizes}, one * count + bytes(4_000_000))
+
+
+def many_scans(count: int = 2000) -> bytes:
+    """A progressive JPEG of 16 million pixels whose last scan comes again and again."""
+    stream = io.BytesIO()
+    Image.new("L", (4000, 4000), 128).save(stream, "JPEG", progressive=True)
+    data = stream.getvalue()
+    scan = data.rindex(b"\xff\xda")
+    table = data.rindex(b"\xff\xc4", 0, scan)
+    return data[:-2] + data[table:-2] * count + data[-2:]
+
+
+def deep_png(width: int = 8000, height: int = 5000) -> bytes:
+    """A quarter of a megabyte that holds 40 million black pixels of 48 bits."""
+    packer = zlib.compressobj(9)
+    rows = b"".join(packer.compress(bytes(1 + 6 * width)) for _ in range(height)) + packer.flush()
+    start = struct.pack(">IIBBBBB", width, height, 16, 2, 0, 0, 0)
+    chunks = [(b"IHDR", start), (b"IDAT", rows), (b"IEND", b"")]
+    return b"\x89PNG\r\n\x1a\n" + b"".join(
+        struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body)) for name, body in chunks
+    )
+
+
+def long_film(seconds: float) -> bytes:
+    """A film of a single frame that says it lasts so long."""
+    import av
+
+    stream = io.BytesIO()
+    with av.open(stream, "w", format="webm") as container:
+        video = container.add_stream("libvpx", rate=10)
+        video.width, video.height, video.pix_fmt = 16, 16, "yuv420p"
+        container.mux(video.encode(av.VideoFrame.from_ndarray(np.zeros((16, 16, 3), np.uint8), format="rgb24")))
+        container.mux(video.encode())
+    data = stream.getvalue()
+    place = data.index(b"\x44\x89\x88") + 3
+    return data[:place] + struct.pack(">d", 1000 * seconds) + data[place + 8 :]
+
+
+def long_sound(samples: int = 1 << 29) -> bytes:
+    """A tenth of a second that says it has so many samples."""
+    import soundfile
+
+    stream = io.BytesIO()
+    soundfile.write(stream, np.zeros(1600), 16000, format="FLAC")
+    data = stream.getvalue()
+    facts = int.from_bytes(data[18:26], "big") >> 36 << 36 | samples
+    return data[:18] + facts.to_bytes(8, "big") + data[26:]
+
+
+VIEW = "lambda key, data: __import__('webdataset.display.rasters').display.rasters.image_picture('a.png', data, 100)"
+MEDIA: dict[str, tuple[str, Callable[[], bytes], list[str], str]] = {
+    "tags that share bytes": ("tif", tags_that_share_bytes, ["'pixels'", "'rgb8'", "'pil'", VIEW], "refused: "),
+    "planes that are not compressed": ("tif", lambda: many_planes(1), ["'pixels'"], "read: "),
+    "planes that are compressed": ("tif", lambda: many_planes(8), ["'pixels'"], "read: "),
+    "scans of a JPEG": (
+        "jpg",
+        many_scans,
+        [
+            "'rgb8'",
+            "'rgba8'",
+            "'pil'",
+            "wds.images.train(224)",
+            "wds.images.pipeline(wds.images.crop(0, 0, 9, 9))",
+            VIEW,
+        ],
+        "refused: ",
+    ),
+    "numbers behind a plain PGM": ("pgm", lambda: b"P2 1 1 100\n" + b"10 " * 22_000_000, ["'pixels'"], "read: "),
+    "blanks in a PGM": ("pgm", lambda: b"P5" + b" " * 20_000_000 + b"1 1 65535 ab", ["'pixels'"], ""),
+    "a PNG of 16 bits": ("png", deep_png, ["'rgb8'", "'pil'", "'torchl8'"], "read: "),
+    "seconds of a film": ("webm", lambda: long_film(6e7), ["wds.video(fps=4)", "wds.video()"], "refused: "),
+    "samples of a sound": ("flac", long_sound, ["wds.audio()", "wds.audio(seconds=20_000)"], "read: "),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "how"), [(name, how) for name, (_, _, all_of_them, _) in MEDIA.items() for how in all_of_them]
+)
+def test_what_a_header_claims_takes_no_memory_and_no_time(name: str, how: str, tmp_path: Path) -> None:
+    field, make, _, answer = MEDIA[name]
+    assert read_in_a_process(tmp_path, field, make(), how, limits=CPU_SECONDS, room=ROOM).startswith(answer)
+
+
+def test_the_copies_that_are_made_of_a_deep_image_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WDS_MAX_DECODED_BYTES", str(300 << 20))  # it has 229 MiB
+    assert "WDS_MAX_DECODED_BYTES" in read_in_a_process(tmp_path, "png", deep_png(), "'pixels'")
+
+
+def test_a_film_that_lasts_a_little_longer_than_its_frames_is_read(tmp_path: Path) -> None:
+    assert read_in_a_process(tmp_path, "webm", long_film(60), "wds.video(fps=4)").startswith("read: ")
+
+
 # -- databases -------------------------------------------------------------------------------------
 
 SERVE = """
@@ -350,3 +494,18 @@ def test_a_fifo_in_place_of_a_database_is_refused(tmp_path: Path) -> None:
     (tmp_path / "cache").mkdir()
     os.mkfifo(tmp_path / "cache" / "data.mdb")
     assert served(tmp_path / "cache").startswith("refused: ")
+
+
+LARGE = """
+import sys
+import webdataset as wds
+samples = ({"__key__": str(i), "x": bytes(16 << 20)} for i in range(24))
+print(sum(1 for _ in wds.LMDBCached(sys.argv[1], map_size=1 << 30, chunksize=int(sys.argv[2])).run(samples)))
+"""
+
+
+def test_a_database_of_large_samples_is_served_a_few_at_a_time(tmp_path: Path) -> None:
+    for chunksize in (1, 500):
+        limits = {"RLIMIT_DATA": 300 << 20}
+        child = warm.run("-c", LARGE, tmp_path / "cache", chunksize, limits=limits, preload=warm.COMMANDS)
+        assert (child.returncode, child.stdout) == (0, "24\n"), child.stderr[-300:]

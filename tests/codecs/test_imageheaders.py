@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+import webdataset as wds
 from webdataset.codecs.imageheaders import ImageHeader, image_header
 
 MODES = {"JPEG": ["L", "RGB", "CMYK"], "PNG": ["1", "L", "LA", "P", "RGB", "RGBA", "I;16"], "GIF": ["P"]}
@@ -37,3 +38,9 @@ def test_it_reads_well() -> None:
 @given(st.sampled_from(STARTS), st.binary(max_size=60))
 def test_anything_else_has_none_or_one_but_never_an_error(start: bytes, rest: bytes) -> None:
     assert isinstance(image_header(start + rest), ImageHeader | None)
+
+
+def test_what_looks_like_scans_inside_a_comment_is_not_counted():
+    stream = io.BytesIO()
+    Image.new("RGB", (20, 10), "red").save(stream, "JPEG", progressive=True, comment=b"\xff\xda" * 1000)
+    assert wds.imagehandler("rgb8")(".jpg", stream.getvalue()).shape == (10, 20, 3)

@@ -124,3 +124,19 @@ def test_a_damaged_pickle_is_a_value_of_plain_data_or_an_unpickling_error(value,
     for damaged in (bytes(whole), cut):
         with contextlib.suppress(pickle.UnpicklingError):
             assert modules_of(pickles.loads(damaged)) <= HARMLESS
+
+
+def test_a_value_is_freed_with_its_last_reference():
+    import gc
+    import weakref
+
+    data = pickle.dumps({"x": np.zeros(10)})
+    gc.collect()
+    gc.disable()
+    try:
+        array = pickles.loads(data)["x"]
+        freed = weakref.ref(array)
+        del array
+        assert freed() is None
+    finally:
+        gc.enable()

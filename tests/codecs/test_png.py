@@ -38,7 +38,7 @@ def test_16_bits_of_gray_are_pillows() -> None:
 def test_a_transparent_value_is_noticed() -> None:
     pixels = np.zeros((2, 2, 3), np.uint8)
     plain, keyed = saved(pixels, "RGB"), saved(pixels, "RGB", transparency=(0, 0, 0))
-    kind = png.PngHeader(8, png.RGB)
+    kind = png.PngHeader(8, png.RGB, (2, 2))
     assert (png.header(plain), png.has_key(plain, kind), png.has_key(keyed, kind)) == (kind, False, True)
 
 

@@ -18,7 +18,7 @@ from PIL import Image
 
 from webdataset.autodecode import ALIASES, imagehandler, imagespecs
 from webdataset.codecs import stored, tiff
-from webdataset.codecs.images import WIDER
+from webdataset.codecs.images import STORED, WIDER
 from webdataset.errors import DecodingError
 
 
@@ -332,7 +332,7 @@ def luma(colours: np.ndarray) -> np.ndarray:
 
 def expected(case: Case, spec: str) -> np.ndarray:
     """What a spec gives, from the colours of a case."""
-    mode = imagespecs[ALIASES.get(spec, spec)][2]
+    mode = {**imagespecs, **STORED}[ALIASES.get(spec, spec)][2]
     colours = np.atleast_2d(np.array(case.colours))
     colours = colours[None] if case.pixels.shape[0] == 1 and np.ndim(case.colours) == 2 else colours
     is_gray = colours.ndim == 2
@@ -371,8 +371,15 @@ def test_every_spec_of_every_kind_of_image(name):
 
 
 def test_the_table_above_has_every_spec():
-    assert {*EIGHT, *FLOATS, "pixels", "torchpixels"} <= {*imagespecs, *ALIASES}
-    assert {mode for _, _, mode in imagespecs.values()} == {"l", "rgb", "rgba", "stored"}
+    assert {*EIGHT, *FLOATS} <= {*imagespecs, *ALIASES}
+
+
+def test_programs_that_iterate_over_the_specs_find_those_of_version_1_alone():
+    kinds = {("numpy", "uint8"), ("numpy", "float"), ("torch", "uint8"), ("torch", "float"), ("pil", None)}
+    assert {(container, values) for container, values, _ in imagespecs.values()} == kinds
+    assert {mode for _, _, mode in imagespecs.values()} == {"l", "rgb", "rgba"}
+    with pytest.raises(ValueError, match="torchpixels"):  # which is one, all the same
+        imagehandler("pixel")
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -15,6 +15,7 @@ import socket
 import tarfile
 import tempfile
 import threading
+import zipfile
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -22,16 +23,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 import webdataset as wds
 from tests_support import numbered, tar_bytes
 from webdataset.autodecode import Decoder, morehandlers
-from webdataset.codecs import tenbin
+from webdataset.codecs import png, pnm, tenbin
 from webdataset.errors import WebDatasetError
 from webdataset.remote import wire
 from webdataset.tar.index import ShardIndex
 from webdataset.tar.plain import MemberPlace
 from webdataset.tools.make.creating import from_plan, from_recipe
+from webdataset.tools.make.importing import from_image_folder, from_zip
 from webdataset.tools.transform.mixtures import mixture_sources
 
 
@@ -82,6 +85,72 @@ def cbors() -> list[bytes]:
 
     values: list[Any] = [{"a": [1, -2, 2.5, None, True, "text", b"bytes"], "b": {(1, 2): {3}}}, 2**70, -(2**70)]
     return [cbor2.dumps(value) for value in [*values, datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)]]
+
+
+# -- images, films and sounds ----------------------------------------------------------------------
+
+
+def in_every_way(name: str, *ways: Any) -> Callable[[bytes], Any]:
+    """The field decoded by each of these handlers; the last error counts."""
+    decoders = [Decoder([way]) for way in ways]
+
+    def read(data: bytes) -> None:
+        failure = None
+        for decoder in decoders:
+            try:
+                decoder({"__key__": "a", "__url__": "u", name: data})
+            except WebDatasetError as error:
+                failure = error
+        if failure is not None:
+            raise failure
+
+    return read
+
+
+def photos() -> list[bytes]:
+    found = []
+    rng = np.random.default_rng(0)
+    for mode, channels in (("RGB", (3,)), ("L", ()), ("CMYK", (4,))):
+        picture = Image.fromarray(rng.integers(0, 255, (40, 56, *channels), np.uint8), mode)
+        for options in ({}, {"progressive": True}, {"subsampling": 0, "restart_marker_rows": 1}):
+            stream = io.BytesIO()
+            picture.save(stream, "JPEG", quality=30, **options)
+            found.append(stream.getvalue())
+    return found
+
+
+def deep_images() -> list[bytes]:
+    rng = np.random.default_rng(0)
+    found = []
+    for channels in ((), (2,), (3,), (4,)):
+        values = rng.integers(0, 65535, (6, 9, *channels), np.uint16)
+        found.append(png.encode_deep(values))
+        if channels in ((), (3,)):
+            found.append(pnm.encode_deep(values))
+    found += [b"P2 # gray\n3 2 9\n1 2 3 4 5 6\n", b"P3 1 1 65535\n1 2 65535\n"]
+    for values in (rng.integers(0, 255, (7, 5, 3), np.uint8), rng.random((7, 5), np.float32)):
+        for compression in ("raw", "tiff_lzw", "tiff_adobe_deflate", "packbits"):
+            stream = io.BytesIO()
+            Image.fromarray(values).save(stream, "TIFF", compression=compression)
+            found.append(stream.getvalue())
+    return found
+
+
+def films() -> list[bytes]:
+    import av
+
+    found = []
+    for form, codec in (("webm", "libvpx"), ("mp4", "mpeg4")):
+        stream = io.BytesIO()
+        with av.open(stream, "w", format=form) as container:
+            video = container.add_stream(codec, rate=10)
+            video.width, video.height, video.pix_fmt = 16, 16, "yuv420p"
+            for gray in range(5):
+                pixels = np.full((16, 16, 3), 40 * gray, np.uint8)
+                container.mux(video.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
+            container.mux(video.encode())
+        found.append(stream.getvalue())
+    return found
 
 
 # -- archives and indices --------------------------------------------------------------------------
@@ -272,6 +341,43 @@ def read_recipe(data: bytes) -> None:
             continue
 
 
+def metadata() -> list[bytes]:
+    return [
+        b'file_name,text\nd/a.jpg,"hello, ""you"""\nb.jpg,x\n',
+        b'{"file_name": "d/a.jpg", "text": "x", "boxes": [[1, 2.5]]}\n{"file_name": "b.jpg"}\n',
+    ]
+
+
+def read_metadata(data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("metadata.csv", "metadata.jsonl"):
+            path = Path(folder) / name
+            path.write_bytes(data)
+            with contextlib.suppress(WebDatasetError):
+                for item in from_image_folder("http://elsewhere", str(path)):
+                    if item.name.endswith(".json"):
+                        item.content()
+
+
+def zips() -> list[bytes]:
+    found = []
+    for method in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        stream = io.BytesIO()
+        with zipfile.ZipFile(stream, "w", method) as archive:
+            for name in ("d/a.txt", "d/b.txt", "c.json"):
+                archive.writestr(name, name * 20)
+        found.append(stream.getvalue())
+    return found
+
+
+def read_zip(data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as opened:
+        path = Path(folder) / "a.zip"
+        path.write_bytes(data)
+        for item in from_zip(str(path), opened):
+            item.content()
+
+
 def mixtures() -> list[bytes]:
     return [b'{"sources": [{"shards": "http://h/a-{0..9}.tar", "weight": 1.5, "shuffle": 10}]}']
 
@@ -289,6 +395,16 @@ TARGETS: dict[str, Target] = {
     "npy": Target(saved_arrays, decoded("npy")),
     "tenbin": Target(tenbins, decoded("ten")),
     "cbor": Target(cbors, decoded("cbor")),
+    "jpeg": Target(
+        photos,
+        in_every_way(
+            "jpg", "rgb8", "rgba8", "l8", "pixels", wds.images.train(8), wds.images.pipeline(wds.images.random_crop(5))
+        ),
+    ),
+    "image": Target(deep_images, in_every_way("png", "pixels", "rgb8", "rgba", "l", "pil")),
+    "film": Target(
+        films, in_every_way("mp4", wds.video(fps=4), wds.video(frames=3), wds.torch_video, wds.video(start="random"))
+    ),
     "batch": Target(batch_messages, read_batch),
     "stream": Target(stream_messages, read_stream_message, (ValueError,)),
     "tar": Target(archives, read_archive),
@@ -296,5 +412,7 @@ TARGETS: dict[str, Target] = {
     "http": Target(http_answers, read_answer, (OSError,)),
     "state": Target(states, read_state),
     "recipe": Target(recipes, read_recipe),
+    "metadata": Target(metadata, read_metadata),
+    "zip": Target(zips, read_zip),
     "mixture": Target(mixtures, read_mixture),
 }

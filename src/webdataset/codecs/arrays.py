@@ -9,12 +9,13 @@ import math
 import re
 from typing import TYPE_CHECKING, Any
 
-from webdataset.base.settings import settings
+from webdataset.base.packages import is_installed, package
 from webdataset.errors import DecodingError, EncodingError, SecurityError
 
 from .basic import kind_of
+from .compression import check_expansion
 from .dtypes import dtype_from, fits, is_shape
-from .packages import is_array, is_tensor, package
+from .packages import is_array, is_tensor
 from .tenbin import decode_buffer, encode_buffer
 
 if TYPE_CHECKING:
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-FREE_BYTES = 64 << 20
 NPY_MAGIC = b"\x93NUMPY"
 NPY_HEADERS = {(1, 0): (2, "latin-1"), (2, 0): (4, "latin-1"), (3, 0): (4, "utf-8")}
 """By version: the bytes of the header's length, and its encoding."""
@@ -112,9 +112,7 @@ def encode_safetensors(value: object) -> bytes:
 
 def decode_safetensors(data: bytes) -> dict[str, Any]:
     """The dict of tensors (arrays, where torch is not installed) of a safetensors field."""
-    from importlib.util import find_spec
-
-    library = "torch" if find_spec("torch") else "numpy"
+    library = "torch" if is_installed("torch") else "numpy"
     load = package(f"safetensors.{library}", extra="formats", purpose="for safetensors fields").load
     tensors: dict[str, Any] = load(data)
     return tensors
@@ -132,17 +130,6 @@ def as_array(value: Any, *, contiguous: bool = False) -> Array:
     if array.dtype.hasobject:
         raise EncodingError("an array of Python objects would be a pickle; store it under .pyd")
     return np.ascontiguousarray(array).reshape(array.shape) if contiguous else array
-
-
-def check_expansion(size: int, stored: int) -> None:
-    """Refuse what would expand beyond the limits."""
-    if size > settings.max_decoded_bytes:
-        raise DecodingError(
-            f"it would expand to {size} bytes, the limit is {settings.max_decoded_bytes}",
-            hint="WDS_MAX_DECODED_BYTES raises it",
-        )
-    if size > FREE_BYTES and size > settings.max_ratio * stored:
-        raise DecodingError(f"{stored} bytes would expand to {size}, more than {settings.max_ratio} times as many")
 
 
 def _npy_header(stream: io.BytesIO) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

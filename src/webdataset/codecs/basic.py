@@ -8,9 +8,10 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from webdataset.base.packages import package
 from webdataset.errors import EncodingError
 
-from .packages import is_array, is_tensor, package
+from .packages import is_array, is_tensor
 
 
 def encode_int(value: object) -> bytes:

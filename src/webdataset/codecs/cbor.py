@@ -20,10 +20,10 @@ from collections.abc import Callable, Hashable
 from types import ModuleType
 from typing import Any
 
+from webdataset.base.packages import package
 from webdataset.errors import DecodingError
 
 from .keys import KeyGuard
-from .packages import package
 
 MAX_DEPTH = 1000
 UINT, NEGATIVE, BYTES, TEXT, ARRAY, MAP, TAG, SIMPLE = range(8)

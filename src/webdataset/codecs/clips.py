@@ -14,11 +14,13 @@ from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Self
 
+from webdataset.base.packages import package
 from webdataset.base.workers import make_seed
 from webdataset.errors import DecodingError
 
-from .media import AUDIO_EXTENSIONS, VIDEO_EXTENSIONS, Budget, open_container
-from .packages import package, torch_package
+from .compression import Budget, check_expansion
+from .media import AUDIO_EXTENSIONS, FRAME_BYTES, VIDEO_EXTENSIONS, open_container, sound_samples
+from .packages import torch_package
 
 if TYPE_CHECKING:
     import numpy as np
@@ -137,29 +139,37 @@ class VideoClip(Clip):
         with open_container(av, data) as container:
             if not container.streams.video:
                 raise DecodingError("there is no video in it")
-            return self._decoded(container, float(container.duration or 0) / av.time_base)
+            return self._decoded(container, float(container.duration or 0) / av.time_base, len(data))
 
-    def _decoded(self, container: InputContainer, duration: float) -> tuple[Any, dict[str, Any]]:
+    def _decoded(self, container: InputContainer, duration: float, stored: int) -> tuple[Any, dict[str, Any]]:
         torch = torch_package()
         stream = container.streams.video[0]
         stream.thread_type = "AUTO"
         rate = float(stream.average_rate or 0) or 25.0
         duration = duration or (stream.frames or 0) / rate
-        wanted = self._times(duration, rate)
-        budget, times, pictures = Budget(), [], []
-        for time, frame in _nearest(_frames(container, stream, wanted[0] if wanted else 0.0), wanted):
-            scaled = {"width": self.size[1], "height": self.size[0]} if self.size else {}
-            budget.spend(3 * (self.size[0] * self.size[1] if self.size else frame.width * frame.height))
-            pictures.append(torch.from_numpy(frame.to_ndarray(format="rgb24", **scaled)))
+        begin, wanted = self._times(duration, rate)
+        pictures: list[Any] = []
+        budget, times, shown, repeated = Budget(), [], None, 0
+        for time, frame in _nearest(_frames(container, stream, begin), wanted):
+            width, height = self.size[::-1] if self.size else (frame.width, frame.height)
+            size = 3 * width * height + FRAME_BYTES
+            budget.spend(size)
+            if frame is shown:  # again and again, which takes no bytes of the file
+                repeated += size
+                check_expansion(repeated, stored)
+                pictures.append(pictures[-1])
+            else:
+                pictures.append(torch.from_numpy(frame.to_ndarray(format="rgb24", width=width, height=height)))
+            shown = frame
             times.append(time)
         if not pictures:
-            raise DecodingError(f"there is no frame at {wanted[0] if wanted else 0:.2f} s of {duration:.2f}")
+            raise DecodingError(f"there is no frame at {begin:.2f} s of {duration:.2f}")
         fps = self.fps or (len(times) - 1) / (times[-1] - times[0]) if len(times) > 1 else rate
         info = {"times": times, "fps": fps, "seconds": duration, "frames": stream.frames or round(duration * rate)}
         return torch.stack(pictures), info
 
-    def _times(self, duration: float, rate: float) -> list[float]:
-        """The seconds at which frames are wanted."""
+    def _times(self, duration: float, rate: float) -> tuple[float, Iterator[float]]:
+        """The first of the seconds at which frames are wanted, and all of them: a header may claim any number."""
         length = self.seconds
         if length is None and self.frames is not None and self.fps is not None:
             length = self.frames / self.fps
@@ -168,9 +178,10 @@ class VideoClip(Clip):
         if self.fps is not None or self.frames is None:
             step = 1.0 / (self.fps or rate)
             count = max(int(length / step + 1e-6), 1)
-            return [begin + n * step for n in range(count if self.frames is None else min(count, self.frames))]
+            return begin, (begin + n * step for n in range(count if self.frames is None else min(count, self.frames)))
         # the middle of each of as many equal parts, so that neither the first nor the last frame is favoured
-        return [begin + (n + 0.5) * length / self.frames for n in range(self.frames)]
+        step = length / self.frames
+        return begin + step / 2, (begin + (n + 0.5) * step for n in range(self.frames))
 
     def __repr__(self) -> str:
         return f"video(frames={self.frames}, fps={self.fps}, start={self.start}, seconds={self.seconds})"
@@ -202,16 +213,12 @@ class AudioClip(Clip):
         return torch.from_numpy(samples), rate
 
     def _read(self, soundfile: ModuleType, data: bytes) -> tuple[Any, int]:
-        import numpy as np
-
         with soundfile.SoundFile(io.BytesIO(data)) as sound:
             rate, total = int(sound.samplerate), int(sound.frames)
             begin = min(round(self.begin(total / rate, self.seconds) * rate), total)
             count = total - begin if self.seconds is None else min(round(self.seconds * rate), total - begin)
-            Budget().spend(4 * count * int(sound.channels))
             sound.seek(begin)
-            samples = sound.read(count, dtype="float32", always_2d=True)
-        return np.ascontiguousarray(samples.T), rate
+            return sound_samples(sound, count), rate
 
     def _read_container(self, data: bytes) -> tuple[Any, int]:
         import numpy as np
@@ -238,19 +245,19 @@ def _frames(container: InputContainer, stream: VideoStream, begin: float) -> Ite
             yield float(frame.time) - first, frame
 
 
-def _nearest(frames: Iterator[tuple[float, Any]], wanted: list[float]) -> Iterator[tuple[float, Any]]:
+def _nearest(frames: Iterator[tuple[float, Any]], wanted: Iterator[float]) -> Iterator[tuple[float, Any]]:
     """For each time, the frame that is shown then; after the end, the last one."""
-    place, shown = 0, None
+    shown, place = None, next(wanted, None)
     for time, frame in frames:
-        while shown is not None and place < len(wanted) and wanted[place] < time - 1e-6:
+        while shown is not None and place is not None and place < time - 1e-6:
             yield shown
-            place += 1
-        if place >= len(wanted):
+            place = next(wanted, None)
+        if place is None:
             return
         shown = time, frame
-    while shown is not None and place < len(wanted):
+    while shown is not None and place is not None:
         yield shown
-        place += 1
+        place = next(wanted, None)
 
 
 def _resampled(samples: np.ndarray[Any, Any], rate: int, wanted: int) -> np.ndarray[Any, Any]:

@@ -13,6 +13,7 @@ expands more than a thousandfold is taken for a bomb.
 from __future__ import annotations
 
 import io
+import math
 from typing import Any, Protocol
 
 from webdataset.base.settings import settings
@@ -23,6 +24,7 @@ from .methods import KINDS, StreamCompressor
 READ_BYTES = 256 << 10
 WRITE_BYTES = 256 << 10  # the smallest piece that is decompressed at once
 HEAD_BYTES = 512
+IMAGE_COPIES = 3  # that are held at once, at most, while a deep image is read and converted
 RATIO_FLOOR = 64 << 20  # small data may be mostly zeros; above this size a bomb is worth looking for
 
 
@@ -123,6 +125,47 @@ def gunzip_bounded(data: bytes, *, max_bytes: int | None = None, max_ratio: int 
     except ShardError as error:
         raise DecodingError(error.message) from error
     return b"".join(pieces)
+
+
+def check_expansion(size: int, stored: int) -> None:
+    """Refuse what says that it expands beyond the limits, from so many `stored` bytes."""
+    check_decoded(size)
+    check_ratio(size, stored)
+
+
+def check_ratio(size: int, stored: int) -> None:
+    """Refuse what expands too many times."""
+    if size > RATIO_FLOOR and size > settings.max_ratio * stored:
+        raise DecodingError(
+            f"{stored} bytes would expand to {size}, more than {settings.max_ratio} times as many",
+            hint=f"WDS_MAX_RATIO={size // max(stored, 1) + 1} would allow it",
+        )
+
+
+def check_pixels(shape: tuple[int, ...], itemsize: int) -> None:
+    """Refuse an image whose values, with the copies that are made of them, take too much memory."""
+    check_decoded(IMAGE_COPIES * math.prod(shape) * itemsize)
+
+
+def check_decoded(size: int) -> None:
+    """Refuse what would take more memory than one field may."""
+    if size > settings.max_decoded_bytes:
+        raise DecodingError(
+            f"it would expand to {size} bytes, the limit is {settings.max_decoded_bytes}",
+            hint="WDS_MAX_DECODED_BYTES raises it",
+        )
+
+
+class Budget:
+    """The bytes that one field may expand to, spent while it is decoded."""
+
+    def __init__(self) -> None:
+        self._spent = 0
+
+    def spend(self, size: int) -> None:
+        """Take so many more bytes, or refuse the field."""
+        self._spent += size
+        check_decoded(self._spent)
 
 
 class Compressor:

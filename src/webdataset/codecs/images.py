@@ -5,6 +5,9 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from webdataset.base.packages import imported
+
+from .imageheaders import check_scans
 from .packages import torch_package
 from .stored import DEEP_MODES, deep_floats, deep_picture, misread_by_pillow, opened, pillow, stored_image
 
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-# spec -> container, value type, Pillow mode; "stored" is the mode of the file
+# spec -> container, value type, Pillow mode: those of webdataset 1.x, over which programs iterate
 imagespecs: dict[str, tuple[str, str | None, str]] = {
     "l8": ("numpy", "uint8", "l"),
     "rgb8": ("numpy", "uint8", "rgb"),
@@ -34,12 +37,16 @@ imagespecs: dict[str, tuple[str, str | None, str]] = {
     "pil": ("pil", None, "rgb"),
     "pilrgb": ("pil", None, "rgb"),
     "pilrgba": ("pil", None, "rgba"),
+}
+
+STORED: dict[str, tuple[str, str | None, str]] = {
     "pixels": ("numpy", None, "stored"),
     "torchpixels": ("torch", None, "stored"),
 }
+"""Specs that keep the type and mode of the file: they are not in the table above, whose values programs look at."""
 
 ALIASES = {"rgbtorch": "torchrgb"}
-"""Other names of specs; they are not in the table, over which programs iterate."""
+"""Other names of specs; they are not in the table either."""
 
 IMAGE_EXTENSIONS = [
     "blp", "bmp", "dib", "bufr", "cur", "pcx", "dcx", "dds", "ps", "eps", "fit", "fits", "fli", "flc", "ftc", "ftu",
@@ -54,9 +61,15 @@ WIDER = {"uint16": "int32", "uint32": "int64"}  # for versions of torch that lac
 MANY_PIXELS = 89_478_485
 
 
+def spec_names() -> list[str]:
+    """The specs that there are, without aliases."""
+    return [*imagespecs, *STORED]
+
+
 def decode_image(data: bytes, spec: str) -> Any:
     """The pixels of an image, in the form that the spec names."""
-    container, values, mode = imagespecs[ALIASES.get(spec, spec)]
+    name = ALIASES.get(spec, spec)
+    container, values, mode = STORED[name] if name in STORED else imagespecs[name]
     if container == "pil":
         return pillow_image(data, mode)
     pixels = _jpeg_pixels(data, mode)
@@ -102,6 +115,7 @@ def _jpeg_pixels(data: bytes, mode: str) -> Array | None:
     simplejpeg = simplejpeg_package()
     if simplejpeg is None or mode == "rgba" or data[:3] != b"\xff\xd8\xff":
         return None
+    check_scans(data)
     try:
         height, width, colorspace, _ = simplejpeg.decode_jpeg_header(data)
         if colorspace not in ("YCbCr", "Gray", "RGB") or height * width > MANY_PIXELS:
@@ -156,7 +170,6 @@ def as_tensor(pixels: Array) -> torch.Tensor:
 def simplejpeg_package() -> Any:
     """simplejpeg, if it is installed."""
     try:
-        import simplejpeg
+        return imported("simplejpeg")
     except ImportError:
         return None
-    return simplejpeg

@@ -13,6 +13,7 @@ import threading
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
+from .imageheaders import check_scans
 from .images import MANY_PIXELS, simplejpeg_package
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class JpegFile:
         simplejpeg = simplejpeg_package()
         if simplejpeg is None or data[:3] != b"\xff\xd8\xff":
             return None
+        check_scans(data)
         try:
             height, width, colorspace, _ = simplejpeg.decode_jpeg_header(data)
             if colorspace not in ("YCbCr", "Gray", "RGB") or height * width > MANY_PIXELS:

@@ -7,12 +7,14 @@ from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from webdataset.base.settings import settings
+from webdataset.base.packages import package
 from webdataset.errors import DecodingError, MissingPackageError
 
-from .packages import package, torch_package
+from .compression import Budget, check_decoded
+from .packages import torch_package
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
     from av.container import InputContainer
 
@@ -25,6 +27,8 @@ CONTAINERS = "mov,mp4,m4a,3gp,matroska,webm,avi,mpeg,mpegts,mpegvideo,m4v,h264,h
 OPTIONS = {"format_whitelist": CONTAINERS, "protocol_whitelist": "none"}
 
 AUDIO_BLOCK = 1 << 16
+FRAME_BYTES = 1024
+"""That a frame takes besides its pixels: those of a film may be tiny, and millions."""
 
 
 def decode_video(data: bytes) -> tuple[Any, Any, dict[str, Any]]:
@@ -63,16 +67,20 @@ def open_container(av: ModuleType, data: bytes) -> InputContainer:
 
 
 def _soundfile_samples(soundfile: ModuleType, data: bytes) -> tuple[Any, int]:
-    """Read block by block: the length in the header is only a claim."""
+    with soundfile.SoundFile(io.BytesIO(data)) as sound:
+        return sound_samples(sound), int(sound.samplerate)
+
+
+def sound_samples(sound: Any, count: int | None = None) -> np.ndarray[Any, Any]:
+    """The next samples of a sound, channels x samples, read block by block: its length is only a claim."""
     import numpy as np
 
-    blocks, budget = [], Budget()
-    with soundfile.SoundFile(io.BytesIO(data)) as sound:
-        while len(block := sound.read(AUDIO_BLOCK, dtype="float32", always_2d=True)):
-            budget.spend(block.nbytes)
-            blocks.append(block)
-        samples = np.concatenate(blocks) if blocks else np.zeros((0, sound.channels), np.float32)
-        return np.ascontiguousarray(samples.T), int(sound.samplerate)
+    blocks, budget, left = [], Budget(), float("inf") if count is None else count
+    while len(block := sound.read(int(min(AUDIO_BLOCK, left)), dtype="float32", always_2d=True)):
+        budget.spend(block.nbytes)
+        blocks.append(block.T)
+        left -= len(block)
+    return np.concatenate(blocks, 1) if blocks else np.zeros((sound.channels, 0), np.float32)
 
 
 def _rates(container: InputContainer) -> dict[str, Any]:
@@ -96,7 +104,7 @@ def _torchcodec_frames(data: bytes) -> torch.Tensor | None:
         decoder = decoder_class(data, dimension_order="NHWC")
         if decoder.metadata.rotation:  # torchcodec turns the frames, PyAV and torchvision do not
             return None
-        Budget().spend(3 * decoder.metadata.width * decoder.metadata.height * len(decoder))
+        check_decoded((3 * decoder.metadata.width * decoder.metadata.height + FRAME_BYTES) * len(decoder))
         return decoder.get_frames_in_range(0, len(decoder)).data
     except (RuntimeError, ValueError, IndexError):
         return None
@@ -125,7 +133,7 @@ def _decode(
     resampler = av.AudioResampler(format="fltp") if container.streams.audio else None
     for frame in container.decode(*streams):
         if isinstance(frame, av.VideoFrame):
-            budget.spend(3 * frame.width * frame.height)
+            budget.spend(3 * frame.width * frame.height + FRAME_BYTES)
             frames.append(torch.from_numpy(frame.to_ndarray(format="rgb24")))
         elif resampler is not None:
             budget.spend(8 * frame.samples)
@@ -133,21 +141,6 @@ def _decode(
     if resampler is not None and sounds:
         sounds += [torch.from_numpy(part.to_ndarray()) for part in resampler.resample(None)]
     return frames, sounds
-
-
-class Budget:
-    """The bytes that one field may expand to."""
-
-    def __init__(self) -> None:
-        self.left = settings.max_decoded_bytes
-
-    def spend(self, size: int) -> None:
-        self.left -= size
-        if self.left < 0:
-            raise DecodingError(
-                f"it would expand to more than {settings.max_decoded_bytes} bytes",
-                hint="WDS_MAX_DECODED_BYTES raises the limit",
-            )
 
 
 class SoundInfo(NamedTuple):

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol
 
+from webdataset.base.packages import imported
 from webdataset.errors import MissingPackageError
 
 XZ_MEMORY = 512 << 20  # `xz -9` needs 65 MiB; the format allows 4 GiB
@@ -197,10 +198,8 @@ class _Lz4Compressor:
 
 
 def _package(name: str, title: str) -> ModuleType:
-    import importlib
-
     try:
-        return importlib.import_module(name)
+        return imported(name)
     except ImportError as error:
         hint = "pip install 'webdataset[compression]'"
         raise MissingPackageError(f"{title} compression needs a package that is not installed", hint=hint) from error

@@ -1,27 +1,11 @@
-"""Optional packages, imported when a field needs them."""
+"""Arrays and tensors, whose packages are imported when a field needs them."""
 
 from __future__ import annotations
 
 from functools import cache
-from importlib import import_module
 from types import ModuleType
 
-from webdataset.errors import MissingPackageError
-
-
-def package(name: str, *, extra: str, purpose: str) -> ModuleType:
-    """Import an optional package, or say what to install.
-
-    >>> package("no_such_package", extra="image", purpose="to decode images")
-    Traceback (most recent call last):
-    webdataset.errors.MissingPackageError: no_such_package is needed to decode images; pip install 'webdataset[image]'
-    """
-    try:
-        return import_module(name)
-    except ImportError as exn:
-        raise MissingPackageError(
-            f"{name.partition('.')[0]} is needed {purpose}", hint=f"pip install 'webdataset[{extra}]'"
-        ) from exn
+from webdataset.base.packages import imported, package
 
 
 def torch_package() -> ModuleType:
@@ -33,7 +17,7 @@ def torch_package() -> ModuleType:
 def torch_if_installed() -> ModuleType | None:
     """torch, or None."""
     try:
-        return import_module("torch")
+        return imported("torch")
     except ImportError:
         return None
 

@@ -8,6 +8,8 @@ import zlib
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .compression import check_pixels
+
 if TYPE_CHECKING:
     import numpy as np
 
@@ -28,13 +30,20 @@ class PngHeader(NamedTuple):
 
     depth: int
     colour: int
+    size: tuple[int, int]
+    """Width and height."""
+
+    @property
+    def channels(self) -> int:
+        """How many numbers a pixel has."""
+        return len(LAYOUTS.get(self.colour, "P"))
 
 
 def header(data: bytes) -> PngHeader | None:
     """What a file says of its pixels, if it is a PNG."""
     if data[:8] != SIGNATURE or data[12:16] != b"IHDR" or len(data) < 33:
         return None
-    return PngHeader(data[24], data[25])
+    return PngHeader(data[24], data[25], struct.unpack_from(">II", data, 16))
 
 
 def has_key(data: bytes, kind: PngHeader) -> bool:
@@ -42,15 +51,21 @@ def has_key(data: bytes, kind: PngHeader) -> bool:
     return kind.colour in (GRAY, RGB) and b"tRNS" in data[: data.find(b"IDAT")]
 
 
+def has_high_bytes(data: bytes, kind: PngHeader) -> bool:
+    """Whether Pillow reads the high bytes of the values, and nothing else is lost or changed."""
+    return kind.depth == 16 and kind.colour in (RGB, RGBA) and not has_key(data, kind)
+
+
 def stored_pixels(data: bytes, kind: PngHeader, pil: ModuleType) -> Array | None:
     """The stored values where Pillow itself would change them, else None."""
+    check_pixels((*kind.size, kind.channels), 2 if kind.depth == 16 else 1)
     if kind.depth == 16 and kind.colour in (RGB, RGBA):
         return _two_bytes(data, pil)
-    twin = TWINS.get(kind)
+    twin = TWINS.get((kind.depth, kind.colour))
     if twin is None:
         return None
     pixels = _values(_described_as(data, *twin), pil)
-    return pixels.view(">u2").astype("u2") if kind.depth == 16 else pixels
+    return pixels.view(">u2").astype("u2") if kind.depth == 16 else pixels.copy()
 
 
 def encode_deep(pixels: Array) -> bytes:
@@ -58,7 +73,7 @@ def encode_deep(pixels: Array) -> bytes:
 
     >>> import numpy as np
     >>> header(encode_deep(np.zeros((2, 3, 3), np.uint16)))
-    PngHeader(depth=16, colour=2)
+    PngHeader(depth=16, colour=2, size=(3, 2))
     """
     import numpy as np
 
@@ -79,7 +94,8 @@ def _two_bytes(data: bytes, pil: ModuleType) -> Array:
     """The upper bytes as Pillow reads them, the lower ones by exchanging their places."""
     import numpy as np
 
-    pixels: Array = _values(data, pil).astype(np.uint16) << 8
+    pixels: Array = _values(data, pil).astype(np.uint16)
+    pixels <<= 8
     with pil.open(io.BytesIO(data)) as image:
         image.tile = [(*tile[:3], tile[3].replace(";16B", ";16L")) for tile in image.tile]
         pixels |= np.asarray(image)
@@ -87,10 +103,11 @@ def _two_bytes(data: bytes, pil: ModuleType) -> Array:
 
 
 def _values(data: bytes, pil: ModuleType) -> Array:
+    """What Pillow reads, not to be written to: that saves a copy."""
     import numpy as np
 
     with pil.open(io.BytesIO(data)) as image:
-        return np.array(image)
+        return np.asarray(image)
 
 
 def _described_as(data: bytes, depth: int, colour: int) -> bytes:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from .compression import check_pixels
 
 if TYPE_CHECKING:
     import numpy as np
@@ -11,8 +15,13 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 _GAP = rb"(?:\s|#[^\r\n]*[\r\n])+"
+MOST_HEADER = 1 << 16
+"""Bytes up to the pixels, most of which may be a comment."""
+BLOCK = 1 << 20
+"""Characters of which numbers are made at once: as Python's, they take 30 times as much."""
 _HEADER = re.compile(rb"P([2356])" + (_GAP + rb"([0-9]{1,9})") * 3 + rb"\s")
 _COMMENT = re.compile(rb"#[^\r\n]*")
+_SPACE = re.compile(rb"\s")
 
 
 class PnmHeader(NamedTuple):
@@ -30,7 +39,7 @@ def header(data: bytes) -> PnmHeader | None:
     >>> header(b"P5 3 2 65535 ...")
     PnmHeader(shape=(2, 3), maximum=65535, plain=False, end=13)
     """
-    found = _HEADER.match(data)
+    found = _HEADER.match(data[:MOST_HEADER])
     if found is None:
         return None
     kind, width, height, maximum = map(int, found.groups())
@@ -44,18 +53,50 @@ def stored_pixels(data: bytes, kind: PnmHeader) -> Array:
     """The numbers in the file."""
     import numpy as np
 
-    count = int(np.prod(kind.shape, dtype=np.int64))
+    count = math.prod(kind.shape)
+    dtype = np.dtype(np.uint16 if kind.maximum > 255 else np.uint8)
+    width = 2 if kind.plain else dtype.itemsize  # at least, the last number may end the file
+    if (there := (len(data) - kind.end + kind.plain) // width) < count:
+        raise OSError(f"image file is truncated: {there} of {count} values")
+    check_pixels(kind.shape, dtype.itemsize)
     if kind.plain:
-        numbers = _COMMENT.sub(b"", data[kind.end :]).split()[:count]
-        values = np.array([int(number) for number in numbers], np.int64)
+        values = _plain_values(data, kind, np.empty(count, dtype))
     else:
-        dtype = np.dtype(">u2" if kind.maximum > 255 else "u1")
-        values = np.frombuffer(data[kind.end : kind.end + count * dtype.itemsize], dtype)
-    if len(values) < count:
-        raise OSError(f"image file is truncated: {len(values)} of {count} values")
-    if values.min() < 0 or values.max() > kind.maximum:
-        raise OSError(f"the image says that {kind.maximum} is white, but has a value of {values.max()}")
-    return values.reshape(kind.shape).astype(np.uint16 if kind.maximum > 255 else np.uint8)
+        values = np.frombuffer(data, dtype.newbyteorder(">"), count, kind.end).astype(dtype)
+    _check_range(values.min(), values.max(), kind.maximum)
+    return values.reshape(kind.shape)
+
+
+def _plain_values(data: bytes, kind: PnmHeader, values: Array) -> Array:
+    """The array, filled with the numbers in a text."""
+    import numpy as np
+
+    filled = 0
+    for block in _blocks(data, kind.end):
+        numbers = np.array([int(number) for number in block.split(None, len(values))[: len(values) - filled]], np.int64)
+        if numbers.size:
+            _check_range(numbers.min(), numbers.max(), kind.maximum)
+        values[filled : filled + len(numbers)] = numbers
+        filled += len(numbers)
+        if filled == len(values):
+            return values
+    raise OSError(f"image file is truncated: {filled} of {len(values)} values")
+
+
+def _blocks(data: bytes, start: int) -> Iterator[bytes]:
+    """A text in pieces of whole numbers, without its comments."""
+    if data.find(b"#", start) >= 0:
+        data, start = _COMMENT.sub(b"", data[start:]), 0
+    while start < len(data):
+        end = _SPACE.search(data, start + BLOCK)
+        stop = end.start() if end else len(data)
+        yield data[start:stop]
+        start = stop
+
+
+def _check_range(least: int, most: int, maximum: int) -> None:
+    if least < 0 or most > maximum:
+        raise OSError(f"the image says that {maximum} is white, but has a value of {least if least < 0 else most}")
 
 
 def encode_deep(pixels: Array) -> bytes:

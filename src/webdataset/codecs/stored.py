@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from webdataset.base.packages import package
 from webdataset.errors import DecodingError
 
 from . import png, pnm, tiff
-from .packages import package
+from .compression import check_decoded
+from .imageheaders import check_scans
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,6 +31,9 @@ _AS_STORED = ("1", "P", "PA", "I", "F")  # modes whose values Pillow never scale
 DEEP_MODES = tuple(_HELD)
 PICTURES = ("L", "LA", "RGB", "RGBA", "CMYK")
 LUMA = (0.299, 0.587, 0.114)  # ITU-R 601-2, as Pillow weighs colours
+JPEGS = ("JPEG", "MPO", "BLP")  # formats of Pillow that hold one
+BLOCK = 1 << 20
+"""Bytes of values that are converted at once."""
 CURE = 'decode it with "pixels", which returns the stored values'
 
 
@@ -52,10 +58,13 @@ def pillow() -> ModuleType:
 
 def opened(data: bytes) -> Image:
     """The file in Pillow, nothing decoded yet."""
+    tiff.header(data)  # refuses tags that fill memory
     image = pillow().open(io.BytesIO(data))
     if image.format == "EPS":  # Pillow would hand the data to a PostScript interpreter
         image.close()
         raise DecodingError("PostScript is a program, which is not run; store a picture of it")
+    if image.format in JPEGS:
+        check_scans(data[data.find(b"\xff\xd8") :] if image.format == "BLP" else data)
     return image
 
 
@@ -84,49 +93,73 @@ def deep_picture(data: bytes, mode: str) -> Image:
     """A deep image as a Pillow image of 8 bits per channel: the high bytes."""
     import numpy as np
 
-    pixels, white, layout = _picture_values(stored_image(data))
-    if pixels.dtype.kind == "f":
-        pixels = pixels * np.float32(255)
-    else:
-        pixels = pixels.astype(np.uint32) * 65535 // white >> 8
-    height, width = pixels.shape[:2]
-    picture = pillow().frombytes(layout, (width, height), pixels.astype(np.uint8).tobytes())
+    kind = png.header(data)
+    if kind is not None and png.has_high_bytes(data, kind):
+        with opened(data) as image:
+            return image.convert(mode.upper())
+    stored = stored_image(data)
+    height, width = stored.pixels.shape[:2]
+    picture = None
+    for first, pixels, white, layout in _picture_values(stored):
+        high = pixels * np.float32(255) if pixels.dtype.kind == "f" else pixels.astype(np.uint32) * 65535 // white >> 8
+        part = pillow().frombytes(layout, (width, len(pixels)), high.astype(np.uint8).tobytes())
+        picture = pillow().new(layout, (width, height)) if picture is None else picture
+        picture.paste(part, (0, first))
+    assert picture is not None
     picture.info = _info(data)
-    return picture.convert(mode.upper())
+    return picture if picture.mode == mode.upper() else picture.convert(mode.upper())
 
 
 def deep_floats(data: bytes, mode: str) -> Array:
     """A deep image as floats in 0..1: the values, divided by the largest there can be."""
     import numpy as np
 
-    pixels, white, layout = _picture_values(stored_image(data))
+    stored = stored_image(data)
+    shape = (*stored.pixels.shape[:2], *(() if mode == "l" else (len(mode),)))
+    check_decoded(stored.pixels.nbytes + 2 * 4 * math.prod(shape))  # tensors are copied, to have channels first
+    found = np.empty(shape, np.float32)
+    for first, pixels, white, layout in _picture_values(stored):
+        found[first : first + len(pixels)] = _as_floats(pixels, white, layout, mode)
+    return found
+
+
+def _as_floats(pixels: Array, white: int, layout: str, mode: str) -> Array:
+    import numpy as np
+
     values = np.divide(pixels, np.float32(white), dtype=np.float32, casting="unsafe")
     alpha = values[:, :, -1:] if layout[-1] == "A" else np.ones((*values.shape[:2], 1), np.float32)
     colours = values[:, :, :3]
     if layout == "CMYK":
         colours = (1 - colours) * (1 - values[:, :, 3:])
     if mode == "l":
-        return colours @ np.array(LUMA, np.float32) if layout[0] != "L" else np.ascontiguousarray(colours[:, :, 0])
+        return colours @ np.array(LUMA, np.float32) if layout[0] != "L" else colours[:, :, 0]
     colours = colours if layout[0] != "L" else np.repeat(colours[:, :, :1], 3, axis=2)
-    return np.ascontiguousarray(colours) if mode == "rgb" else np.concatenate([colours, alpha], axis=2)
+    return colours if mode == "rgb" else np.concatenate([colours, alpha], axis=2)
 
 
-def _picture_values(stored: Stored) -> tuple[Array, int, str]:
-    """Values H x W x C, the largest that there can be, and the layout, one of PICTURES."""
-    import numpy as np
-
+def _picture_values(stored: Stored) -> Iterator[tuple[int, Array, int, str]]:
+    """Some rows at a time: the number of the first, values H x W x C, the largest that there can be, and the layout,
+    one of PICTURES."""
     layout = stored.layout.partition("X")[0]
     pixels = stored.pixels if stored.pixels.ndim == 3 else stored.pixels[:, :, None]
     if layout.upper() not in PICTURES:
         raise DecodingError(f"an image of {pixels.shape[2]} {pixels.dtype} channels is no picture", hint=CURE)
     white = stored.white or _white_of(pixels)
-    pixels = pixels[:, :, : len(layout)]
+    rows = max(1, BLOCK // (pixels.nbytes // len(pixels)))
+    for first in range(0, len(pixels), rows):
+        some = pixels[first : first + rows, :, : len(layout)]
+        yield first, *_picture_rows(some, white, layout, stored.key)
+
+
+def _picture_rows(pixels: Array, white: int, layout: str, key: object) -> tuple[Array, int, str]:
+    import numpy as np
+
     if pixels.dtype.kind == "f":
         pixels = np.clip(pixels, 0, 1).astype(np.float32)
     if layout[-1] == "a":
         pixels = _divided_by_alpha(pixels, white)
-    if stored.key is not None:
-        alpha = (pixels != np.array(stored.key)).any(axis=2, keepdims=True) * pixels.dtype.type(white)
+    if key is not None:
+        alpha = (pixels != np.array(key)).any(axis=2, keepdims=True) * pixels.dtype.type(white)
         return np.concatenate([pixels, alpha], axis=2), white, layout + "A"
     return pixels, white, layout.upper()
 

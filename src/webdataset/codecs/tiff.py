@@ -1,15 +1,22 @@
 """TIFF files beyond what Pillow holds: 16-bit colour, other number types, any number of channels.
 
-Their strips and tiles are compressed by many methods, which Pillow (libtiff) undoes: it is given each plane of the
-file under a description that says "bytes of gray", and the bytes are put together to numbers here.
+Their strips and tiles are compressed by many methods, which Pillow (libtiff) undoes: it is given the file under a
+description that says "bytes of gray", and the bytes are put together to numbers here.
+
+A tag is a view of the file, whatever length it claims; tags that together claim more than the file has are refused.
 """
 
 from __future__ import annotations
 
 import io
 import struct
+from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from webdataset.errors import DecodingError
+
+from .compression import check_pixels
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,37 +28,42 @@ ORIENTATION = 274
 STRIP_OFFSETS, CHANNELS, ROWS_PER_STRIP, STRIP_SIZES, PLANAR, PREDICTOR = 273, 277, 278, 279, 284, 317
 TILE_WIDTH, TILE_HEIGHT, TILE_OFFSETS, TILE_SIZES, EXTRA, FORMAT = 322, 323, 324, 325, 338, 339
 
-KEPT = {HEIGHT, COMPRESSION, ROWS_PER_STRIP, TILE_HEIGHT}
+READ = {
+    WIDTH, HEIGHT, BITS, COMPRESSION, PHOTOMETRIC, FILL_ORDER, ORIENTATION, STRIP_OFFSETS, CHANNELS, ROWS_PER_STRIP,
+    STRIP_SIZES, PLANAR, PREDICTOR, TILE_WIDTH, TILE_HEIGHT, TILE_OFFSETS, TILE_SIZES, EXTRA, FORMAT,
+}  # fmt: skip
 # of numbers as they are: none, LZW, deflate, its older number, PackBits, LZMA, Zstandard
-COMPRESSIONS = {1, 5, 8, 32946, 32773, 34925, 50000}
-PREDICTED = COMPRESSIONS - {1, 32773}
-SIZES = {1: "B", 3: "H", 4: "I", 16: "Q"}  # field types of whole numbers
+NOT_COMPRESSED = 1
+COMPRESSIONS = {NOT_COMPRESSED, 5, 8, 32946, 32773, 34925, 50000}
+PREDICTED = COMPRESSIONS - {NOT_COMPRESSED, 32773}
+WHOLE = {1: "u1", 3: "u2", 4: "u4", 16: "u8"}  # field types of whole numbers
+SIZES = (0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8, 8, 8)  # bytes, by field type
 KINDS = {1: "u", 2: "i", 3: "f"}  # sample formats
 COLOURS = {0: "L", 1: "L", 2: "RGB", 3: "P", 5: "CMYK"}  # photometric interpretations
-MOST_TAGS, MOST_VALUES = 4096, 1 << 22
+MOST_TAGS = 4096
 BYTES_PER_PIXEL = 4  # in Pillow, whose limit on pixels is thereby a limit on memory
 
 
 class Widths(NamedTuple):
-    """The numbers in a directory, as `struct` calls them."""
+    """The numbers in a directory, as numpy calls them."""
 
     offset: str
     size: int  # of an offset, and of the values inside an entry
     number: str
 
 
-WIDTHS = {42: Widths("I", 4, "H"), 43: Widths("Q", 8, "Q")}  # TIFF and BigTIFF
+WIDTHS = {42: Widths("u4", 4, "u2"), 43: Widths("u8", 8, "u8")}  # TIFF and BigTIFF
 
 
 class TiffHeader(NamedTuple):
     """What a TIFF says of its pixels."""
 
     order: str
-    tags: dict[int, tuple[int, ...]]
+    tags: dict[int, Array]
 
     def value(self, tag: int, default: int = 1) -> int:
         """A tag of a single number."""
-        return self.tags.get(tag, (default,))[0]
+        return int(self.tags[tag][0]) if tag in self.tags else default
 
     @property
     def bits(self) -> int:
@@ -61,10 +73,11 @@ class TiffHeader(NamedTuple):
     @property
     def dtype(self) -> str | None:
         """How numpy calls the numbers, if they are whole bytes and all alike."""
-        bits, kinds = self.tags.get(BITS, (1,)), self.tags.get(FORMAT, (1,))
-        if len(set(bits)) > 1 or len(set(kinds)) > 1 or kinds[0] not in KINDS or bits[0] not in (8, 16, 32, 64):
+        bits, kind = self.bits, self.value(FORMAT)
+        mixed = any(tag in self.tags and (self.tags[tag] != self.tags[tag][0]).any() for tag in (BITS, FORMAT))
+        if mixed or kind not in KINDS or bits not in (8, 16, 32, 64) or (kind, bits) == (3, 8):
             return None
-        return None if (kinds[0], bits[0]) == (3, 8) else f"{KINDS[kinds[0]]}{bits[0] // 8}"
+        return f"{KINDS[kind]}{bits // 8}"
 
     @property
     def planes(self) -> int:
@@ -72,20 +85,33 @@ class TiffHeader(NamedTuple):
         return self.value(CHANNELS) if self.value(PLANAR) == 2 else 1
 
     @property
-    def parts(self) -> list[tuple[int, int]]:
-        """The strips or tiles, plane by plane: (offset, size)."""
+    def tile(self) -> tuple[int, int]:
+        """Rows and columns of a tile; a strip is a tile as wide as the picture."""
+        if TILE_WIDTH in self.tags:
+            return self.value(TILE_HEIGHT, 0), self.value(TILE_WIDTH)
+        return min(self.value(ROWS_PER_STRIP, 1 << 32), self.value(HEIGHT, 0)), self.value(WIDTH, 0)
+
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        """How many planes, rows and columns of strips or tiles there are."""
+        (rows, columns), height, width = self.tile, self.value(HEIGHT, 0), self.value(WIDTH, 0)
+        return self.planes, -(-height // rows), -(-width // columns)
+
+    @property
+    def parts(self) -> tuple[Array, Array] | None:
+        """Where the strips or tiles begin and how long they are, plane by plane."""
         tiled = TILE_WIDTH in self.tags
-        offsets = self.tags.get(TILE_OFFSETS if tiled else STRIP_OFFSETS, ())
-        sizes = self.tags.get(TILE_SIZES if tiled else STRIP_SIZES, ())
-        return list(zip(offsets, sizes, strict=True)) if len(offsets) == len(sizes) else []
+        offsets = self.tags.get(TILE_OFFSETS if tiled else STRIP_OFFSETS)
+        sizes = self.tags.get(TILE_SIZES if tiled else STRIP_SIZES)
+        return None if offsets is None or sizes is None or len(offsets) != len(sizes) else (offsets, sizes)
 
     @property
     def is_plain(self) -> bool:
         """Whether the file consists of whole numbers of bytes, which can be read here."""
         if self.dtype is None or self.value(COMPRESSION) not in COMPRESSIONS or self.value(FILL_ORDER) != 1:
             return False
-        sizes = (self.value(CHANNELS), self.value(HEIGHT, 0), self.value(WIDTH, 0), self.value(TILE_WIDTH))
-        return all(sizes) and len(self.parts) > 0 and len(self.parts) % self.planes == 0
+        sizes = (self.value(CHANNELS), self.value(HEIGHT, 0), self.value(WIDTH, 0), *self.tile)
+        return all(sizes) and self.parts is not None
 
     @property
     def layout(self) -> str:
@@ -99,14 +125,10 @@ class TiffHeader(NamedTuple):
 def header(data: bytes) -> TiffHeader | None:
     """What a file says of the pixels of its first image, if it is a TIFF; big ones included."""
     order = {b"II": "<", b"MM": ">"}.get(data[:2])
-    if order is None:
+    if order is None or len(data) < 16:
         return None
-    try:
-        (version,) = struct.unpack_from(order + "H", data, 2)
-        widths = WIDTHS.get(version)
-        return None if widths is None else TiffHeader(order, _tags(data, order, widths))
-    except struct.error:  # ends early: Pillow has the words for it
-        return None
+    widths = WIDTHS.get(struct.unpack_from(order + "H", data, 2)[0])
+    return None if widths is None else _header(data, order, widths)
 
 
 def stored_pixels(data: bytes, kind: TiffHeader, pil: ModuleType) -> Array:
@@ -115,58 +137,117 @@ def stored_pixels(data: bytes, kind: TiffHeader, pil: ModuleType) -> Array:
 
     dtype = np.dtype(f"{kind.order}{kind.dtype}")
     _check_size(kind, dtype, pil)
-    channels, parts = kind.value(CHANNELS), kind.parts
-    each = len(parts) // kind.planes
-    planes = [
-        _plane(data, kind, parts[first : first + each], dtype, channels // kind.planes)
-        for first in range(0, len(parts), each)
-    ]
-    pixels = np.concatenate(planes, axis=2)
+    height, width, channels = kind.value(HEIGHT), kind.value(WIDTH), kind.value(CHANNELS)
+    (rows, columns), (planes, down, across) = kind.tile, kind.grid
+    together = channels // planes
+    numbers = _without_predictor(_rows(data, kind, columns * together * dtype.itemsize), kind, together, dtype)
+    high = down * rows if TILE_WIDTH in kind.tags else height
+    pixels = numbers.reshape(planes, high, across * columns, together)[:, :height, :width]
+    pixels = np.moveaxis(pixels, 0, 2).reshape(height, width, channels)
     if kind.value(PHOTOMETRIC, 0) == 0 and dtype.kind == "u":  # counts from white to black
         pixels = np.iinfo(pixels.dtype).max - pixels
     pixels = _upright(pixels, kind.value(ORIENTATION))
-    return np.ascontiguousarray(pixels[:, :, 0] if channels == 1 else pixels)
+    pixels = np.ascontiguousarray(pixels[:, :, 0] if channels == 1 else pixels, dtype.newbyteorder("="))
+    return pixels if pixels.flags.writeable else pixels.copy()
 
 
 def _check_size(kind: TiffHeader, dtype: np.dtype[Any], pil: ModuleType) -> None:
-    width, height, channels = kind.value(WIDTH), kind.value(HEIGHT), kind.value(CHANNELS)
+    """Refuse what is too large; tiles are decoded whole, however little of them is in the picture."""
+    (rows, columns), (_, down, across) = kind.tile, kind.grid
+    width, height, channels = across * columns, down * rows, kind.value(CHANNELS)
     limit = pil.MAX_IMAGE_PIXELS
     if limit and height * width * channels * dtype.itemsize > 2 * limit * BYTES_PER_PIXEL:
         raise pil.DecompressionBombError(
             f"an image of {width} x {height} pixels, {channels} x {dtype.itemsize} bytes each, exceeds the limit"
         )
+    check_pixels((height, width, channels), dtype.itemsize)
 
 
-def _plane(data: bytes, kind: TiffHeader, parts: list[tuple[int, int]], dtype: np.dtype[Any], channels: int) -> Array:
-    """The numbers of some channels that are stored together, H x W x channels."""
-    height, width = kind.value(HEIGHT), kind.value(WIDTH)
-    tile = kind.value(TILE_WIDTH, width)
-    across, wide = -(-width // tile), tile * channels * dtype.itemsize
-    tags = {tag: values for tag, values in kind.tags.items() if tag in KEPT}
-    tags |= {WIDTH: (across * wide,), BITS: (8,), PHOTOMETRIC: (1,), CHANNELS: (1,)}
-    offsets, sizes = zip(*parts, strict=True)
-    if TILE_WIDTH in kind.tags:
-        tags |= {TILE_WIDTH: (wide,), TILE_OFFSETS: offsets, TILE_SIZES: sizes}
+def _rows(data: bytes, kind: TiffHeader, wide: int) -> Array:
+    """The bytes of all planes, one below the other: rows x tiles x bytes."""
+    import numpy as np
+
+    assert kind.parts is not None
+    (rows, _), (planes, down, across) = kind.tile, kind.grid
+    each = down * across
+    if len(kind.parts[0]) < planes * each:
+        raise OSError(f"image file is truncated: {len(kind.parts[0])} of {planes * each} strips or tiles")
+    offsets, sizes = (values[: planes * each].reshape(planes, each) for values in kind.parts)
+    if (offsets > len(data)).any():
+        raise OSError("image file is truncated: a strip or tile lies behind its end")
+    height = down * rows if TILE_WIDTH in kind.tags else kind.value(HEIGHT)
+    rest = height % rows
+    if planes == 1 or not rest:
+        return _decoded(data, kind, (offsets, sizes), (planes * height, across, wide), rows)
+    # the last strip of each plane is shorter, which only the last strip of a file may be
+    ends = _decoded(data, kind, (offsets[:, -1:], sizes[:, -1:]), (planes * rest, 1, wide), rest)
+    if down == 1:
+        return ends
+    whole = _decoded(data, kind, (offsets[:, :-1], sizes[:, :-1]), (planes * (height - rest), 1, wide), rows)
+    return np.concatenate([whole.reshape(planes, -1, 1, wide), ends.reshape(planes, -1, 1, wide)], 1)
+
+
+def _decoded(
+    data: bytes, kind: TiffHeader, parts: tuple[Array, Array], shape: tuple[int, int, int], rows: int
+) -> Array:
+    """The bytes of some strips or tiles, rows x tiles x bytes."""
+    import numpy as np
+
+    height, across, wide = shape
+    offsets, sizes = parts[0].reshape(-1), np.minimum(parts[1], len(data)).reshape(-1)
+    if kind.value(COMPRESSION) == NOT_COMPRESSED:
+        return _copied(data, offsets, shape, rows)
+    tiled = TILE_WIDTH in kind.tags
+    tags: dict[int, int | Array] = {WIDTH: across * wide, HEIGHT: height, BITS: 8, COMPRESSION: kind.value(COMPRESSION)}
+    tags |= {PHOTOMETRIC: 1, CHANNELS: 1}
+    if tiled:
+        tags |= {
+            TILE_WIDTH: wide,
+            TILE_HEIGHT: rows,
+            TILE_OFFSETS: offsets,
+            TILE_SIZES: sizes,
+        }
     else:
-        tags |= {STRIP_OFFSETS: offsets, STRIP_SIZES: sizes}
-    rows = _bytes_of_gray(_described_as(data, kind.order, tags)).reshape(height, across, wide)
-    predictor = kind.value(PREDICTOR) if kind.value(COMPRESSION) in PREDICTED else 1
-    numbers = _without_predictor(rows, predictor, channels, dtype)
-    return numbers.reshape(height, across * tile, channels)[:, :width].astype(dtype.newbyteorder("="))
+        tags |= {
+            ROWS_PER_STRIP: rows,
+            STRIP_OFFSETS: offsets,
+            STRIP_SIZES: sizes,
+        }
+    return _bytes_of_gray(_described_as(data, kind.order, tags)).reshape(shape)
 
 
-def _described_as(data: bytes, order: str, tags: dict[int, tuple[int, ...]]) -> bytes:
+def _copied(data: bytes, offsets: Array, shape: tuple[int, int, int], rows: int) -> Array:
+    """The bytes of strips or tiles that are not compressed."""
+    import numpy as np
+
+    height, across, wide = shape
+    found = np.empty(shape, np.uint8)
+    for number, offset in enumerate(map(int, offsets)):
+        row, column = number // across * rows, number % across
+        some = min(rows, height - row)
+        if offset + some * wide > len(data):
+            raise OSError(f"image file is truncated: strip or tile {number} ends behind it")
+        found[row : row + some, column] = np.frombuffer(data, np.uint8, some * wide, offset).reshape(some, wide)
+    return found
+
+
+def _described_as(data: bytes, order: str, tags: dict[int, int | Array]) -> bytes:
     """The file with other tags, which lie behind it."""
+    import numpy as np
+
     start = len(data) + len(data) % 2
     beyond = start + 2 + 12 * len(tags) + 4
     entries, values = [], b""
     for tag, numbers in sorted(tags.items()):
-        packed = struct.pack(f"{order}{len(numbers)}I", *numbers)
-        if len(packed) > 4:
+        packed = np.asarray(numbers, order + "u4").tobytes()
+        count = len(packed) // 4
+        if count > 1:
             values, packed = values + packed, struct.pack(order + "I", beyond + len(values))
-        entries.append(struct.pack(order + "HHI", tag, 4, len(numbers)) + packed)
+        entries.append(struct.pack(order + "HHI", tag, 4, count) + packed)
     directory = struct.pack(order + "H", len(tags)) + b"".join(entries) + bytes(4) + values
-    return data[:2] + struct.pack(order + "HI", 42, start) + data[8:] + bytes(len(data) % 2) + directory
+    return b"".join(
+        [data[:2], struct.pack(order + "HI", 42, start), memoryview(data)[8:], bytes(len(data) % 2), directory]
+    )
 
 
 def _bytes_of_gray(data: bytes) -> Array:
@@ -175,13 +256,14 @@ def _bytes_of_gray(data: bytes) -> Array:
 
     # not by Image.open, which would count bytes as pixels and warn of large images
     with TiffImageFile(io.BytesIO(data)) as image:
-        return np.array(image)
+        return np.asarray(image)
 
 
-def _without_predictor(rows: Array, predictor: int, channels: int, dtype: np.dtype[Any]) -> Array:
+def _without_predictor(rows: Array, kind: TiffHeader, channels: int, dtype: np.dtype[Any]) -> Array:
     """Numbers from bytes, rows x tiles x bytes; a predictor stores the differences of neighbours in a row."""
     import numpy as np
 
+    predictor = kind.value(PREDICTOR) if kind.value(COMPRESSION) in PREDICTED else 1
     if predictor == 3:  # the first bytes of all numbers of a row, then the second ones, as differences
         planes = _sums(rows, channels, np.dtype("u1")).reshape(*rows.shape[:2], dtype.itemsize, -1)
         return np.ascontiguousarray(np.swapaxes(planes, 2, 3)).view(dtype.newbyteorder(">"))
@@ -207,21 +289,50 @@ def _upright(pixels: Array, orientation: int) -> Array:
     return pixels[::rows, ::columns]
 
 
-def _tags(data: bytes, order: str, widths: Widths) -> dict[int, tuple[int, ...]]:
-    """The tags of the first directory that are whole numbers."""
-    (place,) = struct.unpack_from(order + widths.offset, data, widths.size)
-    (number,) = struct.unpack_from(order + widths.number, data, place)
-    place += struct.calcsize(order + widths.number)
-    length = 4 + 2 * widths.size
-    entries = range(place, place + min(number, MOST_TAGS) * length, length)
-    return dict(tag for tag in (_tag(data, entry, order, widths) for entry in entries) if tag)
+def _header(data: bytes, order: str, widths: Widths) -> TiffHeader | None:
+    """The tags that are used here, views of the file; what ends early is None: Pillow has the words for it."""
+    import numpy as np
 
-
-def _tag(data: bytes, entry: int, order: str, widths: Widths) -> tuple[int, tuple[int, ...]] | None:
-    tag, kind, length = struct.unpack_from(order + "HH" + widths.offset, data, entry)
-    if kind not in SIZES or not 0 < length <= MOST_VALUES:
+    (place,) = np.frombuffer(data, order + widths.offset, 1, widths.size).tolist()
+    entry = _entry(order, widths)
+    begin = place + int(widths.number[1:])
+    if begin > len(data):
         return None
-    form, where = f"{order}{length}{SIZES[kind]}", entry + 4 + widths.size
-    if struct.calcsize(form) > widths.size:
-        (where,) = struct.unpack_from(order + widths.offset, data, where)
-    return tag, struct.unpack_from(form, data, where)
+    (number,) = np.frombuffer(data, order + widths.number, 1, place).tolist()
+    if number > (len(data) - begin) // entry.itemsize:
+        return None
+    entries = np.frombuffer(data, entry, number, begin)
+    _check_tags(entries, widths, len(data))
+    found = {}
+    for at, (tag, kind, length) in enumerate(entries[["tag", "kind", "length"]][:MOST_TAGS].tolist()):
+        if tag not in READ or kind not in WHOLE or not length:
+            continue
+        dtype = np.dtype(order + WHOLE[kind])
+        where = begin + (at + 1) * entry.itemsize - widths.size
+        if length * dtype.itemsize > widths.size:
+            where = int(entries["value"][at])
+        if where + length * dtype.itemsize > len(data):
+            return None
+        found[tag] = np.frombuffer(data, dtype, length, where)
+    return TiffHeader(order, found)
+
+
+@cache
+def _entry(order: str, widths: Widths) -> np.dtype[Any]:
+    """An entry of a directory."""
+    import numpy as np
+
+    wide = order + widths.offset
+    return np.dtype([("tag", order + "u2"), ("kind", order + "u2"), ("length", wide), ("value", wide)])
+
+
+def _check_tags(entries: Array, widths: Widths, size: int) -> None:
+    """Tags have bytes of their own: if they claim more than the file has, they share them, and reading them fills
+    memory."""
+    import numpy as np
+
+    kinds = np.minimum(entries["kind"], len(SIZES) - 1).astype(np.intp)
+    claimed = entries["length"].astype(np.float64) * np.array((*SIZES[:-1], 8))[kinds]
+    total = claimed[claimed > widths.size].sum()
+    if total > size:
+        raise DecodingError(f"its tags claim {total:.0f} bytes, the whole file has {size}")

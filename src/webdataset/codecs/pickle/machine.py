@@ -55,6 +55,8 @@ class Machine:
         except BaseException:
             dismantle(self.containers)
             raise
+        finally:
+            self.keys.charge = None  # or this keeps itself and the value until the garbage is collected
         return value
 
     def _execute(self) -> Any:

@@ -6,8 +6,7 @@ import math
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
-from webdataset.base.settings import settings
-from webdataset.codecs.arrays import check_expansion
+from webdataset.codecs.compression import check_decoded
 from webdataset.codecs.dtypes import is_shape
 from webdataset.codecs.packages import torch_package
 
@@ -44,7 +43,7 @@ def _rebuild_tensor(machine: Machine, args: tuple[Any, ...]) -> object:  # noqa:
     check(type(offset) is int and offset >= 0, "a tensor", "at such an offset")
     check(is_shape(size) and is_shape(stride) and len(size) == len(stride), "a tensor", "of such a shape")
     check(_lies_inside(storage, offset, size, stride), "a tensor", "that reaches outside its bytes")
-    check_expansion(math.prod(size) * storage.dtype.itemsize, settings.max_decoded_bytes)
+    check_decoded(math.prod(size) * storage.dtype.itemsize)
     check(type(hooks) in (OrderedDict, type(None)) and not hooks, "a tensor", "with hooks")
     # the typed storage's own methods warn that it is deprecated, but it is what pickles hold
     tensor = torch.tensor([], dtype=storage.dtype).set_(storage._untyped_storage, offset, size, stride)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from webdataset.base.settings import settings
-from webdataset.codecs.arrays import check_expansion
+from webdataset.codecs.compression import check_decoded, check_expansion
 from webdataset.codecs.packages import torch_package
 from webdataset.errors import DecodingError, SecurityError, UnsafePickleError, WebDatasetError
 
@@ -119,7 +119,7 @@ def _check_tensors(tensors: Iterable[Any], size: int) -> None:
         if tensor.layout != torch.strided:
             _check_sparse(tensor)
             continue
-        check_expansion(tensor.numel() * tensor.element_size(), settings.max_decoded_bytes)
+        check_decoded(tensor.numel() * tensor.element_size())
         storage = tensor.untyped_storage()
         storages[storage.data_ptr()] = storage.nbytes()
     if sum(storages.values()) > size:

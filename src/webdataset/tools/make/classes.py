@@ -7,8 +7,11 @@ from collections.abc import Iterable, Sequence
 
 from webdataset.errors import MissingShardError, SampleError
 from webdataset.gopen import gopen
+from webdataset.storage.streams import MOST_TEXT_BYTES, read_up_to
 from webdataset.storage.urls import is_local, scheme_of
 from webdataset.writing.shardsets import shard_name
+
+from .grouping import reason_to_leave
 
 FILE = "classes.txt"
 
@@ -32,7 +35,7 @@ def class_numbers(folder: str, names: Sequence[str], origin: str = "the list") -
 def read_classes(url: str) -> list[str]:
     """Read a list of names, one per line."""
     with gopen(url) as stream:
-        names = parsed_classes(stream.read(), url)
+        names = parsed_classes(read_up_to(MOST_TEXT_BYTES, stream, url), url)
     if not names:
         raise SampleError("the list of classes is empty", url=url)
     return names
@@ -89,7 +92,8 @@ def known_classes(url: str) -> list[str] | None:
 def _folders_in(folder: str) -> list[str]:
     if not os.path.isdir(folder):
         raise MissingShardError("there is no such folder", url=folder)
-    names = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
+    folders = (entry.name for entry in os.scandir(folder) if entry.is_dir())
+    names = sorted(name for name in folders if not reason_to_leave(name, folder=True))
     if not names:
         raise SampleError("the folder has no subfolders", url=folder, hint="leave out --classes")
     return names
