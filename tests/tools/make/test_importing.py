@@ -81,6 +81,14 @@ def test_a_zip_archive(wl: Any) -> None:
     assert "this is no zip archive" in wl("create", "bad.zip", "-o", "out.tar", "--force").err
 
 
+def test_a_file_without_a_name_in_a_zip_archive_is_left_out(wl: Any) -> None:
+    with zipfile.ZipFile("in.zip", "w") as archive:
+        archive.writestr("a.txt", "a")
+        archive.writestr("zz.txt", "z")
+    Path("in.zip").write_bytes(Path("in.zip").read_bytes().replace(b"zz.txt", b"\0z.txt"))
+    assert made(wl, "in.zip") == [{"__key__": "a", "txt": b"a"}]
+
+
 def test_an_existing_archive(wl: Any, make_shard: Any) -> None:
     shard = make_shard("in.tar", samples=3)
     assert [sample["txt"] for sample in made(wl, shard)] == [b"txt0", b"txt1", b"txt2"]

@@ -1,11 +1,18 @@
 """Make shards from folders, recipes, tables, lines of text, JSON Lines, Parquet, zip or tar archives.
 
-Files of a folder that share a basename become one sample. A recipe has lines "NAME SOURCE", where the source is a file
-or url, text:CONTENT or pipe:COMMAND. A table (CSV or TSV) has one sample per row and names the fields in its first row:
-@jpg holds file names, __key__ keys, other columns the content. Of text, each line is a sample. JSON Lines and Parquet
-have one sample per object or row, with the same names; images and sounds as Hugging Face stores them in Parquet become
-jpg, png, wav and so on. A folder with metadata.csv, .jsonl or .parquet, whose column file_name names the files, becomes
-samples of a file and a json with the rest of its row. Files of a zip or tar archive that share a basename are a sample.
+Files of a folder that share a basename, up to the first dot, become one sample: a.jpg, a.seg.png and a.json. A recipe
+has lines "NAME SOURCE", where the source is a file or url, text:CONTENT or pipe:COMMAND. A table (CSV or TSV) has one
+sample per row and names the fields in its first row: @jpg holds file names, __key__ keys, other columns the content. Of
+text, each line is a sample. JSON Lines and Parquet have one sample per object or row, with the same names; images and
+sounds as Hugging Face stores them in Parquet become jpg, png, wav and so on. A folder with metadata.csv, .jsonl or
+.parquet, whose column file_name names the files, becomes samples of a file and a json with the rest of its row. Files
+of a zip or tar archive that share a basename are a sample.
+
+Files that share a basename and an extension are one sample only if others have the same fields: a.left.png and
+a.right.png are, with b.left.png and b.right.png; IMG.0030.jpg and IMG.0031.jpg are not, and an error before anything is
+written. --key last-dot makes the key all before the last dot, with _ for its dots: IMG_0030.jpg; --key first-dot says
+that such files belong together. Keys of rows must have no dot; --key last-dot writes _ for it. Hidden files, Thumbs.db,
+desktop.ini, __MACOSX and names without an extension are left out and counted.
 
 --shuffle writes the samples of each source in random order, the same for the same --seed. Only names are held in
 memory, except for tables and tar archives, whose contents are.
@@ -23,9 +30,9 @@ from __future__ import annotations
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from webdataset.cli import grammar
 
@@ -73,7 +80,13 @@ def configure(parser: grammar.Parser) -> None:
     )
     add("-f", "--fields", metavar="NAMES", default="txt", help='fields of a line: "txt cls" (txt)')
     add("--separator", metavar="TEXT", help="separator of fields in a line or table (tab; comma for .csv)")
-    add("-k", "--key", metavar="FORMAT", help="keys of rows and lines without one ({record:09d})")
+    add(
+        "-k",
+        "--key",
+        metavar="KEY",
+        help="last-dot or first-dot: where keys end; or a format of the keys of rows and lines without one "
+        "({record:09d})",
+    )
     add("-C", "--directory", metavar="DIR", default="", help="folder that relative file names refer to")
     parser.number("-c", "--count", help="stop after N samples")
     grammar.add_errors(parser)
@@ -81,6 +94,8 @@ def configure(parser: grammar.Parser) -> None:
 
 
 def run(options: Namespace) -> int:
+    from itertools import chain
+
     from webdataset.base.redact import redacted
     from webdataset.base.reports import Report
     from webdataset.cli.flow import finished, handler_of, refuse_terminal
@@ -92,6 +107,7 @@ def run(options: Namespace) -> int:
     if sources == ["-"] and sys.stdin.isatty():
         raise grammar.UsageError("nothing to read: name a folder, a recipe or a table")
     refuse_terminal(options.output)
+    _check_key(options.key)
     sizes = {"maxcount": options.maxcount, "maxsize": options.maxsize} if is_numbered(options.output) else {}
     report = Report()
     progress = ProgressDisplay.of(options)
@@ -99,9 +115,9 @@ def run(options: Namespace) -> int:
     options.classes = classes.names if classes is not None else False
     progress.expect(lambda: _size_of_all(sources, options))
     with ExitStack() as opened, report.in_force():
-        items = (item for source in sources for item in _ordered(source, options, opened) if options.count != 0)
+        items = [_ordered(source, options, opened) for source in sources if options.count != 0]
         write_items(
-            items,
+            chain.from_iterable(items),
             options.output,
             wrote=progress.add,
             sort=options.sort,
@@ -180,7 +196,7 @@ class _ClassList:
             sys.stderr.write(f"class {number}: {name}\n")
 
 
-def _ordered(source: str, options: Namespace, opened: ExitStack) -> Iterator[MemberSource]:
+def _ordered(source: str, options: Namespace, opened: ExitStack) -> Iterable[MemberSource]:
     from webdataset.tools.make.importing import shuffled
 
     items = _items(source, options, opened)
@@ -191,33 +207,64 @@ def _ordered(source: str, options: Namespace, opened: ExitStack) -> Iterator[Mem
     return shuffled(items, 0 if options.seed is None else options.seed)
 
 
-def _items(source: str, options: Namespace, opened: ExitStack) -> Iterator[MemberSource]:
+def _items(source: str, options: Namespace, opened: ExitStack) -> Iterable[MemberSource]:
+    """The members of a source: names of files are read and checked now, rows and lines when it is their turn."""
     from webdataset.tools.make import creating, importing
+    from webdataset.tools.make.grouping import KEY_ENDS
 
     kind = options.kind or _kind_of(source)
+    key_end = options.key if options.key in KEY_ENDS else None
     if kind == "folder":
         metadata = None if options.classes or not hasattr(options, "shuffle") else importing.metadata_of(source)
         if metadata is not None:
-            return importing.from_image_folder(source, metadata)
-        return creating.from_folder(source, classes=options.classes)
+            return importing.from_image_folder(source, metadata, key_end=key_end)
+        return creating.from_folder(source, classes=options.classes, key_end=key_end)
     if kind == "zip":
-        return importing.from_zip(source, opened)
+        return importing.from_zip(source, opened, key_end=key_end)
     if kind == "tar":
-        return importing.from_tar(source)
-    row_key = options.key or creating.DEFAULT_PLAN_KEY
-    if kind == "parquet":
-        return importing.from_parquet(source, key=row_key, folder=options.directory, opened=opened)
-    lines = _lines(source, opened, newline="" if kind == "plan" else "\n")
+        return importing.from_tar(source, opened, key_end=key_end)
     if kind == "recipe":
-        return creating.from_recipe(lines, folder=options.directory, origin=source)
+        lines = _lines(source, opened, newline="\n")
+        return creating.from_recipe(lines, folder=options.directory, origin=source, key_end=key_end)
+    return _rows(kind, source, options, opened, key_end)
+
+
+def _check_key(key: str | None) -> None:
+    """Refuse what neither says where keys end nor makes keys of numbers, also where there are no rows."""
+    from webdataset.tools.make.creating import numbered_key
+    from webdataset.tools.make.grouping import KEY_ENDS
+
+    if key is not None and key not in KEY_ENDS:
+        try:
+            numbered_key(key)
+        except ValueError:
+            ends = " or ".join(KEY_ENDS)
+            raise grammar.UsageError(f"--key is {ends}, or a format such as {{record:09d}}, not {key!r}") from None
+
+
+def _rows(kind: str, source: str, options: Namespace, opened: ExitStack, key_end: str | None) -> Iterator[MemberSource]:
+    """The members of a table or text, which is opened when it is its turn."""
+    from webdataset.tools.make import creating, importing
+
+    key = None if key_end else options.key
+    files: dict[str, Any] = {"key": key or creating.DEFAULT_PLAN_KEY, "folder": options.directory, "key_end": key_end}
+    if kind == "parquet":
+        yield from importing.from_parquet(source, opened=opened, **files)
+        return
+    lines = _lines(source, opened, newline="" if kind == "plan" else "\n")
     if kind == "jsonl":
-        return importing.from_json_lines(lines, key=row_key, folder=options.directory, origin=source)
-    if kind == "plan":
+        yield from importing.from_json_lines(lines, origin=source, **files)
+    elif kind == "plan":
         delimiter = options.separator or ("," if source.lower().endswith(".csv") else "\t")
-        return creating.from_plan(lines, delimiter=delimiter, key=row_key, folder=options.directory, origin=source)
-    return creating.from_lines(
-        lines, fields=options.fields, separator=options.separator or "\t", key=options.key or creating.DEFAULT_LINE_KEY
-    )
+        yield from creating.from_plan(lines, delimiter=delimiter, origin=source, **files)
+    else:
+        yield from creating.from_lines(
+            lines,
+            fields=options.fields,
+            separator=options.separator or "\t",
+            key=key or creating.DEFAULT_LINE_KEY,
+            key_end=key_end,
+        )
 
 
 def _size_of_all(sources: list[str], options: Namespace) -> int:
@@ -243,8 +290,9 @@ def _lines(source: str, opened: ExitStack, newline: str) -> Iterator[str]:
     import io
 
     from webdataset.gopen import gopen
+    from webdataset.tools.make.creating import lines_of
 
     stream = gopen(source)
     text = io.TextIOWrapper(stream, encoding="utf-8", errors="surrogateescape", newline=newline)
     opened.callback(text.detach if source == "-" else text.close)
-    return text
+    return lines_of(text, source)

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 from webdataset.base.reports import current_report
 from webdataset.base.settings import settings
@@ -24,10 +24,13 @@ from webdataset.writer import TarWriter
 from webdataset.writing.shardsets import is_numbered
 
 from .classes import class_names, class_numbers
+from .grouping import member_names, reason_to_leave, row_key
 from .splitting import set_writer
 
 DEFAULT_PLAN_KEY = "{record:09d}"
 DEFAULT_LINE_KEY = "{:09d}"
+MOST_LINE = 64 << 20
+"""Characters of a line, or of the lines of a table's row."""
 KIND_HINT = "--from tells the kind of source: folder, recipe, plan, lines, jsonl, parquet, zip or tar"
 
 
@@ -38,15 +41,35 @@ class MemberSource(NamedTuple):
     content: Callable[[], bytes]
 
 
-def from_recipe(lines: Iterable[str], *, folder: str = "", origin: str = "") -> Iterator[MemberSource]:
+def planned(
+    items: Iterable[MemberSource], key_end: str | None = None, *, origin: str | None = None
+) -> list[MemberSource]:
+    """Read all names of a source and check that they make samples, before anything is written (see `grouping`).
+
+    >>> [item.name for item in planned([MemberSource("IMG.0030.jpg", bytes)], "last-dot")]
+    ['IMG_0030.jpg']
+    """
+    found = list(items)
+    names = member_names([item.name for item in found], key_end, origin=origin)
+    return [item._replace(name=name) for item, name in zip(found, names, strict=True)]
+
+
+def from_recipe(
+    lines: Iterable[str], *, folder: str = "", origin: str = "", key_end: str | None = None
+) -> list[MemberSource]:
     """Read lines `NAME SOURCE`, separated by a tab or else by the first space.
 
     A source is a file or url, `text:` with the content itself, or `pipe:` with a command. `origin` is where the
-    recipe comes from: one that was fetched from elsewhere may name neither commands nor local files.
+    recipe comes from: one that was fetched from elsewhere may name neither commands nor local files. `key_end` is
+    where the key of a name ends, "first-dot" or "last-dot".
 
     >>> [(item.name, item.content()) for item in from_recipe(["a.txt text:hello world", "a.cls text:7"])]
     [('a.txt', b'hello world'), ('a.cls', b'7')]
     """
+    return planned(_recipe(lines, folder, origin), key_end, origin=origin or None)
+
+
+def _recipe(lines: Iterable[str], folder: str, origin: str) -> Iterator[MemberSource]:
     for number, line in enumerate(lines, 1):
         text = line.rstrip("\r\n")
         if not text.strip():
@@ -64,7 +87,13 @@ def from_recipe(lines: Iterable[str], *, folder: str = "", origin: str = "") -> 
 
 
 def from_plan(
-    lines: Iterable[str], *, delimiter: str = "\t", key: str = DEFAULT_PLAN_KEY, folder: str = "", origin: str = ""
+    lines: Iterable[str],
+    *,
+    delimiter: str = "\t",
+    key: str = DEFAULT_PLAN_KEY,
+    folder: str = "",
+    origin: str = "",
+    key_end: str | None = None,
 ) -> Iterator[MemberSource]:
     """Read a table whose first row names the fields: `@field` holds file names, `__key__` keys, others the content.
 
@@ -72,7 +101,7 @@ def from_plan(
     >>> [(item.name, item.content()) for item in from_plan(plan, delimiter=",")]
     [('a.cls', b'7'), ('a.txt', b'hello')]
     """
-    rows = _rows(csv.reader(lines, delimiter=delimiter), origin)
+    rows = table_rows(lines, origin, delimiter=delimiter)
     key_of = numbered_key(key)
     header = next(rows, None)
     if not header or not any(header):
@@ -85,7 +114,7 @@ def from_plan(
             message = f"row {record + 2} of the plan has {len(row)} columns, its header {len(header)}"
             raise SampleError(message, url=origin or None, hint=f"columns are separated by {delimiter!r}")
         values = dict(zip(header, row, strict=True))
-        name = values.pop("__key__", None) or key_of(record)
+        name = row_key(values.pop("__key__", "") or key_of(record), key_end)
         for field, value in values.items():
             if field.startswith("@"):
                 yield MemberSource(f"{name}.{field[1:]}", partial(_fetched, _file(value, origin), folder))
@@ -94,7 +123,12 @@ def from_plan(
 
 
 def from_lines(
-    lines: Iterable[str], *, fields: str | Sequence[str] = "txt", separator: str = "\t", key: str = DEFAULT_LINE_KEY
+    lines: Iterable[str],
+    *,
+    fields: str | Sequence[str] = "txt",
+    separator: str = "\t",
+    key: str = DEFAULT_LINE_KEY,
+    key_end: str | None = None,
 ) -> Iterator[MemberSource]:
     """Make a sample of each line; the separator divides it into fields, the last of which takes the rest.
 
@@ -110,11 +144,10 @@ def from_lines(
         if len(values) < len(names):
             hint = f"fields are separated by {separator!r}"
             raise SampleError(f"line {number + 1} has {len(values)} of {len(names)} fields", hint=hint)
+        stem = row_key(values[names.index("__key__")] if "__key__" in names else key_of(number), key_end)
         for name, value in zip(names, values, strict=True):
-            if name == "__key__":
-                continue
-            stem = values[names.index("__key__")] if "__key__" in names else key_of(number)
-            yield MemberSource(f"{stem}.{name}", partial(_encoded, value))
+            if name != "__key__":
+                yield MemberSource(f"{stem}.{name}", partial(_encoded, value))
 
 
 def numbered_key(pattern: str) -> Callable[[int], str]:
@@ -131,25 +164,63 @@ def numbered_key(pattern: str) -> Callable[[int], str]:
     return lambda number: pattern.format(number, record=number)
 
 
-def _rows(reader: Iterator[list[str]], origin: str) -> Iterator[list[str]]:
+def lines_of(text: TextIO, origin: str = "") -> Iterator[str]:
+    """The lines of a text; one that would fill memory is an error.
+
+    >>> import io
+    >>> list(lines_of(io.StringIO("a\\nb")))
+    ['a\\n', 'b']
+    """
+    while line := text.readline(MOST_LINE + 1):
+        _check_length(len(line), "a line", origin)
+        yield line
+
+
+def table_rows(
+    lines: Iterable[str], origin: str = "", reader: Callable[..., Iterator[Any]] = csv.reader, **options: str
+) -> Iterator[Any]:
+    """The rows of a table; one that would fill memory is an error.
+
+    >>> list(table_rows(["a,b", "1,2"], reader=csv.DictReader))
+    [{'a': '1', 'b': '2'}]
+    """
+    taken = 0
+
+    def counted() -> Iterator[str]:
+        nonlocal taken
+        for line in lines:
+            taken += len(line)
+            _check_length(taken, "a row", origin)
+            yield line
+
     try:
-        yield from reader
+        for row in reader(counted(), **options):
+            taken = 0
+            yield row
     except csv.Error as error:
         raise SampleError(f"this is not a table: {error}", url=origin or None, hint=KIND_HINT) from None
 
 
-def from_folder(folder: str, *, classes: bool | Sequence[str] = False) -> Iterator[MemberSource]:
-    """Read the files under a folder, sorted, so that those that share a basename are neighbours.
+def _check_length(length: int, what: str, origin: str) -> None:
+    if length > MOST_LINE:
+        raise LimitError(f"{what} has more than {MOST_LINE} characters", url=origin or None, hint=KIND_HINT)
+
+
+def from_folder(
+    folder: str, *, classes: bool | Sequence[str] = False, key_end: str | None = None
+) -> Iterable[MemberSource]:
+    """Read the names of the files under a folder, sorted, so that those that share a key are neighbours.
 
     With `classes`, subfolders are class labels: every sample also gets a `cls`, the position of its subfolder's name in
-    the list of classes; True means all subfolders, in alphabetical order. Hidden files and names without an extension
-    are left out.
+    the list of classes; True means all subfolders, in alphabetical order. Hidden files, those of the desktop and names
+    without an extension are left out. `key_end` is where the key of a name ends, "first-dot" or "last-dot".
     """
     if not os.path.isdir(folder):
         raise MissingShardError("there is no such folder", url=folder)
     if classes is False:
-        return _files(folder, "")
-    return _with_classes(folder, class_numbers(folder, class_names([folder]) if classes is True else classes))
+        return _in_folder(folder, _files(folder, ""), key_end)
+    numbers = class_numbers(folder, class_names([folder]) if classes is True else classes)
+    return _with_classes(_in_folder(folder, _files_of_classes(folder, numbers), key_end), numbers)
 
 
 def folder_size(folder: str) -> int:
@@ -162,11 +233,12 @@ def folder_size(folder: str) -> int:
         seen.add(here)
         with os.scandir(folder) as entries:
             for entry in entries:
-                if entry.name.startswith("."):
+                is_folder = entry.is_dir()
+                if reason_to_leave(entry.name, folder=is_folder):
                     continue
-                if entry.is_dir():
+                if is_folder:
                     folders.append(entry.path)
-                elif entry.is_file() and "." in entry.name:
+                elif entry.is_file():
                     total += entry.stat().st_size
     return total
 
@@ -259,35 +331,45 @@ def _order(name: str) -> tuple[str, str]:
     return (name, "") if key is None else (key, field or "")
 
 
-def _files(folder: str, prefix: str, seen: frozenset[str] = frozenset()) -> Iterator[MemberSource]:
+def _in_folder(folder: str, names: Iterable[str], key_end: str | None) -> Iterator[MemberSource]:
+    """Files as members: all names are read and checked now, and held; each file is opened when it is its turn."""
+    files, root = list(names), os.path.abspath(folder)
+    members = zip(member_names(files, key_end, origin=folder), files, strict=True)
+    return (MemberSource(name, partial(_fetched, os.path.join(root, file), "")) for name, file in members)
+
+
+def _files(folder: str, prefix: str, seen: frozenset[str] = frozenset()) -> Iterator[str]:
     """Walk depth first, in the order of the members' names."""
     here = os.path.realpath(folder)
     if here in seen:  # a link that leads back up
         return
     entries = sorted(os.scandir(folder), key=lambda entry: _order(entry.name))
     for entry in entries:
-        if entry.name.startswith("."):
-            continue
-        if entry.is_dir():
+        is_folder = entry.is_dir()
+        if reason := reason_to_leave(entry.name, folder=is_folder):
+            current_report().dropped("members_dropped", reason)
+        elif is_folder:
             yield from _files(entry.path, f"{prefix}{entry.name}/", seen | {here})
-        elif entry.is_file() and "." not in entry.name:
-            current_report().dropped("members_dropped", "the file's name has no extension, so it is in no sample")
         elif entry.is_file():
-            yield MemberSource(f"{prefix}{entry.name}", partial(_fetched, os.path.abspath(entry.path), ""))
+            yield f"{prefix}{entry.name}"
 
 
-def _with_classes(folder: str, numbers: dict[str, int]) -> Iterator[MemberSource]:
+def _files_of_classes(folder: str, names: Iterable[str]) -> Iterator[str]:
     for entry in os.scandir(folder):
-        if entry.is_file() and not entry.name.startswith("."):
-            current_report().dropped("members_dropped", "the file is in none of the class folders")
-    for name, number in numbers.items():
-        files = _files(os.path.join(folder, name), f"{name}/")
-        for key, group in groupby(files, key=_key):
-            members = list(group)
-            if any(item.name.lower() == f"{key}.cls".lower() for item in members):
-                raise SampleError("the sample has a cls already", key=key, hint="leave out --classes")
-            yield MemberSource(f"{key}.cls", partial(_encoded, str(number)))
-            yield from members
+        reason = reason_to_leave(entry.name, folder=True)
+        if reason or entry.is_file():
+            current_report().dropped("members_dropped", reason or "the file is in none of the class folders")
+    for name in names:
+        yield from _files(os.path.join(folder, name), f"{name}/")
+
+
+def _with_classes(files: Iterable[MemberSource], numbers: dict[str, int]) -> Iterator[MemberSource]:
+    for key, group in groupby(files, key=_key):
+        members = list(group)
+        if any(item.name.lower() == f"{key}.cls".lower() for item in members):
+            raise SampleError("the sample has a cls already", key=key, hint="leave out --classes")
+        yield MemberSource(f"{key}.cls", partial(_encoded, str(numbers[key.partition("/")[0]])))
+        yield from members
 
 
 def _encoded(text: str) -> bytes:

@@ -6,17 +6,22 @@ import csv
 import json
 import os
 import random
+import shutil
+import tempfile
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+import zlib
+from collections.abc import Container, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from functools import partial
-from importlib import import_module
 from itertools import groupby
 from typing import Any
 
+from webdataset.base.packages import imported
 from webdataset.base.settings import settings
 from webdataset.codecs import encode
+from webdataset.codecs.compression import Budget, check_ratio
 from webdataset.errors import (
+    DecodingError,
     EncodingError,
     LimitError,
     MissingPackageError,
@@ -25,42 +30,63 @@ from webdataset.errors import (
     ShardError,
     StorageError,
 )
-from webdataset.storage.urls import local_path
+from webdataset.gopen import gopen
+from webdataset.storage.urls import local_path, scheme_of
 from webdataset.tariterators import base_plus_ext, tarfile_samples
+from webdataset.tools.inspect.listing import RESERVED
+from webdataset.tools.inspect.listing import members as archive_members
 
-from .creating import MemberSource, file_source, key_of_member, numbered_key
+from .creating import MemberSource, file_source, key_of_member, lines_of, numbered_key, planned, table_rows
+from .grouping import LAST_DOT, kept, member_names, row_key, split_at_last_dot
 
 METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 """Files that say more about the files of a folder: their column `file_name` names them."""
 NAME_COLUMN = "file_name"
 ROWS = 1000
+PIECE = 1 << 20
+DAMAGES = (zipfile.BadZipFile, OSError, ValueError, NotImplementedError)
+"""What zipfile raises for archives that are damaged."""
+BOUNDED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""What zipfile expands piece by piece; a few bytes of the other methods become gigabytes at once."""
 
 Row = Mapping[str, Any]
 
 
 def from_json_lines(
-    lines: Iterable[str], *, key: str = "{record:09d}", folder: str = "", origin: str = ""
+    lines: Iterable[str],
+    *,
+    key: str = "{record:09d}",
+    folder: str = "",
+    origin: str = "",
+    key_end: str | None = None,
 ) -> Iterator[MemberSource]:
     """Read one JSON object per line: `__key__` is the key, `@jpg` names a file, other entries become fields.
 
     >>> [(item.name, item.content()) for item in from_json_lines(['{"__key__": "a", "cls": 7, "txt": "hello"}'])]
     [('a.cls', b'7'), ('a.txt', b'hello')]
     """
-    return from_rows(_json_rows(lines, origin), key=key, folder=folder, origin=origin)
+    return from_rows(_json_rows(lines, origin), key=key, folder=folder, origin=origin, key_end=key_end)
 
 
 def from_parquet(
-    path: str, *, key: str = "{record:09d}", folder: str = "", opened: ExitStack | None = None
+    path: str,
+    *,
+    key: str = "{record:09d}",
+    folder: str = "",
+    opened: ExitStack | None = None,
+    key_end: str | None = None,
 ) -> Iterator[MemberSource]:
     """Read the rows of a Parquet file, each a sample whose fields are the columns; images get their own extension."""
-    return from_rows(parquet_rows(path, opened), key=key, folder=folder, origin=path)
+    return from_rows(parquet_rows(path, opened), key=key, folder=folder, origin=path, key_end=key_end)
 
 
-def from_rows(rows: Iterable[Row], *, key: str, folder: str, origin: str) -> Iterator[MemberSource]:
+def from_rows(
+    rows: Iterable[Row], *, key: str, folder: str, origin: str, key_end: str | None = None
+) -> Iterator[MemberSource]:
     """Make a sample of each row."""
     key_of = numbered_key(key)
     for number, row in enumerate(rows):
-        name = str(row.get("__key__") or key_of(number))
+        name = row_key(str(row.get("__key__") or key_of(number)), key_end)
         for field, value in row.items():
             if field.startswith("@") and isinstance(value, str):
                 yield MemberSource(f"{name}.{field[1:]}", file_source(value, folder, origin))
@@ -68,18 +94,17 @@ def from_rows(rows: Iterable[Row], *, key: str, folder: str, origin: str) -> Ite
                 yield _member(name, field, value)
 
 
-def from_zip(path: str, opened: ExitStack) -> Iterator[MemberSource]:
-    """Read the files of a zip archive, sorted so that those that share a basename are neighbours."""
+def from_zip(path: str, opened: ExitStack, *, key_end: str | None = None) -> list[MemberSource]:
+    """Read the names in a zip archive, sorted so that the files of a sample are neighbours."""
     try:
         archive = opened.enter_context(zipfile.ZipFile(_local_file(path)))
-    except (zipfile.BadZipFile, OSError) as error:
-        if isinstance(error, StorageError):
-            raise
+    except StorageError:
+        raise
+    except DAMAGES as error:
         raise ShardError(f"this is no zip archive: {error}", url=path) from error
-    names = sorted((info.filename for info in archive.infolist() if not info.is_dir()), key=key_of_member)
-    for name in names:
-        if "." in os.path.basename(name) and not os.path.basename(name).startswith("."):
-            yield MemberSource(name, partial(_from_archive, archive, name, path))
+    names = sorted(kept(name for name in archive.namelist() if name[-1:] not in ("", "/")), key=key_of_member)
+    reader = _ZipReader(archive, path)
+    return planned((MemberSource(name, partial(reader.content, name)) for name in names), key_end, origin=path)
 
 
 def zip_size(path: str) -> int:
@@ -88,12 +113,33 @@ def zip_size(path: str) -> int:
         return sum(info.file_size for info in archive.infolist())
 
 
-def from_tar(url: str) -> Iterator[MemberSource]:
-    """Read the samples of an existing archive."""
-    for sample in tarfile_samples([{"url": url}]):
+def from_tar(url: str, opened: ExitStack, *, key_end: str | None = None) -> Iterator[MemberSource]:
+    """Read the samples of an archive, after its names; a stream that can be read only once is copied to a file."""
+    place = _readable_twice(url, opened)
+    names = kept(
+        member.name for member in archive_members(place) if member.is_regular and not RESERVED.match(member.name)
+    )
+    member_names(names, key_end, origin=url)
+    return _from_tar(place, frozenset(names), key_end)
+
+
+def _from_tar(url: str, names: Container[str], key_end: str | None) -> Iterator[MemberSource]:
+    keys = split_at_last_dot if key_end == LAST_DOT else base_plus_ext
+    for sample in tarfile_samples([{"url": url}], select_files=names.__contains__, keys=keys):
+        key = row_key(sample["__key__"], key_end)
         for field, data in sample.items():
             if not field.startswith("__"):
-                yield MemberSource(f"{sample['__key__']}.{field}", partial(bytes, data))
+                yield MemberSource(f"{key}.{field}", partial(bytes, data))
+
+
+def _readable_twice(url: str, opened: ExitStack) -> str:
+    path = local_path(url)
+    if url != "-" and (os.path.isfile(path) if path is not None else scheme_of(url) != "pipe"):
+        return url
+    path = os.path.join(opened.enter_context(tempfile.TemporaryDirectory()), "stream.tar")
+    with gopen(url) as stream, open(path, "wb") as copy:
+        shutil.copyfileobj(stream, copy)
+    return path
 
 
 def metadata_of(folder: str) -> str | None:
@@ -104,8 +150,10 @@ def metadata_of(folder: str) -> str | None:
     return next((path for name in METADATA if os.path.isfile(path := os.path.join(folder, name))), None)
 
 
-def from_image_folder(folder: str, metadata: str) -> Iterator[MemberSource]:
+def from_image_folder(folder: str, metadata: str, *, key_end: str | None = None) -> Iterator[MemberSource]:
     """Read the files that a folder's metadata name, each with the rest of its row as `json`."""
+    files: list[MemberSource] = []
+    rows: list[Row] = []
     for row in _metadata_rows(metadata):
         values = dict(row)
         name = values.pop(NAME_COLUMN, None)
@@ -113,12 +161,19 @@ def from_image_folder(folder: str, metadata: str) -> Iterator[MemberSource]:
             raise SampleError(
                 f"a row has no {NAME_COLUMN}", url=metadata, hint=f"the column {NAME_COLUMN} names the file"
             )
-        key, extension = base_plus_ext(str(name))
-        if key is None or extension is None:
+        if base_plus_ext(str(name))[0] is None:
             raise SampleError(f"{name!r} has no extension", url=metadata, hint="it says what kind of file it is")
-        yield MemberSource(str(name), file_source(str(name), folder, metadata))
+        files.append(MemberSource(str(name), file_source(str(name), folder, metadata)))
+        rows.append(values)
+    return _with_rows(planned(files, key_end, origin=metadata), rows)
+
+
+def _with_rows(files: Iterable[MemberSource], rows: Iterable[Row]) -> Iterator[MemberSource]:
+    for file, values in zip(files, rows, strict=True):
+        yield file
         if values:
-            yield _member(key, "json", values)
+            key, _ = base_plus_ext(file.name)
+            yield _member(str(key), "json", values)
 
 
 def shuffled(items: Iterable[MemberSource], seed: int) -> Iterator[MemberSource]:
@@ -132,18 +187,30 @@ def shuffled(items: Iterable[MemberSource], seed: int) -> Iterator[MemberSource]
 def parquet_rows(path: str, opened: ExitStack | None = None) -> Iterator[Row]:
     """The rows of a Parquet file, as dicts."""
     try:
-        parquet = import_module("pyarrow.parquet")
+        parquet = imported("pyarrow.parquet")
     except ImportError as error:
         raise MissingPackageError("Parquet files need pyarrow", hint="pip install 'webdataset[parquet]'") from error
     file = _local_file(path)
     try:
-        table = parquet.ParquetFile(file)
+        metadata = parquet.read_metadata(file)
+        columns = [metadata.schema.column(number) for number in range(metadata.num_columns)]
+        # what rows share, they share in memory, too
+        shared = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
+        table = parquet.ParquetFile(file, metadata=metadata, read_dictionary=shared)
     except Exception as error:
         raise ShardError(f"this is no Parquet file: {error}", url=path) from error
     if opened is not None:
         opened.callback(table.close)
-    for batch in table.iter_batches(ROWS):
-        yield from batch.to_pylist()
+    try:
+        for number in range(metadata.num_row_groups):
+            check_ratio(metadata.row_group(number).total_byte_size, os.path.getsize(file))
+        for batch in table.iter_batches(ROWS):
+            for row in range(batch.num_rows):
+                yield {
+                    name: column[row].as_py() for name, column in zip(batch.schema.names, batch.columns, strict=True)
+                }
+    except DecodingError as error:
+        raise LimitError(error.message, url=path, hint=error.hint) from error
 
 
 def _local_file(url: str) -> str:
@@ -160,8 +227,9 @@ def _metadata_rows(path: str) -> Iterator[Row]:
     if path.endswith(".parquet"):
         yield from parquet_rows(path)
         return
-    with open(path, encoding="utf-8", newline="") as file:
-        yield from csv.DictReader(file) if path.endswith(".csv") else _json_rows(file, path)
+    with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
+        lines = lines_of(file, path)
+        yield from table_rows(lines, path, csv.DictReader) if path.endswith(".csv") else _json_rows(lines, path)
 
 
 def _json_rows(lines: Iterable[str], origin: str) -> Iterator[Row]:
@@ -170,7 +238,7 @@ def _json_rows(lines: Iterable[str], origin: str) -> Iterator[Row]:
             continue
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise SampleError(f"line {number} is not JSON: {error}", url=origin or None) from None
         if not isinstance(row, dict):
             raise SampleError(f"line {number} is not a JSON object but {type(row).__name__}", url=origin or None)
@@ -204,18 +272,43 @@ def _ending_of(data: bytes) -> str:
     return "bin" if header is None else {"JPEG": "jpg"}.get(header.format, header.format.lower())
 
 
-def _from_archive(archive: zipfile.ZipFile, name: str, path: str) -> bytes:
-    limit = settings.max_member_bytes
-    try:
-        with archive.open(name) as file:
-            data = file.read(limit + 1)
-    except (zipfile.BadZipFile, RuntimeError, NotImplementedError) as error:
-        raise ShardError(f"the file cannot be read: {error}", url=path, member=name) from error
-    if len(data) > limit:
-        raise LimitError(
-            f"the file has more than {limit} bytes", url=path, member=name, hint="raise WDS_MAX_MEMBER_BYTES"
-        )
-    return data
+class _ZipReader:
+    """Reads the files of a zip archive piece by piece; what they expand to is compared with the archive's size."""
+
+    def __init__(self, archive: zipfile.ZipFile, path: str) -> None:
+        self._archive = archive
+        self._path = path
+        self._size = os.path.getsize(archive.filename or path)
+        self._given = 0
+
+    def content(self, name: str) -> bytes:
+        """The bytes of a file."""
+        info = self._archive.getinfo(name)
+        if info.compress_type not in BOUNDED:
+            hint = "pack it again with deflate, or unpack it and name the folder"
+            raise ShardError("only stored and deflated files are read", url=self._path, member=name, hint=hint)
+        try:
+            return b"".join(self._pieces(info))
+        except LimitError:
+            raise
+        except DecodingError as error:
+            raise LimitError(error.message, url=self._path, member=name, hint=error.hint) from error
+        except (*DAMAGES, zlib.error, EOFError, RuntimeError) as error:
+            raise ShardError(f"the file cannot be read: {error}", url=self._path, member=name) from error
+
+    def _pieces(self, info: zipfile.ZipInfo) -> Iterator[bytes]:
+        limit, budget = settings.max_member_bytes, Budget()
+        with self._archive.open(info) as file:
+            while piece := file.read(PIECE):
+                self._given += len(piece)
+                limit -= len(piece)
+                if limit < 0:
+                    message, hint = f"the file has more than {settings.max_member_bytes} bytes", "WDS_MAX_MEMBER_BYTES"
+                    raise LimitError(message, url=self._path, member=info.filename, hint=f"raise {hint}")
+                if info.compress_type != zipfile.ZIP_STORED:
+                    budget.spend(len(piece))
+                check_ratio(self._given, self._size)
+                yield piece
 
 
 def _key(item: MemberSource) -> str:

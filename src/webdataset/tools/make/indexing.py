@@ -22,8 +22,9 @@ from webdataset.gopen import gopen
 from webdataset.handlers import Handler, ask, reraise_exception
 from webdataset.indices.catalogue import Catalogue
 from webdataset.indices.files import BESIDE, CACHE, find_index, make_index, write_whole
-from webdataset.indices.making import index
+from webdataset.indices.making import PlacesOfIndices, index
 from webdataset.indices.rules import ReadingRules
+from webdataset.storage.streams import MOST_INDEX_BYTES, read_up_to
 from webdataset.storage.urls import local_path
 from webdataset.tar.foreign import dali_path, dali_text, energon_bytes, energon_path
 from webdataset.tar.index import ShardIndex
@@ -42,16 +43,17 @@ def write_indices(
     progress: Callable[[int, int, str], Any] | None = None,
     handler: Handler = reraise_exception,
     concatenated: bool = False,
+    places: PlacesOfIndices | None = None,
 ) -> Catalogue:
     """Make the missing or outdated indices of these shards, and return the catalogue.
 
     Only headers are read. An index appears when it is complete, and replaces an older one. Indices in other formats
-    are written next to their shards, or to the folder `where`.
+    are written next to their shards, or to the folder `where`. `places` learns where our own are.
     """
     wanted = tuple(formats)
     place = where if "wdx" in wanted or where not in (None, BESIDE) else CACHE
     options: dict[str, Any] = {"jobs": jobs, "force": force, "progress": progress, "handler": handler}
-    catalogue = index(list(urls), where=place, concatenated=concatenated, **options)
+    catalogue = index(list(urls), where=place, concatenated=concatenated, places=places, **options)
     report = current_report()
     for number, url in enumerate(catalogue.urls):
         for format in wanted:
@@ -76,7 +78,7 @@ def index_problem(url: str, format: str = "wdx", where: str | None = None, *, co
         return None if kept.agrees(made) else "the index does not match the shard"
     try:
         with gopen(_foreign_place(url, format, where)) as stream:
-            data = stream.read()
+            data = read_up_to(MOST_INDEX_BYTES, stream, url)
     except FileNotFoundError:
         return f"there is no index for {format}"
     return None if data == _foreign(made, format, url) else "the index does not match the shard"
