@@ -7,7 +7,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, BinaryIO
 
@@ -22,7 +21,17 @@ from .storage.ranges import RangeReader
 from .storage.registry import OPENERS, check_mode, unknown_scheme
 from .storage.shell.commands import DEFAULT_TIMEOUT, CommandStream
 from .storage.streams import WHOLE_ONLY
-from .storage.urls import as_url, is_local, scheme_of
+from .storage.urls import (
+    OUR_SCHEMES,
+    SCHEMES,
+    as_url,
+    is_local,
+    is_replaced,
+    opened_scheme,
+    rewriting_refused,
+    rewritten_url,
+    scheme_of,
+)
 
 log = Log("webdataset.gopen")
 
@@ -59,13 +68,11 @@ def gopen(
         log.warning("gopen %s %s", redacted(url), mode)
     if url == "-":
         return standard_stream(mode)
-    scheme = scheme_of(url)
-    if scheme in settings.use_ais_for:
-        scheme = "ais"
+    scheme = opened_scheme(url)
     if scheme not in gopen_schemes and is_local(url):
         return gopen_file(url, mode, settings.gopen_buffer, **kw)
     options = StorageOptions.of(storage_options)
-    if gopen_schemes.get(scheme) is _NATIVE.get(scheme):  # an opener of the program's own does not know them
+    if not is_replaced(url):  # an opener of the program's own does not know them
         kw = options.for_url(url, mode) | kw
     opener = gopen_schemes.get(scheme) or gopen_schemes.get("__default__") or gopen_error
     return opener(url, mode, bufsize, **kw)
@@ -96,27 +103,8 @@ def rewrite_url(url: str) -> str:
     In secure mode an error: there urls are what the program says.
     """
     if settings.secure:
-        raise _rewriting_refused(url)
+        raise rewriting_refused(url)
     return rewritten_url(url)
-
-
-def rewritten_url(url: str) -> str:
-    """The url after `GOPEN_REWRITE`, unchanged where there are no rules."""
-    if settings.secure and settings.gopen_rewrite:
-        raise _rewriting_refused(url)
-    for rule in filter(None, settings.gopen_rewrite.split(";")):
-        pattern, equals, replacement = rule.partition("=")
-        if not equals:
-            raise ValueError(f"GOPEN_REWRITE needs regex=replacement, got {rule!r}")
-        rewritten = re.sub(f"^(?:{pattern})", replacement, url)
-        if rewritten != url:
-            return rewritten
-    return url
-
-
-def _rewriting_refused(url: str) -> SecurityError:
-    hint = "unset GOPEN_REWRITE, or write the urls that are meant"
-    return SecurityError("secure mode (WDS_SECURE) does not rewrite urls", url=url, hint=hint)
 
 
 class Pipe(CommandStream):
@@ -185,12 +173,6 @@ def set_options(
     return True
 
 
-def is_replaced(url: str) -> bool:
-    """Whether a program has replaced our opener of this scheme, or added one."""
-    scheme = scheme_of(url)
-    return scheme in gopen_schemes and gopen_schemes[scheme] is not _NATIVE.get(scheme)
-
-
 def gopen_file(url: object, mode: str = "rb", bufsize: int = -1) -> BinaryIO:
     """Open a path or `file:` url."""
     return open_local(as_url(url), mode, buffering=bufsize)
@@ -245,7 +227,8 @@ def gopen_error(url: str, *args: object, **kw: object) -> Any:  # noqa: ARG001 -
     raise unknown_scheme(url, gopen_schemes)
 
 
-gopen_schemes: dict[str, Callable[..., Any]] = {
+gopen_schemes: dict[str, Callable[..., Any]] = SCHEMES
+gopen_schemes |= {
     "__default__": gopen_error,
     "pipe": gopen_pipe,
     "http": gopen_curl,
@@ -265,7 +248,7 @@ gopen_schemes: dict[str, Callable[..., Any]] = {
     "hf": gopen_hf,
 }
 
-_NATIVE = dict(gopen_schemes)
+OUR_SCHEMES |= gopen_schemes
 
 # `webdataset.gopen` is the function, so that programs reach the rest of this module through it.
 for _name, _value in list(globals().items()):

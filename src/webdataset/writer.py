@@ -36,9 +36,10 @@ from .codecs.cbor import encode_cbor as cbor_dumps
 from .codecs.imagefiles import imageencoder
 from .codecs.pickle.torchfiles import encode_pth as torch_dumps
 from .errors import StorageError
-from .gopen import gopen, rewritten_url
+from .gopen import gopen
 from .storage.options import StorageOptions
 from .storage.publish import checked_target
+from .storage.urls import rewritten_url
 from .tar.writer import MemberHeaders, Members
 from .writing.encoding import (
     Encoder,
@@ -251,7 +252,8 @@ class ShardWriter(Transaction):
         self._members = SampleEncoder(kw.get("encoder", True), kw.get("keep_meta", False))
         self._shared, self._used, self._closed, self._given_up = shared, False, False, False
         self._check()
-        self.overwriting = Overwriting(self.pattern, self.shard, overwrite, looks=not shared and opener is None)
+        looks, options = not shared and opener is None, kw.get("storage_options")
+        self.overwriting = Overwriting(self.pattern, self.shard, overwrite, looks=looks, storage_options=options)
         self._name_next()
         self._bar = progress_bar("write", "samples") if progress else None
         self._pool = _thread_pool(workers) if workers else None

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("cache")
 def test_names_in_the_cache_tell_no_secrets():
     url = "https://me:hush@host/a.tar?X-Amz-Signature=abc123&X-Amz-Expires=5"
     place = index_place(url, "cache")
-    assert os.path.basename(place).startswith("a-")
+    assert "-a.tar" in os.path.basename(place)
     assert not any(word in place for word in ("hush", "me:", "abc123"))
     assert index_place(url.replace("abc123", "def456"), "cache") == place
     assert index_place("https://host/b/a.tar", "cache") != place

@@ -40,7 +40,7 @@ def test_an_index_can_be_kept_elsewhere(make_shard, tmp_path, cache, where):
     wds.index(shard, where="cache" if where == "cache" else str(tmp_path / "elsewhere"))
     assert not os.path.exists(f"{shard}.wdx")
     (name,) = kept(cache if where == "cache" else tmp_path / "elsewhere")
-    assert re.fullmatch(r"a-[0-9a-f]{20}\.tar\.wdx", name)
+    assert re.fullmatch(r"[0-9a-f]{20}-a\.tar\.wdx", name)
     assert find_index(shard, where=None if where == "cache" else str(tmp_path / "elsewhere")).samples == 10
 
 

@@ -56,7 +56,8 @@ def test_a_folder_that_cannot_be_written_gets_its_indices_into_the_cache(make_sh
     code = f"{WITHOUT_PRIVILEGES}\nimport webdataset as wds; print(wds.index({shard!r}).total)"
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     os.chmod(os.path.dirname(shard), 0o755)
-    assert (told.stdout, told.stderr, len(kept(cache))) == ("10\n", "", 1)
+    assert (told.stdout, told.stderr.count("\n"), len(kept(cache))) == ("10\n", 1, 1)
+    assert str(cache) in told.stderr
     assert os.listdir(os.path.dirname(shard)) == ["a.tar"]
 
 

@@ -516,3 +516,19 @@ def test_a_streamed_shard_comes_over_as_many_connections_as_are_said(server):
     with gopen(url, storage_options={"connections": 1}) as stream:
         stream.read()
     assert len(server.requests) == 1
+
+
+EVIL = "abfs://c@acct.evil.example/a.tar"
+
+
+@pytest.mark.parametrize(
+    ("url", "named", "given", "is_foreign"),
+    [(EVIL, "https://host.example/list.json", {}, True), (EVIL, "/data/list.json", {}, False),
+     (EVIL, "https://acct.blob.evil.example/list.json", {}, False),
+     (EVIL, "https://host.example/list.json", {"endpoint": "https://mine.example"}, False),
+     (EVIL.replace("evil.example", "dfs.core.windows.net"), "https://host.example/list.json", {}, False)],
+)  # fmt: skip
+def test_a_host_that_a_fetched_list_hides_in_an_abfs_url_is_foreign(nobody, url, named, given, is_foreign):
+    options = StorageOptions({"headers": {"X-Key": SECRET}, **given}).for_list(named)
+    reached = stored_object(url, **options.for_url(url)).options
+    assert (reached.foreign, dict(reached.headers)) == (is_foreign, {} if is_foreign else {"X-Key": SECRET})

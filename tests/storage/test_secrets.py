@@ -124,4 +124,4 @@ def test_a_secret_is_nowhere_but_on_its_way_to_its_server(server, tmp_path, kind
     for path in cache.rglob("*"):
         assert SECRET not in str(path)
         assert SECRET.encode() not in path.read_bytes()
-    assert any(cache.rglob("good*.tar"))
+    assert any(cache.rglob("*good*.tar"))

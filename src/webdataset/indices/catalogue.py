@@ -21,6 +21,7 @@ from webdataset.errors import ShardError, WebDatasetError
 from webdataset.gopen import gopen
 from webdataset.storage.cache.names import without_secrets
 from webdataset.storage.options import StorageOptions
+from webdataset.storage.streams import MOST_LIST_BYTES, read_up_to
 from webdataset.storage.urls import as_url, check_url_from_data, is_local, local_path, scheme_of
 from webdataset.tar.index import ShardIndex, key_hash
 from webdataset.tariterators import SplitName, base_plus_ext
@@ -270,7 +271,7 @@ class Catalogue:
         url = as_url(path)
         options = StorageOptions.of(storage_options)
         with gopen(url, storage_options=options) as stream:
-            data = stream.read()
+            data = read_up_to(MOST_LIST_BYTES, stream, url)
         try:
             found = json.loads(data)
             if not isinstance(found, dict) or not isinstance(found.get("shardlist"), list):

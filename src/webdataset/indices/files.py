@@ -22,15 +22,15 @@ from webdataset.errors import (
     UnavailableError,
     WebDatasetError,
 )
-from webdataset.gopen import gopen, open_ranges, rewritten_url
+from webdataset.gopen import gopen, open_ranges
 from webdataset.handlers import reraise_exception
 from webdataset.storage.cache.names import unique_cache_name, without_signature
 from webdataset.storage.local import allowed_path, open_local
 from webdataset.storage.options import StorageOptions
 from webdataset.storage.publish import AtomicFile
 from webdataset.storage.sparse import NotSparseError, SparseStream
-from webdataset.storage.streams import WHOLE_ONLY, partial_reads
-from webdataset.storage.urls import is_local, local_path, scheme_of
+from webdataset.storage.streams import MOST_INDEX_BYTES, WHOLE_ONLY, partial_reads, read_up_to
+from webdataset.storage.urls import is_local, local_path, rewritten_url, scheme_of
 from webdataset.tar.foreign import dali_path, parse_dali
 from webdataset.tar.header import BLOCK, padding
 from webdataset.tar.index import IndexBuilder, ShardIndex
@@ -40,6 +40,8 @@ from webdataset.tariterators import Grouping, SplitName, base_plus_ext
 
 from .rules import ReadingRules
 
+INDEXED_STORES = frozenset({"s3", "gs", "az", "ais"})
+"""Stores in which an index is written and replaced beside its shard, by families of schemes."""
 ENDING = ".wdx"
 BESIDE, CACHE = "beside", "cache"
 LOCKS = 256
@@ -53,6 +55,15 @@ MAX_MAPPED = 4 << 20
 
 class StaleIndexError(ShardError):
     """An index was made of another version of the shard."""
+
+
+class Kept(NamedTuple):
+    """An index, and where it is kept."""
+
+    shard: ShardIndex
+    place: str
+    refusal: str = ""
+    """Why it is not where it was asked for, if that was refused."""
 
 
 def make_index(url: str, rules: ReadingRules | None = None, *, copy: str | None = None) -> ShardIndex:
@@ -103,7 +114,7 @@ def index_from_dali(url: str, path: str | None = None) -> ShardIndex:
     """
     place = path or dali_path(url)
     with gopen(place) as stream:
-        samples = parse_dali(stream.read(), url=place)
+        samples = parse_dali(read_up_to(MOST_INDEX_BYTES, stream, place), url=place)
     file = local_path(rewritten_url(url))
     if file is not None and local_path(place) is not None and os.stat(place).st_mtime_ns < os.stat(file).st_mtime_ns:
         raise StaleIndexError("the shard is younger than its index", url=place, hint=f"make it again: wl index {url}")
@@ -119,7 +130,12 @@ def index_from_dali(url: str, path: str | None = None) -> ShardIndex:
     return built([places], url, Report(strict=False)).index(size=end if size is None else size, version=version)
 
 
-def kept_index(
+def kept_index(url: str, rules: ReadingRules | None = None, **options: Any) -> ShardIndex:
+    """The index of a shard, made and kept if there is none that fits; the options are those of `keep_index`."""
+    return keep_index(url, rules, **options).shard
+
+
+def keep_index(
     url: str,
     rules: ReadingRules | None = None,
     *,
@@ -127,28 +143,28 @@ def kept_index(
     force: bool = False,
     version: str | None = None,
     local_copy: Callable[[str], str | None] | None = None,
-) -> ShardIndex:
+    or_cache: bool = False,
+) -> Kept:
     """Find the index of a shard, or make and keep it if there is none that fits.
 
-    `where` is "beside", "cache" or a folder: it is there afterwards. None keeps a new one in the cache folder, and
-    leaves one where it is found. `local_copy(url)` returns the path of a copy of a remote shard, which is read
-    instead, or None. Processes that want one index at the same time wait for the first of them to make it.
+    `where` is "beside", "cache" or a folder: it is there afterwards, or, with `or_cache`, in the cache folder if that
+    place refuses it. None keeps a new one in the cache folder, and leaves one where it is found. `local_copy(url)`
+    returns the path of a copy of a remote shard, which is read instead, or None. Processes that want one index at the
+    same time wait for the first of them to make it.
     """
     if local_path(url) is not None:
         local_copy = None
     if local_copy is None or compression_of_name(url) is not None:  # a copy is no better
         check_can_be_indexed(url)
     rules = rules or ReadingRules()
-    places = _IndexPlaces(url, where, rules)
-    if not force and (index := places.find_and_keep(version)) is not None:
-        return index
+    places = _IndexPlaces(url, where, rules, or_cache)
+    if not force and (kept := places.find_and_keep(version)) is not None:
+        return kept
     with one_at_a_time(url):
         # another process may have made it while this one waited
-        if not force and (index := places.find_and_keep(version)) is not None:
-            return index
-        index = make_index(url, rules, copy=local_copy and local_copy(url))
-        _keep(index, places.place_for(index), rules.options)
-    return index
+        if not force and (kept := places.find_and_keep(version)) is not None:
+            return kept
+        return places.keep(make_index(url, rules, copy=local_copy and local_copy(url)))
 
 
 def find_index(
@@ -172,7 +188,7 @@ def load_index(place: str, options: StorageOptions | None = None) -> ShardIndex:
     path = local_path(place)
     if path is None:
         with gopen(place, storage_options=options) as stream:
-            return ShardIndex.from_bytes(stream.read(), url=place)
+            return ShardIndex.from_bytes(read_up_to(MOST_INDEX_BYTES, stream, place), url=place)
     with open_local(path, buffering=0) as file:
         if os.fstat(file.fileno()).st_size <= MAX_MAPPED:
             return ShardIndex.from_bytes(file.read(), url=place)
@@ -352,6 +368,7 @@ class _IndexPlaces(NamedTuple):
     url: str
     where: str | None
     rules: ReadingRules
+    or_cache: bool = False
 
     def find(self, version: str | None, *, only: bool = False) -> tuple[ShardIndex | None, str]:
         """The index that fits this version, and its place; None without one."""
@@ -370,14 +387,30 @@ class _IndexPlaces(NamedTuple):
                 return index, place
         return None, ""
 
-    def find_and_keep(self, version: str | None) -> ShardIndex | None:
+    def find_and_keep(self, version: str | None) -> Kept | None:
         """The index that fits, now also where it was asked for; one that came from a server is kept in the cache."""
         index, place = self.find(version)
-        if index is not None and (self.where is not None or local_path(place) is None):
-            target = self.place_for(index)
-            if target != place:
-                _keep(index, target, self.rules.options)
-        return index
+        if index is None:
+            return None
+        if self.where is None and local_path(place) is not None:
+            return Kept(index, place)
+        return self.keep(index, place)
+
+    def keep(self, index: ShardIndex, found: str = "") -> Kept:
+        """Keep an index, of which there is one at the place `found`."""
+        place = self.place_for(index)
+        try:
+            if place != found:
+                _keep(index, place, self.rules.options)
+            return Kept(index, place)
+        except UnavailableError:
+            raise
+        except OSError as error:
+            if not self.or_cache or self.where == CACHE:
+                raise
+            refusal = error.message if isinstance(error, WebDatasetError) else str(error)
+        kept = self._replace(where=CACHE).keep(index, found)
+        return kept._replace(refusal=refusal)
 
     def place_for(self, index: ShardIndex) -> str:
         """Where to keep this index of the shard."""

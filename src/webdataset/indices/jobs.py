@@ -14,15 +14,24 @@ import subprocess
 import sys
 import threading
 import warnings
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from webdataset.base.reports import Report, current_report
 from webdataset.errors import StorageError
 
-from .files import kept_index
+from .files import keep_index
+from .lists import Facts
 from .rules import ReadingRules
 
 CODE = "import sys, json; sys.path[:] = json.loads(sys.argv[1]); from webdataset.indices.jobs import serve; serve()"
+
+
+class Indexed(NamedTuple):
+    """A shard whose index is kept: what it says, where it is, and why not where it was asked for."""
+
+    facts: Facts
+    place: str
+    refusal: str
 
 
 class IndexProcesses:
@@ -34,13 +43,13 @@ class IndexProcesses:
         self._own = threading.local()
         self._all: list[subprocess.Popen[bytes]] = []
 
-    def facts(self, url: str, *, where: str | None, force: bool) -> tuple[int, int, str | None]:
+    def facts(self, url: str, **options: Any) -> Indexed:
         """What `index_facts` returns, computed by this thread's process."""
         process = self._process()
         assert process.stdin is not None
         assert process.stdout is not None
         try:
-            _send(process.stdin, (url, self._rules, where, force, self._strict))
+            _send(process.stdin, (url, self._rules, options, self._strict))
             line = process.stdout.readline()
         except OSError:
             line = b""
@@ -51,8 +60,8 @@ class IndexProcesses:
             warnings.warn(message, kind, stacklevel=2)
         if isinstance(result, Exception):
             raise result
-        facts: tuple[int, int, str | None] = result
-        return facts
+        indexed: Indexed = result
+        return indexed
 
     def close(self) -> None:
         """Kill all processes."""
@@ -70,10 +79,10 @@ class IndexProcesses:
         return process
 
 
-def index_facts(url: str, rules: ReadingRules, **options: Any) -> tuple[int, int, str | None]:
-    """Samples, size and version of a shard, whose index is kept afterwards; the options are those of `kept_index`."""
-    index = kept_index(url, rules, **options)
-    return index.samples, index.size, index.version
+def index_facts(url: str, rules: ReadingRules, **options: Any) -> Indexed:
+    """Make the index of a shard unless it is kept already; the options are those of `keep_index`."""
+    index, place, refusal = keep_index(url, rules, **options)
+    return Indexed((index.samples, index.size, index.version), place, refusal)
 
 
 def serve() -> None:
@@ -81,12 +90,12 @@ def serve() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     source, target = sys.stdin.buffer, sys.stdout.buffer
     for line in source:
-        url, rules, where, force, strict = _receive(line)
+        url, rules, options, strict = _receive(line)
         result: object
         with warnings.catch_warnings(record=True) as caught, Report(strict=strict).in_force():
             warnings.simplefilter("always")
             try:
-                result = index_facts(url, rules, where=where, force=force)
+                result = index_facts(url, rules, **options)
             except Exception as error:
                 result = error
         warned = [(str(warning.message), warning.category) for warning in caught]

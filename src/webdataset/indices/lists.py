@@ -16,6 +16,7 @@ from webdataset.base.settings import settings
 from webdataset.errors import WebDatasetError
 from webdataset.storage.cache.names import without_signature
 from webdataset.storage.local import open_local
+from webdataset.storage.streams import MOST_LIST_BYTES, read_up_to
 from webdataset.storage.urls import local_path
 
 from .files import write_whole
@@ -96,7 +97,7 @@ def _read(path: str) -> list[tuple[str, Facts]] | None:
     """The rows of a file with their names; None if there is none, or it is damaged."""
     try:
         with open_local(path) as file:
-            kept = json.load(file)
+            kept = json.loads(read_up_to(MOST_LIST_BYTES, file, path))
         if kept["format"] != FORMAT:
             return None
         samples, sizes, versions = kept["samples"], kept["sizes"], kept["versions"]

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any
 
-from webdataset.base.logs import progress_bar
+from webdataset.base.logs import Log, progress_bar
+from webdataset.base.redact import redacted
 from webdataset.base.reports import current_report
 from webdataset.base.settings import settings
 from webdataset.base.stages import suggesting
@@ -19,32 +20,39 @@ from webdataset.base.stops import Stop, Thread
 from webdataset.handlers import Handler, ask, checked_handler, reraise_exception
 from webdataset.shardlists import expand_urls
 from webdataset.storage.local import allowed_path
-from webdataset.storage.urls import as_url, local_path
+from webdataset.storage.urls import FAMILIES, as_url, is_replaced, local_path, opened_scheme, rewritten_url
 from webdataset.tariterators import SplitName, base_plus_ext
 
 from .catalogue import Catalogue, Shard
 from .files import (
     BESIDE,
     CACHE,
+    ENDING,
+    INDEXED_STORES,
     StaleIndexError,
     check_can_be_indexed,
     check_fits,
     find_index,
     fits_version,
+    index_place,
     make_index,
     remote_state,
 )
-from .jobs import IndexProcesses, index_facts
+from .jobs import Indexed, IndexProcesses, index_facts
 from .lists import Facts, keep_of_dataset, keep_of_folders, known_of_dataset, known_of_folders
 from .rules import ReadingRules
 
 __all__ = ["Catalogue", "Shard", "StaleIndexError", "catalogue_of", "check_fits", "find_index", "index", "make_index"]
 
 REMOTE_JOBS = 16
+WRITTEN = INDEXED_STORES | {"ssh"}
+"""Where indices are written beside their shards without being asked, by families of schemes."""
+NOT_WRITTEN = {"hf": "gets them with --where beside, each in a commit of its own"}
 TRIAL_SECONDS = 0.2
 WORTH_SECONDS = 5.0
 """Other processes are started when this time has passed and the rest would take more than that."""
 Progress = Callable[[int, int, str], Any]
+_log = Log("webdataset.indices")
 
 
 @suggesting()
@@ -59,14 +67,15 @@ def index(
     handler: Handler = reraise_exception,
     storage_options: Mapping[str, Any] | None = None,
     concatenated: bool = False,
+    places: PlacesOfIndices | None = None,
 ) -> Catalogue:
     """Make the indices of all shards that have none, or one that does not fit, and return the catalogue.
 
-    `where` is "beside" (`a.tar.wdx`), "cache" or a folder; without it local indices stand beside their shards where
-    that is possible, and all others in the cache folder. `progress(done, shards, url)` is called after each shard;
-    True shows a bar of tqdm. `handler` is asked about one that cannot be indexed: to continue is to leave it out.
-    `storage_options` say how servers and stores are reached, and `concatenated` reads on behind an end marker, both as
-    for a WebDataset.
+    `where` is "beside" (`a.tar.wdx`), "cache" or a folder. Without it indices stand beside their shards, in files and
+    in stores; where that is refused, they are kept in the cache folder of this machine, and a warning is logged.
+    `progress(done, shards, url)` is called after each shard; True shows a bar of tqdm. `handler` is asked about one
+    that cannot be indexed: to continue is to leave it out. `storage_options` say how servers and stores are reached,
+    and `concatenated` reads on behind an end marker, both as for a WebDataset.
 
     Args:
         urls: the shards, as for a WebDataset, or a catalogue
@@ -78,6 +87,7 @@ def index(
         handler: what to do with a shard that cannot be indexed
         storage_options: as for a WebDataset
         concatenated: as for a WebDataset
+        places: a `PlacesOfIndices`, which learns where the indices are, instead of the log
 
     >>> import tempfile
     >>> from webdataset.writer import TarWriter
@@ -94,13 +104,62 @@ def index(
         shards = expand_urls(urls, storage_options=rules.options)
     else:
         shards, rules = list(given.urls), replace(rules, options=given.storage_options)
-    work = _Work(shards, rules, where=where, force=force, check=True)
+    kept_at = PlacesOfIndices()
+    work = _Work(shards, rules, where=where, force=force, check=True, places=kept_at if places is None else places)
     if not isinstance(progress, bool):
-        return work.catalogue(jobs, progress, handler)
-    if not progress:
-        return work.catalogue(jobs, None, handler)
-    with progress_bar("index", "shards", len(shards)) as bar:
-        return work.catalogue(jobs, lambda done, _, __: bar.update(done - bar.n), handler)
+        catalogue = work.catalogue(jobs, progress, handler)
+    elif not progress:
+        catalogue = work.catalogue(jobs, None, handler)
+    else:
+        with progress_bar("index", "shards", len(shards)) as bar:
+            catalogue = work.catalogue(jobs, lambda done, _, __: bar.update(done - bar.n), handler)
+    if kept_at.refusals:
+        _log.warning("%s", kept_at)
+    return catalogue
+
+
+class PlacesOfIndices:
+    """Where indices are kept, and why some are not beside their shards.
+
+    >>> places = PlacesOfIndices()
+    >>> places.add("a.tar", "a.tar.wdx")
+    >>> print(places)
+    the indices are beside their shards
+    """
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        """Indices by their folder; those beside their shards are under an empty name."""
+        self.why_not_beside: dict[str, str] = {}
+        """Folders of shards -> why they did not get the indices, as `takes none: access denied`."""
+        self.refusals = 0
+        """How many of these were tried."""
+
+    def add(self, url: str, place: str) -> None:
+        """Count an index of the shard at `url`."""
+        self.counts["" if place == url + ENDING else os.path.dirname(place)] += 1
+
+    def not_beside(self, url: str, reason: str, *, refused: bool = True) -> None:
+        """Remember that the folder of a shard takes no index, or is not asked to."""
+        self.why_not_beside.setdefault(folder_of(url), reason)
+        self.refusals += refused
+
+    def __str__(self) -> str:
+        counts = [(f"in {folder}" if folder else "beside their shards", n) for folder, n in self.counts.items()]
+        several = len(counts) > 1
+        text = ", ".join(f"{n:,} {where}" if several else where for where, n in counts)
+        one_of_each = {reason: redacted(folder) for folder, reason in self.why_not_beside.items()}
+        why = "".join(f"; {folder} {reason}" for reason, folder in one_of_each.items())
+        return f"the indices are {text}{', for this machine alone' if why else ''}{why}"
+
+
+def folder_of(url: str) -> str:
+    """The folder of a shard, as its url names it.
+
+    >>> folder_of("s3://bucket/photos/a.tar"), folder_of("a.tar")
+    ('s3://bucket/photos/', './')
+    """
+    return url.partition("?")[0].rpartition("/")[0] + "/" if "/" in url else "./"
 
 
 def catalogue_of(
@@ -150,6 +209,7 @@ class _Work:
         force: bool = False,
         check: bool = False,
         local_copy: Callable[[str], str | None] | None = None,
+        places: PlacesOfIndices | None = None,
     ) -> None:
         self.urls = list(urls)
         self.rules = rules
@@ -158,6 +218,7 @@ class _Work:
         self.check = check
         """Whether to look at every index, rather than at what is known of them all."""
         self.local_copy = local_copy
+        self.places = PlacesOfIndices() if places is None else places
         self._allowed = not settings.secure
 
     def catalogue(self, jobs: int | None, progress: Progress | None, handler: Handler) -> Catalogue:
@@ -246,10 +307,13 @@ class _Work:
             found = find_index(url, self.rules, where=self._where(url), only=self.check)
         except Exception:
             return None  # making it meets the same error, with the handler
-        return None if found is None else (found.samples, found.size, found.version)
+        if found is None:
+            return None
+        self.places.add(url, index_place(url, self._where(url) or CACHE, self.rules))
+        return found.samples, found.size, found.version
 
     def _side_by_side(
-        self, numbers: list[int], jobs: int, facts: Callable[..., Facts]
+        self, numbers: list[int], jobs: int, facts: Callable[..., Indexed]
     ) -> Iterator[tuple[int, Facts | Exception]]:
         """By threads that nobody waits for after an interrupt: a slow server may keep one for hours."""
         waiting, results = deque(numbers), SimpleQueue[tuple[int, Facts | Exception]]()
@@ -276,24 +340,45 @@ class _Work:
             for thread in threads:
                 thread.join()
 
-    def _facts(self, url: str, *, where: str | None, force: bool) -> Facts:
+    def _facts(self, url: str, **options: Any) -> Indexed:
         version = None
         if self.check and local_path(url) is None:
             check_can_be_indexed(url)
-            version = None if force else remote_state(url, self.rules.options)[1]
-        return index_facts(url, self.rules, where=where, force=force, version=version, local_copy=self.local_copy)
+            version = None if self.force else remote_state(url, self.rules.options)[1]
+        return index_facts(url, self.rules, version=version, local_copy=self.local_copy, **options)
 
-    def _row(self, number: int, facts: Callable[..., Facts]) -> Facts | Exception:
+    def _row(self, number: int, facts: Callable[..., Indexed]) -> Facts | Exception:
         url = self.urls[number]
         try:
-            return facts(url, where=self._where(url), force=self.force)
+            found = facts(url, where=self._where(url), force=self.force, or_cache=self.where is None)
         except Exception as error:
             return error
+        self.places.add(url, found.place)
+        if found.refusal:
+            self.places.not_beside(url, f"takes none: {found.refusal}")
+        return found.facts
 
     def _where(self, url: str) -> str | None:
-        """Where the index must be afterwards; None if it may be anywhere."""
+        """Where the index must be afterwards, if that is not refused; None if it may be anywhere."""
         if self.where is not None or not self.check:
             return self.where
+        if folder_of(url) in self.places.why_not_beside:
+            return CACHE
         path = local_path(url)
-        beside = path is not None and os.access(os.path.dirname(os.path.abspath(path)), os.W_OK)
-        return BESIDE if beside else CACHE
+        if path is not None and not os.access(os.path.dirname(os.path.abspath(path)), os.W_OK):
+            self.places.not_beside(url, "takes none: no permission to write there")
+            return CACHE
+        if path is None and (reason := _why_not_tried(url)):
+            self.places.not_beside(url, reason, refused=False)
+            return CACHE
+        return BESIDE
+
+
+def _why_not_tried(url: str) -> str:
+    """Why nothing is written beside a remote shard unless that is asked for; an empty text if it is tried."""
+    if "?" in url:
+        return "gets none: its urls have parameters, which may be a signature for the shards alone"
+    if is_replaced(rewritten_url(url)):
+        return "gets none: a function of this program opens its urls"
+    family = FAMILIES.get(opened_scheme(rewritten_url(url)), "")
+    return "" if family in WRITTEN else NOT_WRITTEN.get(family, "gets them with --where beside")

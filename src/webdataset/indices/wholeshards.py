@@ -20,14 +20,14 @@ from webdataset.base.reports import current_report
 from webdataset.base.settings import settings
 from webdataset.cache import FileCache
 from webdataset.errors import MissingShardError, StorageError
-from webdataset.gopen import open_ranges, rewritten_url
+from webdataset.gopen import open_ranges
 from webdataset.storage.cache.contents import CannotStoreError, read_facts
 from webdataset.storage.cache.names import unique_cache_name
 from webdataset.storage.options import StorageOptions
 from webdataset.storage.ranges import PartStream, RangeReader
 from webdataset.storage.stores.lookup import STORES
 from webdataset.storage.streams import WHOLE_ONLY
-from webdataset.storage.urls import local_path, scheme_of
+from webdataset.storage.urls import local_path, rewritten_url, scheme_of
 
 from .files import check_can_be_indexed, fits_version
 

@@ -174,6 +174,8 @@ class StorageOptions(Mapping[str, Any]):
         if self._is_foreign(url, family):
             found.pop("headers", None)
             found["foreign"] = True
+        if self._named_by is not None and family == "az":
+            found["named_by"] = self._named_by
         if "timeout" in found:
             found["connect_timeout"], stall = found.pop("timeout")
             found |= {} if family == "ssh" else {"read_timeout": stall}
@@ -215,12 +217,12 @@ class StorageOptions(Mapping[str, Any]):
     def for_list(self, origin: object) -> StorageOptions:
         """The options for urls in a list from `origin`, which is trusted only if it is a local file.
 
-        Headers go to no other server than the list's, and in secure mode no server of a private network is asked for
-        what a list from elsewhere names.
+        Headers go to no server that only the list names, other than its own; and in secure mode none of a private
+        network is asked for what a list from elsewhere names.
         """
         if not isinstance(origin, str) or is_local(origin):
             return self
-        return StorageOptions(self._values, _place(origin) or ("", "", 0))
+        return StorageOptions(self._values, place_of(origin) or ("", "", 0))
 
     def __getitem__(self, name: str) -> Any:
         return self._values[name]
@@ -236,7 +238,7 @@ class StorageOptions(Mapping[str, Any]):
         return f"StorageOptions({', '.join(shown)})"
 
     def _is_foreign(self, url: str, family: str | None) -> bool:
-        return self._named_by is not None and family == "http" and _place(url) != self._named_by
+        return self._named_by is not None and family == "http" and place_of(url) != self._named_by
 
 
 def without_credentials(_method: str, _url: str, headers: dict[str, str]) -> dict[str, str]:
@@ -262,7 +264,8 @@ def _family(url: str) -> str | None:
     return "ais" if scheme in settings.use_ais_for else FAMILIES.get(scheme)
 
 
-def _place(url: str) -> tuple[str, str, int] | None:
+def place_of(url: str) -> tuple[str, str, int] | None:
+    """The server of a web address: scheme, host and port."""
     try:
         parts = urlsplit(url)
         return parts.scheme, parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)

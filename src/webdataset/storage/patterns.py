@@ -10,13 +10,25 @@ from webdataset.errors import MissingShardError
 
 from .braces import MAX_URLS, UnbalancedBracesError, braceexpand
 from .options import StorageOptions
-from .urls import FAMILIES, as_url, local_path, scheme_of, substituted, with_home
+from .urls import (
+    FAMILIES,
+    as_url,
+    check_ours,
+    is_local,
+    local_path,
+    rewritten_url,
+    scheme_of,
+    substituted,
+    unrewritten,
+    with_home,
+)
 
 # `::` separates urls, but not inside the brackets of an IPv6 host such as http://[::1]:8000/.
 _SEPARATOR = re.compile(r"::(?![0-9A-Fa-f:.%]*\])")
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]")
 # Without one of these a url stands for itself alone.
 _MEANING = re.compile(r"[{*?[@]|::|\$\{")
+_MAGIC = re.compile(r"[*?[]")
 _COUNT = re.compile(r"@(0\d{2,})(?=\.|$)")
 
 
@@ -70,32 +82,37 @@ def _counted(text: str) -> str:
 
 
 def _globbed(url: str, options: StorageOptions | None) -> list[str]:
-    """The files that a pattern matches, sorted; a file whose name only looks like a pattern stands for itself."""
-    path = local_path(url)
-    if path is None:
-        return _listed(url, options)
-    if not glob.has_magic(url):
-        return [url]
-    if os.path.lexists(path):
-        return [url]
+    """The urls that a pattern matches, sorted; one whose name only looks like a pattern stands for itself."""
+    magic = _MAGIC.search(url)
+    prefix = url[: magic.start()] if magic else url
+    address = rewritten_url(prefix)
+    pattern = address + url[len(prefix) :]
+    found = _files(pattern) if is_local(pattern) else _listed(pattern, options)
+    return [url] if found == [pattern] else unrewritten(found, prefix, address)
+
+
+def _files(pattern: str) -> list[str]:
+    path = local_path(pattern)
+    if path is None or not glob.has_magic(pattern) or os.path.lexists(path):
+        return [pattern]
     found = sorted(glob.glob(path, recursive=True))
     if not found:
-        raise MissingShardError("no file matches this pattern", url=url)
+        raise MissingShardError("no file matches this pattern", url=pattern)
     return found
 
 
-def _listed(url: str, options: StorageOptions | None) -> list[str]:
+def _listed(pattern: str, options: StorageOptions | None) -> list[str]:
     """The objects that a pattern matches, or the shards of a folder, by a list of the store."""
     from .stores import lookup  # with importlib and more, for few
 
-    if lookup.is_pattern(url):
-        return lookup.matching(url, options)
-    if url.endswith("/") and lookup.is_stored(url):
-        return lookup.shards_in_folder(url, options)
-    if FAMILIES.get(scheme_of(url)) == "http" and "*" in url.partition("?")[0]:
+    is_folder = pattern.endswith("/") and lookup.is_stored(pattern)
+    if is_folder or lookup.is_pattern(pattern):
+        check_ours(pattern, "listed")
+        return (lookup.shards_in_folder if is_folder else lookup.matching)(pattern, options)
+    if FAMILIES.get(scheme_of(pattern)) == "http" and "*" in pattern.partition("?")[0]:
         raise MissingShardError(
             "web servers cannot be listed, so a pattern with * finds nothing",
-            url=url,
+            url=pattern,
             hint="number the shards with braces, as train-{000000..000146}.tar",
         )
-    return [url]
+    return [pattern]

@@ -23,7 +23,7 @@ from webdataset.errors import StorageError
 
 from .stores.lookup import STORES, stored_object
 from .streams import WHOLE_ONLY, count_received
-from .urls import as_url, is_local, scheme_of
+from .urls import as_url, is_local, opened_scheme
 
 if TYPE_CHECKING:
     from .http.stream import HttpStream, ObjectVersion, RangedObject
@@ -111,7 +111,7 @@ def _source(url: str, options: dict[str, Any]) -> _File | _Remote:
     if url != "-" and is_local(url):
         return _File(url)
     connections: int | None = options.pop("connections", None)
-    scheme = scheme_of(url)
+    scheme = opened_scheme(url)
     if scheme in ("http", "https"):
         from .http.connect import ConnectionOptions  # http.client and ssl take 40 ms to import
         from .http.stream import HttpObject

@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable
 from io import BufferedIOBase
 from typing import Any
 
-from .local import open_local, standard_stream
+from .local import open_local
 from .shell import programs
 from .shell.commands import open_pipe
 from .stores.lookup import open_store
-from .urls import FAMILIES, as_url, scheme_of
+from .urls import FAMILIES, scheme_of
 
 Opener = Callable[..., Any]
 
@@ -48,24 +48,6 @@ OPENERS: dict[str, Opener] = {
     **{scheme: _FAMILIES.get(family, open_store) for scheme, family in FAMILIES.items()},
     "ftps": programs.open_curl,
 }
-
-
-def open_url(url: object, mode: str = "rb", **options: object) -> Any:
-    """Open any url as a stream of bytes.
-
-    >>> with open_url("pipe:echo hello") as stream:
-    ...     stream.read()
-    b'hello\\n'
-    """
-    check_mode(mode)
-    url = as_url(url)
-    if url == "-":
-        return standard_stream(mode)
-    scheme = scheme_of(url)
-    opener = OPENERS.get(scheme)
-    if opener is None:
-        raise unknown_scheme(url, OPENERS)
-    return opener(url, mode, **options)
 
 
 class ModeError(ValueError, AssertionError):

@@ -6,15 +6,40 @@ import contextlib
 import io
 from collections.abc import Callable
 from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from webdataset.base.reports import Report
+from webdataset.errors import LimitError
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 WHOLE_ONLY = "give cache_dir=... so that a local copy is read"
 """The hint where ranges cannot be read."""
+
+
+MOST_INDEX_BYTES = 1 << 30
+"""Of an index, or a list of lengths, of one shard."""
+MOST_LIST_BYTES = 256 << 20
+"""Of a list of shards: a million of them have about 100 MB."""
+MOST_TEXT_BYTES = 4 << 20
+"""Of a file that people write: a list of classes or of datasets, credentials."""
+_PIECE = 1 << 20
+
+
+def read_up_to(most_bytes: int, stream: BinaryIO, url: str) -> bytes:
+    """The whole contents of a stream; an error if it goes on beyond that many bytes.
+
+    >>> read_up_to(10, io.BytesIO(b"hello"), "a.txt")
+    b'hello'
+    """
+    pieces, left = [], most_bytes
+    while piece := stream.read(min(_PIECE, left + 1)):
+        pieces.append(piece)
+        left -= len(piece)
+        if left < 0:
+            raise LimitError(f"it has more than {most_bytes} bytes, the most that is read of such a file", url=url)
+    return b"".join(pieces)
 
 
 class PartialReads:

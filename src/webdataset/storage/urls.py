@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable, Sequence
+from typing import Any
 from urllib.parse import unquote
 
+from webdataset.base.redact import redacted
 from webdataset.base.settings import settings
 from webdataset.errors import SecurityError, StorageError
 
@@ -19,14 +22,21 @@ __all__ = [
     "MAX_URLS",
     "UnbalancedBracesError",
     "UnsetVariableError",
+    "address_of",
     "as_url",
     "braceexpand",
+    "check_ours",
     "check_url_from_data",
     "is_local",
+    "is_replaced",
     "local_path",
+    "opened_scheme",
+    "rewriting_refused",
+    "rewritten_url",
     "scheme_of",
     "shell_expanded",
     "substituted",
+    "unrewritten",
     "variable",
     "with_home",
 ]
@@ -44,6 +54,11 @@ FAMILIES = {
 # What data fetched from elsewhere may name: stores that are read over the network, and nothing that runs or is local.
 SCHEMES_FROM_DATA = frozenset({"http", "https", "s3", "gs", "gcs", "az", "abfs", "abfss", "hf", "ais"})
 MAX_ROUNDS = 10
+
+SCHEMES: dict[str, Callable[..., Any]] = {}
+"""What opens each scheme: `gopen.gopen_schemes`, in which programs put functions of their own."""
+OUR_SCHEMES: dict[str, Callable[..., Any]] = {}
+"""What it was before."""
 
 # Two letters at least: `C:\data\a.tar` is a path.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):")
@@ -81,6 +96,69 @@ def scheme_of(url: str) -> str:
 def is_local(url: str) -> bool:
     """Whether the url is a path or a `file:` url."""
     return scheme_of(url) in ("", "file") and url != "-"
+
+
+def opened_scheme(url: str) -> str:
+    """The scheme as which a url is opened: `ais` for those that `USE_AIS_FOR` names."""
+    scheme = scheme_of(url)
+    return "ais" if scheme in settings.use_ais_for else scheme
+
+
+def is_replaced(url: str) -> bool:
+    """Whether a program has replaced our opener of this scheme, or added one."""
+    scheme = opened_scheme(url)
+    return scheme in SCHEMES and SCHEMES[scheme] is not OUR_SCHEMES.get(scheme)
+
+
+def rewritten_url(url: str) -> str:
+    """The url after `GOPEN_REWRITE`, unchanged where there are no rules.
+
+    It leads to what the url means, and must not be rewritten again.
+    """
+    if settings.secure and settings.gopen_rewrite:
+        raise rewriting_refused(url)
+    for rule in filter(None, settings.gopen_rewrite.split(";")):
+        pattern, equals, replacement = rule.partition("=")
+        if not equals:
+            raise ValueError(f"GOPEN_REWRITE needs regex=replacement, got {rule!r}")
+        rewritten = re.sub(f"^(?:{pattern})", replacement, url)
+        if rewritten != url:
+            return rewritten
+    return url
+
+
+def rewriting_refused(url: str) -> SecurityError:
+    """The error of secure mode, in which urls are what the program says."""
+    hint = "unset GOPEN_REWRITE, or write the urls that are meant"
+    return SecurityError("secure mode (WDS_SECURE) does not rewrite urls", url=url, hint=hint)
+
+
+def unrewritten(addresses: Sequence[str], prefix: str, address: str) -> list[str]:
+    """The urls that GOPEN_REWRITE turns into these addresses, as it turned the prefix into its address."""
+    if not settings.gopen_rewrite:
+        return list(addresses)
+    found = []
+    for each in addresses:
+        url = prefix + each[len(address) :] if each.startswith(address) else each
+        if rewritten_url(url) != each:
+            line = f"GOPEN_REWRITE leads no url to {redacted(each)}, which the list has"
+            raise StorageError(line, url=prefix, hint="number the shards with braces, as train-{000000..000146}.tar")
+        found.append(url)
+    return found
+
+
+def address_of(url: str, done: str) -> str:
+    """Where a url leads, for what is not done by opening it; `done` says what, "listed" or "removed"."""
+    address = rewritten_url(url)
+    check_ours(address, done)
+    return address
+
+
+def check_ours(address: str, done: str) -> None:
+    """Refuse what a function of the program's own opens: nothing else is known of it."""
+    if is_replaced(address):
+        what = f"{scheme_of(address)}: urls are opened by a function of this program's own, so they cannot be {done}"
+        raise StorageError(what, url=address, hint="name every object, and remove it with the program")
 
 
 def local_path(url: str) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from webdataset.base.reports import Report
 from webdataset.errors import SampleError, ShardWarning
@@ -12,7 +12,6 @@ from webdataset.gopen import gopen
 from webdataset.indices.files import ENDING, built, file_version, remote_state
 from webdataset.storage.options import StorageOptions
 from webdataset.storage.publish import AtomicFile
-from webdataset.storage.removing import remove
 from webdataset.tar.foreign import check_dali_name, dali_path, dali_text, energon_bytes, energon_path
 from webdataset.tar.header import decoded, padding
 from webdataset.tar.index import IndexedMember, ShardIndex
@@ -50,10 +49,10 @@ class WrittenIndex:
             self._end = end
         self._samples.append(sample)
 
-    def clear(self, path: str, options: StorageOptions | None = None) -> None:
+    def clear(self, shard: str, remove: Callable[[str], None]) -> None:
         """Remove indices of the shard that was there before: they must never stand beside the new one."""
         for format in self.formats:
-            remove(_path(path, format), storage_options=options)
+            remove(_path(shard, format))
 
     def write(self, path: str, *, durable: bool) -> None:
         """Write the indices of the shard that is at this path now."""

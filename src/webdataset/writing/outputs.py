@@ -12,20 +12,26 @@ from typing import Any
 from webdataset.base.redact import redacted
 from webdataset.codecs.compression import Compressor, compression_of_name, compressor
 from webdataset.errors import SampleError, ShardWarning, StorageError
-from webdataset.gopen import gopen, rewritten_url
+from webdataset.gopen import gopen
+from webdataset.indices.files import INDEXED_STORES
 from webdataset.storage.options import StorageOptions
 from webdataset.storage.publish import AtomicFile, as_storage_error, is_special
-from webdataset.storage.urls import FAMILIES, as_url, local_path, scheme_of
+from webdataset.storage.removing import remove, remove_file
+from webdataset.storage.urls import (
+    FAMILIES,
+    as_url,
+    is_replaced,
+    local_path,
+    opened_scheme,
+    rewritten_url,
+    scheme_of,
+)
 from webdataset.tar.writer import ArchiveWriter, MemberHeaders, Members
 
 from .outindex import WrittenIndex
 from .outkeys import key_after, key_after_packed
 
 _COMPRESSIONS = {True: "gz", "gz": "gz", "bz2": "bz2", "xz": "xz", "zst": "zst", "lz4": "lz4"}
-
-
-STORED = frozenset(scheme for scheme, family in FAMILIES.items() if family in ("s3", "gs", "az", "ais"))
-"""Schemes of stores in which an index can be written beside a shard."""
 
 
 class Output:
@@ -43,7 +49,8 @@ class Output:
         storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         self._options = StorageOptions.of(storage_options)
-        self.url: str | None = None
+        self.url = as_url(fileobj) if isinstance(fileobj, (str, os.PathLike)) else None
+        self._address = None if self.url is None else rewritten_url(self.url)
         self.path = ""
         self.pid = os.getpid()
         self.samples = 0
@@ -52,9 +59,12 @@ class Output:
         self.number = -1
         self.compressor: Compressor | None = None
         self.index = WrittenIndex(index) if index else None
+        kind = _compression(compress, self._address)
+        if self.index is not None and (kind or not can_be_indexed(self._address)):
+            raise ValueError("index=True needs an uncompressed shard, as a local file or in a store")
         self.stream, self.owned = self._open(fileobj, durable)
         try:
-            self.archive = self._archive(headers, compress, level)
+            self.archive = self._archive(headers, kind, level)
         except BaseException:
             self.abort()
             raise
@@ -118,7 +128,7 @@ class Output:
     def _upload(self) -> None:
         """Complete an object of a store, and write its indices beside it."""
         if self.index is not None and self.url is not None:
-            self.index.clear(self.url, self._options)
+            self.index.clear(self.url, partial(remove, storage_options=self._options))
         self.stream.close()
         if self.index is not None and self.url is not None:
             self.index.upload(self.url, self._options)
@@ -128,7 +138,7 @@ class Output:
             self.number, self.path = file.publish_as_first_free(self.names)
         else:
             if self.index is not None:
-                self.index.clear(self.path)
+                self.index.clear(self.path, remove_file)
             file.publish()
         if self.index is not None:
             self.index.write(self.path, durable=file.durable)
@@ -145,11 +155,10 @@ class Output:
             raise as_storage_error(error, self.url) from error
 
     def _open(self, fileobj: object, durable: bool) -> tuple[Any, bool]:
-        if isinstance(fileobj, (str, os.PathLike)):
-            self.url = rewritten_url(as_url(fileobj))
-            path = local_target(self.url)
+        if self._address is not None:
+            path = local_target(self._address)
             if path is None:
-                return gopen(fileobj, "wb", storage_options=self._options), self.url != "-"
+                return gopen(fileobj, "wb", storage_options=self._options), self._address != "-"
             file = AtomicFile(path, durable=durable)
             self.path = file.path
             return file, True
@@ -157,11 +166,7 @@ class Output:
             raise TypeError(f"TarWriter needs a path, a url or a binary stream opened with 'wb', got {fileobj!r}")
         return fileobj, False
 
-    def _archive(self, headers: MemberHeaders, compress: bool | str | None, level: int | None) -> ArchiveWriter:
-        kind = _compression(compress, self.url)
-        in_store = self.url is not None and scheme_of(self.url) in STORED
-        if self.index is not None and (kind or not (self.path or in_store)):
-            raise ValueError("index=True needs an uncompressed shard, as a local file or in a store")
+    def _archive(self, headers: MemberHeaders, kind: str | None, level: int | None) -> ArchiveWriter:
         if kind:
             self.compressor = compressor(self.stream, kind, level)
             return ArchiveWriter(self.compressor.write, headers=headers)
@@ -199,6 +204,14 @@ def _compression(compress: bool | str | None, url: str | None) -> str | None:
     if compress not in _COMPRESSIONS:
         raise ValueError(f"compress must be None, True, False, gz, bz2, xz, zst or lz4, got {compress!r}")
     return _COMPRESSIONS[compress]
+
+
+def can_be_indexed(address: str | None) -> bool:
+    """Whether an index can be written beside what is written there; a function of the program's own may do anything."""
+    if address is None:
+        return False
+    in_store = FAMILIES.get(opened_scheme(address)) in INDEXED_STORES and not is_replaced(address)
+    return in_store or local_target(address) is not None
 
 
 def local_target(url: str) -> str | None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import warnings
+from collections.abc import Mapping
+from typing import Any
 
 from webdataset.base.logs import Log
 from webdataset.base.redact import redacted
 from webdataset.errors import ExistingShardsError, ShardWarning, WebDatasetError
-from webdataset.gopen import rewritten_url
+from webdataset.storage.options import StorageOptions
+from webdataset.storage.urls import rewritten_url
 
 from .outputs import local_target
 from .shardsets import EarlierShards, counted, range_text, shard_name
@@ -22,17 +25,25 @@ class Overwriting:
     """The shards of one writer, from its first number on, and those that were there before.
 
     `overwrite` is ShardWriter's; `looks` is False for a writer whose shards are not found under their names; `sole`
-    says that no other writer has numbers of the pattern: all higher ones that were there are left over then.
+    says that no other writer has numbers of the pattern: all others that were there are left over then.
     """
 
     def __init__(
-        self, pattern: str, start: int, overwrite: bool | str, *, looks: bool = True, sole: bool = False
+        self,
+        pattern: str,
+        start: int,
+        overwrite: bool | str,
+        *,
+        looks: bool = True,
+        sole: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         if overwrite not in VALUES:
             raise ValueError(f'overwrite must be True, False or "warn", got {overwrite!r}')
         self.pattern, self.overwrite, self.sole = pattern, overwrite, sole
         self.complete: list[int] = []
         self._looks = looks
+        self._options = StorageOptions.of(storage_options)
         self.earlier = self._look(start) if looks else None
 
     def replacing(self, number: int) -> None:
@@ -75,7 +86,7 @@ class Overwriting:
     def _look(self, start: int) -> EarlierShards | None:
         """The shards that are there already; None where that cannot be known."""
         try:
-            earlier = EarlierShards(self.pattern, start, exact=self.overwrite is True)
+            earlier = EarlierShards(self.pattern, start, exact=self.overwrite is True, storage_options=self._options)
         except (OSError, WebDatasetError) as error:
             text = f"it is not known whether shards of {redacted(self.pattern)} are there already: {error}"
             if self.overwrite == "warn":
@@ -92,10 +103,9 @@ class Overwriting:
         return earlier
 
     def _left_over(self, earlier: EarlierShards) -> list[int]:
-        last = self.complete[-1]
         if self.sole:
-            return earlier.unchanged(number for number in earlier.numbers if number > last)
-        return earlier.following(last + 1)
+            return earlier.unchanged(sorted({*earlier.numbers} - {*self.complete}))
+        return earlier.following(self.complete[-1] + 1)
 
     def _warn_of(self, earlier: EarlierShards) -> None:
         try:

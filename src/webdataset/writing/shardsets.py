@@ -10,16 +10,17 @@ import os
 import re
 import stat
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import count, takewhile
 from typing import Any
 
 from webdataset.base.redact import redacted
 from webdataset.errors import MissingShardError
-from webdataset.gopen import is_replaced, open_ranges, rewritten_url
-from webdataset.storage.removing import remove
-from webdataset.storage.stores.lookup import STORES, stored_object
-from webdataset.storage.urls import local_path, scheme_of
+from webdataset.gopen import open_ranges
+from webdataset.storage.options import StorageOptions
+from webdataset.storage.removing import remove, remove_file
+from webdataset.storage.stores.lookup import is_stored, listed
+from webdataset.storage.urls import FAMILIES, is_replaced, local_path, rewritten_url, scheme_of
 
 from .outindex import index_names
 from .outputs import local_target
@@ -113,8 +114,15 @@ class EarlierShards:
     ([0, 7], ['a-000.tar', 'a-007.tar'])
     """
 
-    def __init__(self, pattern: str, start: int = 0, *, exact: bool = False) -> None:
-        self._place = _place_of(pattern, start)
+    def __init__(
+        self,
+        pattern: str,
+        start: int = 0,
+        *,
+        exact: bool = False,
+        storage_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._place = _place_of(pattern, start, StorageOptions.of(storage_options))
         self._states = {} if self._place is None else self._place.states(start, exact)
 
     @property
@@ -151,7 +159,7 @@ class EarlierShards:
         """Which of these urls are shards of the set."""
         if self._place is None or not self._states:
             return []
-        shards = {_identity(self._place.url(number)) for number in self._states}
+        shards = {_identity(self._place.address(number)) for number in self._states}
         return [url for url in urls if _identity(rewritten_url(url)) in shards]
 
 
@@ -161,8 +169,9 @@ class _Place(ABC):
     is_near = False
     """Whether looking at a shard costs nothing worth speaking of."""
 
-    def __init__(self, pattern: str) -> None:
+    def __init__(self, pattern: str, options: StorageOptions) -> None:
         self.pattern = pattern
+        self.options = options
         self._names: frozenset[str] | None = None  # what there is to be removed, as far as that is known
 
     @abstractmethod
@@ -174,8 +183,12 @@ class _Place(ABC):
         return None
 
     def url(self, number: int) -> str:
-        """The url of a shard."""
-        return rewritten_url(shard_name(self.pattern, number))
+        """The name of a shard, as `state` and `remove` take it."""
+        return shard_name(self.pattern, number)
+
+    def address(self, number: int) -> str:
+        """Where a shard is."""
+        return rewritten_url(self.url(number))
 
     def states(self, start: int, exact: bool) -> dict[int, State | None]:
         """The shards that are there; None for the state of one that was only listed."""
@@ -208,13 +221,13 @@ class _Place(ABC):
     def remove(self, *urls: str) -> None:
         """Remove what belongs to the set."""
         for url in urls:
-            remove(url)
+            remove(url, storage_options=self.options)
 
     def _number(self, url: str) -> int | None:
-        return shard_number(rewritten_url(self.pattern), url)
+        return shard_number(self.pattern, url)
 
     def _tells_numbers(self) -> bool:
-        """Whether the number can be found in a name: neither a rewritten nor an odd pattern hides it."""
+        """Whether the number can be found in a name: no odd pattern hides it."""
         return self._number(self.url(10)) == 10
 
     def _in_turn(self, start: int) -> dict[int, State | None]:
@@ -235,7 +248,14 @@ class _Files(_Place):
     is_near = True
 
     def url(self, number: int) -> str:
-        return os.path.abspath(local_path(super().url(number)) or "")
+        return os.path.abspath(local_path(rewritten_url(shard_name(self.pattern, number))) or "")
+
+    def address(self, number: int) -> str:
+        return self.url(number)
+
+    def remove(self, *urls: str) -> None:
+        for path in urls:
+            remove_file(path)
 
     def state(self, url: str) -> State | None:
         try:
@@ -260,7 +280,7 @@ class _Web(_Place):
 
     def state(self, url: str) -> State | None:
         try:
-            with open_ranges(url) as reader:
+            with open_ranges(url, storage_options=self.options) as reader:
                 return reader.size, reader.version
         except MissingShardError:
             return None
@@ -270,24 +290,27 @@ class _Objects(_Web):
     """An object store."""
 
     def listed(self, start: int) -> Iterable[str] | None:  # noqa: ARG002 - for folders
-        prefix = _words(rewritten_url(self.pattern))[0]
+        prefix, known = _words(self.pattern)[0], self.url(10)
         if prefix.count("/") < 3:  # the number is the bucket's
             return None
+        if self.address(10) != rewritten_url(prefix) + known[len(prefix) :]:  # GOPEN_REWRITE hides the number
+            return None
         try:
-            return [url for url, _ in stored_object(prefix).list()]
+            return [url for url, _ in listed(prefix, self.options)]
         except MissingShardError:  # a bucket or folder that is not there yet
             return []
 
 
-def _place_of(pattern: str, start: int) -> _Place | None:
+def _place_of(pattern: str, start: int, options: StorageOptions) -> _Place | None:
     """The place of a pattern, if it can be looked at."""
     url = rewritten_url(shard_name(pattern, start))
-    scheme = scheme_of(url)
     if local_target(url) is not None:
-        return _Files(pattern)
-    if scheme not in ("http", "https", *STORES) or is_replaced(url):
+        return _Files(pattern, options)
+    if is_replaced(url):
         return None
-    return _Objects(pattern) if scheme in STORES else _Web(pattern)
+    if is_stored(url):
+        return _Objects(pattern, options)
+    return _Web(pattern, options) if FAMILIES.get(scheme_of(url)) == "http" else None
 
 
 def _identity(url: str) -> str:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from servers.object_stores import ObjectServer, asked
+from tests_support import WITHOUT_PRIVILEGES
 from webdataset.cli import main
 from webdataset.gopen import gopen
 from webdataset.indices.catalogue import Catalogue
@@ -33,6 +37,102 @@ def test_progress_is_shown_if_asked_for(make_shards: Callable[..., list[str]], c
     assert "50%  1 shard  " in capsys.readouterr().err
     assert main(["index", "-q", *shards]) == 0
     assert capsys.readouterr().err == ""
+
+
+# -- where they are ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["moto", pytest.param("ceph", marks=pytest.mark.together("ceph")), "azurite", "gcs"])
+def server(request: pytest.FixtureRequest, nobody: None, monkeypatch: pytest.MonkeyPatch) -> ObjectServer:
+    found: ObjectServer = request.getfixturevalue(f"{request.param}_server")
+    for name, value in found.environment().items():
+        monkeypatch.setenv(name, value)
+    return found
+
+
+def stored(folder: str, shards: list[str]) -> str:
+    """Put shards into a store, and return what stands for them all."""
+    for number, shard in enumerate(shards):
+        with gopen(f"{folder}/train-{number}.tar", "wb") as stream:
+            stream.write(Path(shard).read_bytes())
+    return f"{folder}/train-{{0..{len(shards) - 1}}}.tar"
+
+
+def test_indices_stand_beside_the_shards_of_a_store(
+    make_shards: Callable[..., list[str]], server: ObjectServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    folder = f"{server.bucket()}/photos"
+    urls = stored(folder, make_shards(2, samples=4))
+    assert main(["index", urls]) == 0
+    assert "beside their shards" in capsys.readouterr().err
+    assert [load_index(f"{folder}/train-{number}.tar.wdx").samples for number in (0, 1)] == [4, 4]
+    assert list((tmp_path / "cache").rglob("*.wdx")) == []
+
+
+@pytest.fixture
+def reader(nobody: None, ceph_server: ObjectServer, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    """Lets everybody read a bucket of the store, and makes this program somebody who may do no more."""
+
+    def closed(bucket: str) -> str:
+        client = ceph_server.client(bucket)
+        name = bucket.removeprefix("s3://")
+        everything = [f"arn:aws:s3:::{name}", f"arn:aws:s3:::{name}/*"]
+        rule = {
+            "Effect": "Allow",
+            "Principal": "*",
+            "Action": ["s3:GetObject", "s3:ListBucket"],
+            "Resource": everything,
+        }
+        policy = json.dumps({"Version": "2012-10-17", "Statement": [rule]}).encode()
+        asked(client, "PUT", client.address([("policy", "")]), body=policy, ok=(200, 204))
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.delenv(name)
+        return bucket
+
+    for name, value in ceph_server.environment().items():
+        monkeypatch.setenv(name, value)
+    return closed
+
+
+ANONYMOUS = ["--storage", "anonymous=true"]
+
+
+@pytest.mark.together("ceph")
+def test_indices_of_a_bucket_that_may_only_be_read_are_in_the_cache_and_that_is_said(
+    make_shards: Callable[..., list[str]],
+    ceph_server: ObjectServer,
+    reader: Callable[[str], str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+):
+    bucket = ceph_server.bucket()
+    urls = stored(bucket, make_shards(3, samples=4))
+    reader(bucket)
+    for _ in range(2):  # the second time they are there already
+        assert main(["index", *ANONYMOUS, urls]) == 0
+        told = capsys.readouterr().err
+        assert told.count("\n") == 1
+        assert "3 shards, 12 samples" in told
+        assert str(tmp_path / "cache") in told
+        assert f"{bucket}/" in told
+        assert "AccessDenied" in told
+        assert len(list((tmp_path / "cache").rglob("*.wdx"))) == 3
+    assert main(["index", *ANONYMOUS, "--where", "beside", urls]) == 1
+    assert "AccessDenied" in capsys.readouterr().err
+
+
+def test_indices_of_a_folder_that_may_only_be_read_are_in_the_cache_and_that_is_said(
+    make_shard: Callable[..., str], tmp_path: Path
+):
+    folder = Path(make_shard("photos/a.tar", samples=4)).parent
+    folder.chmod(0o555)
+    code = f"{WITHOUT_PRIVILEGES}\nfrom webdataset.cli import main; main(['index', {str(folder / 'a.tar')!r}])"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stderr
+    folder.chmod(0o755)
+    assert told.count("\n") == 1
+    assert str(tmp_path / "cache") in told
+    assert f"{folder}/" in told
+    assert len(list((tmp_path / "cache").rglob("*.wdx"))) == 1
 
 
 def test_one_list_of_all_shards(make_shards: Callable[..., list[str]], tmp_path: Path):

@@ -31,7 +31,7 @@ def test_names_are_unique_for_each_url_and_readable():
             "http://h/a/t.tar?key=x", "http://h/a/t.tar?key=y", "pipe:cat /a/t.tar", "pipe:cat /b/t.tar"]  # fmt: skip
     names = {unique_cache_name(url) for url in urls}
     assert len(names) == len(urls)
-    assert all(name.startswith("t-") and name.endswith(".tar") for name in names)
+    assert all(name.endswith("-t.tar") for name in names)
 
 
 def test_a_new_signature_or_password_is_the_same_object_and_no_secret_is_in_the_name():
@@ -48,7 +48,7 @@ def test_any_url_gives_a_harmless_name(url):
     name = unique_cache_name(url)
     assert "/" not in name
     assert not name.startswith(".")
-    assert len(name) < 120
+    assert len(name) < 200
 
 
 def test_the_url_inside_a_command_is_found():

@@ -38,6 +38,14 @@ def test_a_proxy_is_used_when_given_or_named_by_the_system(server, monkeypatch):
         assert stream.read() == b"data"
 
 
+@pytest.mark.parametrize("url", ["http://far.example/a.tar", "https://far.example/a.tar"])
+def test_a_proxy_that_wants_tls_is_refused_before_it_gets_a_password_in_plain_text(server, url):
+    with pytest.raises(StorageError, match="http: address") as refused:
+        open_http(url, proxy=f"https://me:secret@127.0.0.1:{server.port}")
+    assert "secret" not in str(refused.value)
+    assert server.requests == []
+
+
 def test_a_proxy_that_is_down_is_named_with_the_cure(server, closed_port):
     proxy = f"127.0.0.1:{closed_port}"
     with pytest.raises(StorageError, match=rf"the proxy {proxy} cannot be reached.*check http_proxy"):

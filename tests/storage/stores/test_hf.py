@@ -9,6 +9,8 @@ import pytest
 from servers.hub import TOKEN
 from webdataset.errors import MissingPackageError, MissingShardError, StorageError
 from webdataset.gopen import gopen
+from webdataset.storage.options import StorageOptions
+from webdataset.storage.patterns import expanded
 from webdataset.storage.stores.hf import HubClient, hub_path, hub_token
 
 pytestmark = pytest.mark.usefixtures("nobody")
@@ -60,6 +62,14 @@ def test_the_token_goes_to_the_hub_and_not_to_where_it_redirects(hub):
     assert gopen("hf://datasets/owner/name/a.tar").read() == b"data"
     assert hub.web.questions[0].headers["authorization"] == f"Bearer {TOKEN}"
     assert "authorization" not in hub.cdn.questions[0].headers
+
+
+def test_a_list_that_goes_on_at_another_host_is_an_error(hub):
+    hub.page, hub.elsewhere = 1, hub.cdn.url
+    hub.repositories["owner/name"]["b.tar"] = b"more"
+    with pytest.raises(StorageError):
+        expanded("hf://datasets/owner/name/*.tar", StorageOptions({"headers": {"X-Key": "hush"}}))
+    assert hub.cdn.questions == []
 
 
 def test_a_private_repository_needs_the_token(hub, monkeypatch):

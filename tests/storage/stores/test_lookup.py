@@ -502,6 +502,57 @@ def test_a_folder_of_a_store_is_its_shards(server, capsys):
         wds.WebDataset(f"{server.bucket()}/none/")
 
 
+@pytest.fixture(params=[*ALL, "ais"])
+def folder(request, nobody, monkeypatch):
+    """A folder of a store with two shards, and one in a folder of its own."""
+    if request.param == "ais":
+        bucket, store = request.getfixturevalue("ais_bucket").url("").rstrip("/"), put
+    else:
+        server = started(request, nobody, monkeypatch)
+        bucket, store = server.bucket(), server.store
+    for name in ("a.tar", "b.tar", "deeper/c.tar"):
+        store(f"{bucket}/folder/{name}", tar_bytes(numbered(2)))
+    store(f"{bucket}/folder.txt", b"hello")
+    return f"{bucket}/folder"
+
+
+def test_a_bucket_and_a_folder_are_listed_without_a_slash_at_the_end(folder, capsys):
+    bucket = folder.rpartition("/")[0]
+    inside = [f"{folder}/{name}" for name in ("a.tar", "b.tar", "deeper/c.tar")]
+    assert cli.main(["ls", folder]) == 0
+    assert capsys.readouterr().out.split() == inside
+    assert cli.main(["ls", bucket]) == 0
+    assert capsys.readouterr().out.split() == [f"{folder}.txt", *inside]
+    assert cli.main(["ls", "--samples", folder]) == 0
+    assert capsys.readouterr().out.count("cls txt\n") == 4
+
+
+def test_a_name_of_neither_an_object_nor_a_folder_is_one_clear_error(folder, capsys):
+    assert cli.main(["ls", f"{folder}/dee"]) == 1
+    told = capsys.readouterr()
+    assert (told.out, told.err.count("\n")) == ("", 1)
+    assert f"[url {folder}/dee]" in told.err
+
+
+def test_a_bucket_that_is_not_there_is_one_clear_error(server, capsys):
+    missing = f"{server.bucket()}-not-there"
+    for name in ("", "/", "/folder"):
+        assert cli.main(["ls", missing + name]) == 1
+        told = capsys.readouterr()
+        assert (told.out, told.err.count("\n")) == ("", 1)
+        assert re.search("bucket|container|repository", told.err.replace(missing, ""))
+
+
+def test_an_object_goes_before_a_folder_of_its_name(writable, capsys):
+    bucket = writable.bucket()
+    put(f"{bucket}/both", tar_bytes(numbered(1)))
+    put(f"{bucket}/both/a.tar", tar_bytes(numbered(2)))
+    assert cli.main(["ls", f"{bucket}/both"]) == 0
+    assert capsys.readouterr().out.split() == ["000000.cls", "000000.txt"]
+    assert cli.main(["ls", f"{bucket}/both/"]) == 0
+    assert capsys.readouterr().out.split() == [f"{bucket}/both/a.tar"]
+
+
 def test_an_index_is_written_beside_an_object(writable):
     pattern = f"{writable.bucket()}/indexed/a-%d.tar"
     with wds.ShardWriter(pattern, maxcount=3, verbose=0, index=True) as sink:

@@ -1,7 +1,8 @@
 """Make indices of shards: where each sample and each of its fields is.
 
 With an index a dataset has a length, samples can be read by number or key, and epochs are exact. An index that exists
-and matches its shard is left alone.
+and matches its shard is left alone. The last line says where the indices are: beside the shards, in files and in
+stores, so that every machine finds them; where that is refused, in the cache folder of this machine.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ def configure(parser: grammar.Parser) -> None:
         help="wdx (NAME.tar.wdx, our own), dali (NAME.idx), energon (NAME.tar.idx), or several with commas (wdx)",
     )
     parser.add_argument(
-        "--where", metavar="PLACE", help="`beside` the shards, in the `cache` folder, or the path of a folder"
+        "--where",
+        metavar="PLACE",
+        help="`beside` the shards, in the `cache` folder of this machine, or the path of a folder "
+        "(beside; cache where that is refused)",
     )
     parser.add_argument(
         "-o", "--output", metavar="FILE", help="also write a list of all shards, as JSON for wids; a file or a url"
@@ -54,6 +58,7 @@ def run(options: Namespace) -> int:
 
 def _make(urls: list[str], formats: list[str], options: Namespace) -> int:
     from webdataset.cli.flow import handler_of
+    from webdataset.indices.making import PlacesOfIndices
     from webdataset.tools.make.indexing import write_indices
 
     errors: list[Exception] = []
@@ -65,7 +70,7 @@ def _make(urls: list[str], formats: list[str], options: Namespace) -> int:
         sys.stderr.write(f"wl index: {error}\n")
         return go_on
 
-    shown = _Counter(options)
+    shown, places = _Counter(options), PlacesOfIndices()
     catalogue = write_indices(
         urls,
         formats,
@@ -75,12 +80,14 @@ def _make(urls: list[str], formats: list[str], options: Namespace) -> int:
         progress=shown,
         handler=report,
         concatenated=options.concatenated,
+        places=places,
     )
     shown.clear()
     if options.output:
         catalogue.save(options.output)
     if not options.quiet:
-        sys.stderr.write(f"{counted(len(catalogue), 'shard')}, {counted(catalogue.total, 'sample')}\n")
+        where = f"; {places}" if "wdx" in formats and places.counts else ""
+        sys.stderr.write(f"{counted(len(catalogue), 'shard')}, {counted(catalogue.total, 'sample')}{where}\n")
     return 1 if errors else 0
 
 

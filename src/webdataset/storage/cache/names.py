@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from webdataset.base.redact import is_secret_name, redacted
 
-NAME_CHARACTERS = 80
+NAME_CHARACTERS = 160
 QUOTED_CHARACTERS = 128
 # Schemes whose last path component was the whole name of a cached file in older versions.
 PATH_SCHEMES = ("", "file", "http", "https", "ftp", "ftps", "gs", "s3", "ais")
@@ -52,12 +52,12 @@ def url_to_cache_name(url: str, ndir: int = 0) -> str:
 
 
 def unique_cache_name(url: str, identity: str = "") -> str:
-    """A name for one url only: a readable part, and a digest of the whole url but its signature.
+    """A name for one url only: a digest of the whole url but its signature, and the last part of its path.
 
     `identity` tells objects apart that have the same url, as in two stores.
 
     >>> unique_cache_name("https://host/a/train-000.tar.gz")
-    'train-000-dc4df5273e7e024dcf58.tar.gz'
+    'dc4df5273e7e024dcf58-train-000.tar.gz'
     """
     import hashlib
 
@@ -65,9 +65,8 @@ def unique_cache_name(url: str, identity: str = "") -> str:
     digest = hashlib.blake2b(whole.encode("utf-8", "surrogateescape"), digest_size=10).hexdigest()
     source = pipe_cleaner(url)
     path = urlsplit(source).path if "://" in source else source
-    base = re.sub(r"[^A-Za-z0-9._-]+", "_", redacted(path).rstrip("/").rsplit("/", 1)[-1]).lstrip(".-_")
-    stem, dot, ending = base[-NAME_CHARACTERS:].partition(".")
-    return f"{stem}-{digest}{dot}{ending}"
+    base = re.sub(r"[^A-Za-z0-9._-]+", "_", redacted(path).rstrip("/").rsplit("/", 1)[-1])
+    return f"{digest}-{base[-NAME_CHARACTERS:]}"
 
 
 def without_signature(url: str) -> str:

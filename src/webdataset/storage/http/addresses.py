@@ -12,6 +12,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 
+from webdataset.base.redact import redacted
 from webdataset.base.settings import settings
 from webdataset.errors import SecurityError, StorageError
 
@@ -159,8 +160,10 @@ def proxy_for(parts: SplitResult, proxy: str | None) -> SplitResult | None:
     if not proxy:
         return None
     found = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
-    if found.scheme not in ("http", "https") or not found.hostname:
-        raise StorageError(f"a proxy is an http: address, got {proxy}", hint="check http_proxy and https_proxy")
+    if found.scheme != "http" or not found.hostname:
+        # what it would be sent in plain text includes its own password
+        hint = "check http_proxy, https_proxy and proxy=; a proxy for https: urls is an http: address, too"
+        raise StorageError(f"a proxy is an http: address, got {redacted(proxy)}", hint=hint)
     return found
 
 

@@ -12,6 +12,7 @@ import json
 import os
 from typing import Any
 
+from webdataset.base.packages import imported
 from webdataset.base.settings import settings
 from webdataset.errors import MissingPackageError, SecurityError, StorageError
 
@@ -96,7 +97,7 @@ def _sections(path: str, changed: int) -> dict[str, dict[str, str]]:
 def _from_boto3(profile: str | None) -> RenewableSecret[Keys]:
     """Keys from roles, single sign-on and credential processes, which boto3 implements."""
     try:
-        import boto3
+        boto3 = imported("boto3")
     except ImportError:
         raise MissingPackageError(
             f"the profile {profile or 'default'!r} gets its keys from a role, single sign-on or a process, "

@@ -12,6 +12,7 @@ from xml.sax.saxutils import escape
 from webdataset.errors import MissingShardError, StorageError
 from webdataset.storage.http.addresses import quoted
 from webdataset.storage.http.requests import WholeResponse
+from webdataset.storage.options import place_of
 
 from .azure_account import Account, account_for, shared_key
 from .client import Client, ErrorHint, Query, md5_base64, pages, query_text
@@ -45,11 +46,21 @@ class AzureClient(Client):
         "409": ErrorHint("the store refuses", _LOGIN),
     }
 
-    def __init__(self, url: str, *, endpoint: str | None = None, anonymous: bool = False, **options: Any) -> None:
-        super().__init__(url, **options)
+    def __init__(
+        self,
+        url: str,
+        *,
+        endpoint: str | None = None,
+        anonymous: bool = False,
+        named_by: tuple[str, str, int] | None = None,
+        **options: Any,
+    ) -> None:
         self.root, container, self.key = split(url)
         self.container, _, host = container.partition("@")
         self.account: Account = account_for(host, endpoint, anonymous=anonymous, url=url)
+        if named_by is not None and self.account.is_elsewhere and place_of(self.account.endpoint) != named_by:
+            options |= {"headers": {}, "foreign": True}
+        super().__init__(url, **options)
 
     def address(self, query: Query = ()) -> str:
         return self._address(f"{quoted(self.container, '')}/{quoted(self.key)}", query)
@@ -116,9 +127,10 @@ class AzureParts(Parts):
         self.client = client
         self._prefix = secrets.token_hex(4)  # so that another writer's blocks are not mistaken for ours
 
-    def whole(self, data: bytes) -> None:
+    def whole(self, data: bytes) -> str:
         headers = {"x-ms-blob-type": "BlockBlob", "Content-Type": "application/octet-stream"}
         self.client.ask("PUT", headers=headers, body=data, ok=CREATED)
+        return ""
 
     def begin(self) -> None:
         """There is nothing to announce."""
@@ -129,13 +141,14 @@ class AzureParts(Parts):
         self.client.ask("PUT", lambda: self.client.address(query), body=data, ok=CREATED)
         return name
 
-    def complete(self, names: list[str]) -> None:
+    def complete(self, names: list[str]) -> str:
         blocks = "".join(f"<Latest>{escape(name)}</Latest>" for name in names)
         body = f'<?xml version="1.0" encoding="utf-8"?><BlockList>{blocks}</BlockList>'.encode()
         headers = {"Content-Type": "application/xml", "x-ms-blob-content-type": "application/octet-stream"}
         self.client.ask(
             "PUT", lambda: self.client.address([("comp", "blocklist")]), headers=headers, body=body, ok=CREATED
         )
+        return ""
 
     def abort(self) -> None:
         """Blocks that no list names are invisible; there is no request that removes them sooner."""

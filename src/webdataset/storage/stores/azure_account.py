@@ -50,6 +50,8 @@ class Account:
     key: str = field(default="", repr=False)
     sas: str = field(default="", repr=False)
     login: bool = False
+    is_elsewhere: bool = False
+    """Whether only the url names its host, and it is none of Microsoft's."""
 
     def token(self) -> str | None:
         return _login().get() if self.login else None
@@ -72,14 +74,14 @@ def account_for(host: str, endpoint: str | None, *, anonymous: bool, url: str) -
         raise StorageError("this url names no account", url=url, hint=HINT)
     trusted = endpoint or settings.cloud("AZURE_STORAGE_ENDPOINT")
     endpoint = trusted or _blob_endpoint(name, host)
-    if not trusted and not _is_azure(endpoint):
-        anonymous = True  # a host that only the url names gets no credentials
+    is_elsewhere = not trusted and not _is_azure(endpoint)
+    anonymous = anonymous or is_elsewhere  # such a host gets no credentials
     # the key in the environment is the key of the account in the environment
     keyless = anonymous or (default_name or name) != name
     key = "" if keyless else settings.cloud("AZURE_STORAGE_KEY", "AZURE_STORAGE_ACCOUNT_KEY") or ""
     sas = "" if keyless or key else (settings.cloud("AZURE_STORAGE_SAS_TOKEN") or "").lstrip("?")
     login = not anonymous and not key and not sas
-    return Account(name, endpoint.rstrip("/"), _checked(key, url), sas, login)
+    return Account(name, endpoint.rstrip("/"), _checked(key, url), sas, login, is_elsewhere)
 
 
 def shared_key(method: str, url: str, headers: dict[str, str], account: Account, length: int) -> dict[str, str]:

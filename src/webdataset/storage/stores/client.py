@@ -11,7 +11,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from webdataset.errors import MissingShardError, StorageError
 from webdataset.storage.http.addresses import quoted
@@ -34,6 +34,7 @@ TIDYING_SECONDS = 2.0
 _REFUSED = re.compile(r"the server answers [34]\d\d")
 
 Query = Iterable[tuple[str, str]]
+Entry = TypeVar("Entry")
 
 
 class StoredObject(RangedObject):
@@ -52,6 +53,14 @@ class StoredObject(RangedObject):
     @abstractmethod
     def list(self) -> Iterator[tuple[str, int]]:
         """Url and size of every object whose url begins with this one."""
+
+    def versions(self) -> Iterator[tuple[str, int, str]] | None:
+        """The same with the version of each object, as a read names it; None if lists of the store have none."""
+        return None
+
+    def unfinished(self) -> Iterator[tuple[str, Callable[[], object]]]:
+        """Url of every upload under this one that is not complete, and what discards it, in stores that tell."""
+        return iter(())
 
     @abstractmethod
     def upload(self) -> Upload:
@@ -248,9 +257,7 @@ def md5_base64(data: bytes) -> str:
     return base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
 
 
-def pages(
-    first: str, fetch: Callable[[str], tuple[Iterable[tuple[str, int]], str]], url: str
-) -> Iterator[tuple[str, int]]:
+def pages(first: str, fetch: Callable[[str], tuple[Iterable[Entry], str]], url: str) -> Iterator[Entry]:
     """The entries of all pages of a list; `fetch(marker)` returns one page and the marker of the next."""
     marker, seen = first, {first}
     while True:

@@ -124,12 +124,13 @@ class GcsParts(Parts):
         self._sent = 0
         self._md5 = hashlib.md5(usedforsecurity=False)
 
-    def whole(self, data: bytes) -> None:
+    def whole(self, data: bytes) -> str:
         self._md5.update(data)
         self._sent = len(data)
         headers = {"Content-Type": "application/octet-stream"}
         response = self.client.ask("POST", lambda: self._uploads("media"), headers=headers, body=data, ok=CREATED)
         self._check(response)
+        return ""
 
     def begin(self) -> None:
         headers = {"Content-Type": "application/json", "X-Upload-Content-Type": "application/octet-stream"}
@@ -162,8 +163,9 @@ class GcsParts(Parts):
             self._check(response)
         return ""
 
-    def complete(self, names: list[str]) -> None:
+    def complete(self, names: list[str]) -> str:  # noqa: ARG002 - for other stores
         """The last part has completed the object."""
+        return ""
 
     def abort(self) -> None:
         self.client.ask("DELETE", self._address, ok=(200, 204, 404, 410, CANCELLED), tidying=True)

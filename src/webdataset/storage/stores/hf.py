@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -10,6 +11,7 @@ from types import ModuleType
 from typing import Any, ClassVar, NamedTuple
 from urllib.parse import quote, urljoin
 
+from webdataset.base.packages import imported
 from webdataset.base.settings import settings
 from webdataset.errors import MissingPackageError, MissingShardError, StorageError
 from webdataset.storage.http.addresses import quoted
@@ -102,7 +104,10 @@ class HubClient(Client):
         except (ValueError, KeyError, TypeError):
             raise StorageError(f"{self.endpoint} does not answer as the hub", url=self.url) from None
         following = _NEXT.search(response.headers.get("Link") or "")
-        return entries, urljoin(address, following[1]) if following else ""
+        after = urljoin(address, following[1]) if following else ""
+        if after and not after.startswith(f"{self.endpoint}/"):  # it would get the user's headers
+            raise StorageError(f"{self.endpoint} continues its list elsewhere", url=self.url)
+        return entries, after
 
     def size_of(self, response: WholeResponse) -> int:
         return int(response.headers.get("X-Linked-Size") or super().size_of(response))
@@ -114,7 +119,8 @@ class HubClient(Client):
 
     def delete(self) -> None:
         """One commit."""
-        self._commit(_hub_package(self.url), "Remove", "delete_file")
+        with contextlib.suppress(MissingShardError):
+            self._commit(_hub_package(self.url), "Remove", "delete_file")
 
     def _commit(self, hub: ModuleType, verb: str, method: str, **options: object) -> None:
         """Call a method of the hub's package; what it raises becomes one line."""
@@ -173,10 +179,8 @@ def hub_token() -> str | None:
 
 
 def _hub_package(url: str) -> ModuleType:
-    import importlib
-
     try:
-        return importlib.import_module("huggingface_hub")
+        return imported("huggingface_hub")
     except ImportError:
         raise MissingPackageError(
             "writing to the hub needs the package huggingface_hub", url=url, hint="pip install 'webdataset[hf]'"

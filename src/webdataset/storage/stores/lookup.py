@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections.abc import Callable, Iterator
 from io import BufferedIOBase
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from webdataset.base.settings import settings
-from webdataset.errors import MissingShardError, StorageError
+from webdataset.errors import MissingShardError, StorageError, UnavailableError
 from webdataset.storage.options import LIST, StorageOptions
-from webdataset.storage.urls import FAMILIES, scheme_of
+from webdataset.storage.urls import FAMILIES, address_of, is_replaced, opened_scheme, rewritten_url, unrewritten
 
 if TYPE_CHECKING:
     from .client import StoredObject
@@ -37,9 +38,7 @@ def stored_object(url: str, **options: object) -> StoredObject:
     >>> type(stored_object("s3://bucket/a.tar", region="eu-central-1", anonymous=True)).__name__
     'S3Client'
     """
-    scheme = scheme_of(url)
-    if scheme in settings.use_ais_for:
-        scheme = "ais"
+    scheme = opened_scheme(url)
     if scheme not in STORES:
         names = ", ".join(sorted(STORES))
         raise StorageError("this is no url of an object store", url=url, hint=f"the stores are {names}")
@@ -60,7 +59,7 @@ def is_pattern(url: str) -> bool:
     >>> is_pattern("s3://bucket/train-*.tar"), is_pattern("s3://bucket/a.tar"), is_pattern("http://host/a?x=[1]")
     (True, False, False)
     """
-    return scheme_of(url) in STORES and _MAGIC.search(url, _root(url)) is not None
+    return is_stored(url) and _MAGIC.search(url, _root(url)) is not None
 
 
 SHARD_ENDINGS = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst", ".tar.lz4")
@@ -68,38 +67,101 @@ SHARD_ENDINGS = (".tar", ".tgz", ".tar.gz", ".tar.bz2", ".tar.xz", ".tar.zst", "
 
 def is_stored(url: str) -> bool:
     """Whether this is a url of a store."""
-    return scheme_of(url) in STORES
+    return opened_scheme(url) in STORES
+
+
+def object_or_folder(url: str, options: StorageOptions | None = None) -> str:
+    """The url of an object as it is, that of a bucket or folder with a slash at its end; neither is an error.
+
+    A name that ends as those of shards do, or stands for several, is that of objects; for others the store is asked.
+    """
+    address = rewritten_url(url)
+    if not is_stored(address) or is_replaced(address) or is_pattern(address):
+        return url
+    if url.endswith(("/", *SHARD_ENDINGS)) or "?" in url or "{" in url:
+        return url
+    folder = f"{address}/"
+    if _root(address) == len(address):
+        return f"{url}/"
+    given = StorageOptions.of(options)
+    try:
+        stored_object(address, **given.for_url(address)).size()
+        return url
+    except UnavailableError:
+        raise
+    except StorageError as error:
+        inside = stored_object(folder, **given.for_url(folder, LIST)).list()
+        try:
+            if any(found.startswith(folder) for found, _ in inside):
+                return f"{url}/"
+        except MissingShardError:  # some know folders, and all know that there is no bucket
+            raise error from None
+        if not isinstance(error, MissingShardError):
+            raise
+    hint = f"wl ls {url.rpartition('/')[0]}/ lists what is there"
+    raise MissingShardError("there is no object and no folder of this name", url=url, hint=hint)
 
 
 def shards_in_folder(folder: str, options: StorageOptions | None = None) -> list[str]:
-    """The shards directly in a folder of a store, whose url ends in a slash, sorted by name."""
-    names = [url for url, _ in listed(folder, options) if "/" not in url[len(folder) :]]
-    found = sorted(url for url in names if url.endswith(SHARD_ENDINGS))
+    """The shards directly in a folder of a store, whose address ends in a slash, sorted by name."""
+    names = [url for url, _ in _objects(folder, options) if "/" not in url[len(folder) :]]
+    found = [url for url in names if url.endswith(SHARD_ENDINGS)]
     if not found:
         hint = f"it has {len(names)} other objects" if names else "list the store to see its names"
         raise MissingShardError("the folder has no shards", url=folder, hint=hint)
     return found
 
 
-def listed(prefix: str, options: StorageOptions | None = None) -> list[tuple[str, int]]:
-    """Url and size of every object whose url begins with this one, sorted by name."""
-    found = stored_object(prefix, **StorageOptions.of(options).for_url(prefix, LIST)).list()
-    return sorted((url, size) for url, size in found if url.startswith(prefix))
-
-
 def matching(pattern: str, options: StorageOptions | None = None) -> list[str]:
-    """The urls a pattern stands for, sorted; an object whose name only looks like a pattern stands for itself.
+    """The objects that a pattern stands for, sorted; one whose name only looks like a pattern stands for itself.
 
     `*` and `?` stay within a folder, `**` does not.
     """
     first = _MAGIC.search(pattern, _root(pattern))
     prefix = pattern[: first.start()] if first else pattern
     matches = _regex(pattern, _root(pattern)).fullmatch
-    objects = stored_object(prefix, **StorageOptions.of(options).for_url(pattern, LIST))
-    found = {url for url, _ in objects.list() if url == pattern or matches(url)}
+    found = [url for url, _ in _objects(prefix, options) if url == pattern or matches(url)]
     if not found:
         raise MissingShardError("no object matches this pattern", url=pattern, hint="list the store to see its names")
-    return [pattern] if pattern in found else sorted(found)
+    return [pattern] if pattern in found else found
+
+
+def listed(prefix: str, options: StorageOptions | None = None) -> list[tuple[str, int]]:
+    """Url and size of every object whose url begins with this one, sorted by name.
+
+    With GOPEN_REWRITE these are the urls that lead to what was found.
+    """
+    address = address_of(prefix, "listed")
+    found = _objects(address, options)
+    urls = unrewritten([url for url, _ in found], prefix, address)
+    return [(url, size) for url, (_, size) in zip(urls, found, strict=True)]
+
+
+def listed_versions(prefix: str, most: int) -> tuple[dict[str, tuple[int, str]], bool] | None:
+    """Size and version of objects whose urls begin like this, and whether these are all, as many as asked for.
+
+    None if lists of the store have no versions; then each object has to be asked for.
+    """
+    address = address_of(prefix, "listed")
+    found = stored_object(address, **StorageOptions.of(None).for_url(address, LIST)).versions()
+    if found is None:
+        return None
+    entries = list(islice(found, most + 1))
+    urls = unrewritten([url for url, _, _ in entries], prefix, address)
+    return {url: entry[1:] for url, entry in zip(urls, entries, strict=True)}, len(entries) <= most
+
+
+def unfinished(prefix: str) -> Iterator[tuple[str, Callable[[], object]]]:
+    """Url of every upload whose url begins like this and is not complete, and what discards it."""
+    address = address_of(prefix, "listed")
+    found = list(stored_object(address, **StorageOptions.of(None).for_url(address, LIST)).unfinished())
+    urls = unrewritten([url for url, _ in found], prefix, address)
+    return zip(urls, (discard for _, discard in found), strict=True)
+
+
+def _objects(address: str, options: StorageOptions | None) -> list[tuple[str, int]]:
+    found = stored_object(address, **StorageOptions.of(options).for_url(address, LIST)).list()
+    return sorted((url, size) for url, size in found if url.startswith(address))
 
 
 def _root(url: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import unquote_plus, urlsplit
 from xml.sax.saxutils import escape
@@ -91,9 +91,12 @@ class S3Client(Client):
         return headers
 
     def list(self) -> Iterator[tuple[str, int]]:
+        return ((url, size) for url, size, _ in self.versions())
+
+    def versions(self) -> Iterator[tuple[str, int, str]]:
         return pages("", self._page, self.url)
 
-    def _page(self, token: str) -> tuple[Iterable[tuple[str, int]], str]:
+    def _page(self, token: str) -> tuple[Iterable[tuple[str, int, str]], str]:
         query = [("list-type", "2"), ("prefix", self.key), ("encoding-type", "url"), ("max-keys", str(LIST_PAGE))]
         if token:
             query.append(("continuation-token", token))
@@ -102,10 +105,31 @@ class S3Client(Client):
         decode = unquote_plus if text_of(root, "EncodingType") == "url" else str
         scheme = self.url.split(":", 1)[0]
         entries = [
-            (f"{scheme}://{self.bucket}/{decode(text_of(item, 'Key'))}", int(text_of(item, "Size") or 0))
+            (
+                f"{scheme}://{self.bucket}/{decode(text_of(item, 'Key'))}",
+                int(text_of(item, "Size") or 0),
+                _quoted(text_of(item, "ETag")),
+            )
             for item in root.findall("Contents")
         ]
         return entries, text_of(root, "NextContinuationToken") if text_of(root, "IsTruncated") == "true" else ""
+
+    def unfinished(self) -> Iterator[tuple[str, Callable[[], object]]]:
+        return pages("", self._page_of_uploads, self.url)
+
+    def _page_of_uploads(self, marker: str) -> tuple[Iterable[tuple[str, Callable[[], object]]], str]:
+        query = [("uploads", ""), ("prefix", self.key), ("encoding-type", "url")]
+        query += zip(("key-marker", "upload-id-marker"), marker.split("\0"), strict=True) if marker else ()
+        root = self._xml(self.ask("GET", lambda: self._address("", query)))
+        decode = unquote_plus if text_of(root, "EncodingType") == "url" else str
+        entries: list[tuple[str, Callable[[], object]]] = []
+        for item in root.findall("Upload"):
+            key, id = decode(text_of(item, "Key")), [("uploadId", text_of(item, "UploadId"))]
+            address = functools.partial(self._address, key, id)
+            discard = functools.partial(self.ask, "DELETE", address, ok=(200, 204, 404))
+            entries.append((f"{self.url.split(':', 1)[0]}://{self.bucket}/{key}", discard))
+        following = (decode(text_of(root, "NextKeyMarker")), text_of(root, "NextUploadIdMarker"))
+        return entries, "\0".join(following) if text_of(root, "IsTruncated") == "true" else ""
 
     def upload(self) -> PartsUpload:
         return PartsUpload(self.url, S3Parts(self))
@@ -152,12 +176,14 @@ class S3Client(Client):
 class S3Parts(Parts):
     """A multipart upload."""
 
+    is_revocable = True
+
     def __init__(self, client: S3Client) -> None:
         self.client = client
         self.upload_id = ""
 
-    def whole(self, data: bytes) -> None:
-        self.client.ask("PUT", body=data)
+    def whole(self, data: bytes) -> str:
+        return _quoted(self.client.ask("PUT", body=data).headers.get("ETag"))
 
     def begin(self) -> None:
         response = self.client.ask("POST", lambda: self.client.address([("uploads", "")]))
@@ -172,7 +198,7 @@ class S3Parts(Parts):
             raise StorageError("the store returned no ETag for a part", url=self.client.url)
         return etag
 
-    def complete(self, names: list[str]) -> None:
+    def complete(self, names: list[str]) -> str:
         entries = "".join(
             f"<Part><PartNumber>{number}</PartNumber><ETag>{escape(name)}</ETag></Part>"
             for number, name in enumerate(names, 1)
@@ -182,9 +208,10 @@ class S3Parts(Parts):
         response = self.client.ask("POST", self._address, headers=headers, body=body, ok=(200, 404))
         code, message = self.client.error_of(response)  # a store may begin with 200 and fail later
         if code == "NoSuchUpload" and self._is_there(names):
-            return  # an earlier try was successful, only its response was lost
+            return _of_parts(names)  # an earlier try was successful, only its response was lost
         if response.status != 200 or code:
             raise StorageError(f"the upload could not be completed ({code}: {message})", url=self.client.url)
+        return _quoted(text_of(self.client._xml(response), "ETag")) or _of_parts(names)  # Ceph 16 sends an empty one
 
     def abort(self) -> None:
         self.client.ask("DELETE", self._address, ok=(204, 200, 404), tidying=True)
@@ -195,11 +222,25 @@ class S3Parts(Parts):
     def _is_there(self, names: list[str]) -> bool:
         """Whether the object is made of these parts: its ETag is computed from theirs."""
         try:
-            digests = b"".join(bytes.fromhex(name.strip('"')) for name in names)
-            etag = self.client.ask("HEAD").headers.get("ETag") or ""
-        except (ValueError, StorageError):
+            etag = self.client.ask("HEAD").headers.get("ETag")
+        except StorageError:
             return False
-        return etag.strip('"') == f"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(names)}"
+        return bool(etag) and _quoted(etag) == _of_parts(names)
+
+
+def _of_parts(names: list[str]) -> str:
+    """The ETag of an object in parts, computed from theirs; nothing if they are no MD5."""
+    try:
+        digests = b"".join(bytes.fromhex(name.strip('"')) for name in names)
+    except ValueError:
+        return ""
+    return f'"{hashlib.md5(digests, usedforsecurity=False).hexdigest()}-{len(names)}"'
+
+
+def _quoted(etag: str | None) -> str:
+    """An ETag as headers have it: some lists have it without quotes."""
+    text = (etag or "").strip('"')
+    return f'"{text}"' if text else ""
 
 
 @functools.lru_cache(maxsize=1)

@@ -11,6 +11,8 @@ import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from webdataset.base.reports import current_report
@@ -28,12 +30,42 @@ IN_FLIGHT_BYTES = 32 * MIB
 ABORT_SECONDS = 30.0
 
 
+@dataclass
+class Publication:
+    """What is asked before an object appears, when all of it has been sent, and what is known of it afterwards.
+
+    >>> versions: dict[str, str] = {}
+    >>> with Publication(check=lambda: None, versions=versions).in_force():
+    ...     publication.get().versions is versions
+    True
+    """
+
+    check: Callable[[], None]
+    """Raises an error if nothing may appear any more."""
+    versions: dict[str, str]
+    """By url: the versions that the store gave to what was written."""
+
+    @contextlib.contextmanager
+    def in_force(self) -> Iterator[None]:
+        """Let all uploads of this thread ask."""
+        token = publication.set(self)
+        try:
+            yield
+        finally:
+            publication.reset(token)
+
+
+publication: ContextVar[Publication | None] = ContextVar("publication", default=None)
+
+
 class Upload(AbortableStream):
     """A stream to write to: `close()` completes the object, `abort()` leaves nothing of it."""
 
     def __init__(self, url: str) -> None:
         super().__init__()
         self.url = url
+        self.version = ""
+        """What the store calls the object that is complete, if it says so."""
         self._owner = os.getpid()
         self._failed: BaseException | None = None
 
@@ -61,10 +93,16 @@ class Upload(AbortableStream):
             return
         try:
             self._check()
+            asked = publication.get()
+            if asked is not None:
+                self._send_all()
+                asked.check()
             self._finish()
         except BaseException:
             self.abort()
             raise
+        if asked is not None and self.version:
+            asked.versions[self.url] = self.version
         self._release()
         super().close()
 
@@ -86,6 +124,9 @@ class Upload(AbortableStream):
     def _write(self, data: bytes | memoryview) -> int:
         raise NotImplementedError
 
+    def _send_all(self) -> None:
+        """Send what can be discarded by others until the object is complete."""
+
     def _finish(self) -> None:
         raise NotImplementedError
 
@@ -100,10 +141,12 @@ class Parts(ABC):
     """The requests of an upload in parts to one store; a part may be sent from any thread."""
 
     parallel = 3
+    is_revocable = False
+    """Whether others can discard what was sent, until it is complete."""
 
     @abstractmethod
-    def whole(self, data: bytes) -> None:
-        """Store a small object with one request."""
+    def whole(self, data: bytes) -> str:
+        """Store a small object with one request; returns its version if lists have the same."""
 
     @abstractmethod
     def begin(self) -> None:
@@ -114,8 +157,8 @@ class Parts(ABC):
         """Send a part, numbered from 1; returns the store's name for it."""
 
     @abstractmethod
-    def complete(self, names: list[str]) -> None:
-        """Make the object of these parts."""
+    def complete(self, names: list[str]) -> str:
+        """Make the object of these parts; returns its version if lists have the same."""
 
     @abstractmethod
     def abort(self) -> None:
@@ -130,7 +173,7 @@ class PartsUpload(Upload):
         self.parts = parts
         self._first_bytes = part_bytes
         self._buffer = bytearray()
-        self._is_multipart = False
+        self._is_multipart = self._is_sent = False
         self._pool: ThreadPoolExecutor | None = None
         self._sent: list[Future[str]] = []
         self._in_flight = 0
@@ -153,16 +196,25 @@ class PartsUpload(Upload):
             done += len(piece)
         return len(view)
 
+    def _send_all(self) -> None:
+        if self.parts.is_revocable and self._buffer:
+            from concurrent.futures import wait
+
+            self._send(last=True)
+            wait(self._sent)
+            self._is_sent = True
+
     def _finish(self) -> None:
         if not self._is_multipart:
-            self.parts.whole(bytes(self._buffer))
+            self.version = self.parts.whole(bytes(self._buffer))
             return
         from concurrent.futures import wait
 
-        self._send(last=True)
+        if not self._is_sent:
+            self._send(last=True)
         wait(self._sent)
         self._check()  # the part that failed first says why, not those that were not sent for it
-        self.parts.complete([future.result() for future in self._sent])
+        self.version = self.parts.complete([future.result() for future in self._sent])
 
     def _send(self, *, last: bool) -> None:
         """Hand a part to the background; waits while too many bytes are on their way."""
