@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import warm
+from runs_support import make_inputs
 from webdataset.cli import main
 from webdataset.cli.old.programs import main as old_main
 
@@ -96,3 +97,12 @@ def wl_process() -> Callable[..., subprocess.CompletedProcess[bytes]]:
         return subprocess.run(argv, capture_output=True, check=False, timeout=60, **options)  # type: ignore[call-overload, no-any-return]
 
     return run
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with three shards and a cache of its own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WDS_CACHE", str(tmp_path / "cache"))
+    make_inputs(tmp_path, 3)
+    return tmp_path

@@ -114,6 +114,7 @@ def test_a_shard_is_fetched_once_and_then_read_from_the_folder(shard, folder, tm
         (source,) = FileCache(str(folder))([url])
         assert read(source) == TAR
         assert source["local_path"] == f"{folder}/{unique_cache_name(url)}"
+        assert source["local_path"].endswith(os.path.basename(str(shard)))
         assert source["url"] == url
     assert runs(tmp_path / "log") == 1
     assert shown(folder) == [unique_cache_name(url)]

@@ -243,12 +243,26 @@ def test_a_stage_after_the_loader_that_makes_several_items_of_one_has_no_state(m
 
 def test_a_loader_of_batches_that_batches_them_again_warns(make_shards):
     dataset = wds.WebDataset(make_shards(2, samples=3)).decode().to_tuple("__key__").batched(3)
-    with pytest.warns(UserWarning, match="puts each into another batch, of one: say batch_size=None") as caught:
+    with pytest.warns(UserWarning, match="batch_size=None") as caught:
         wds.WebLoader(dataset)
     assert caught[0].filename == __file__
     wds.WebLoader(dataset, batch_size=None)
-    wds.WebLoader(dataset.unbatched())
+    wds.WebLoader(dataset.unbatched(), batch_size=4)
     wds.WebLoader(dataset, collate_fn=list)
+
+
+@pytest.mark.parametrize("workers", ["thread", "process"])
+@pytest.mark.parametrize("batch_size", [1, 4])
+@pytest.mark.parametrize("exact", [False, True])
+def test_batches_of_batches_are_warned_of_wherever_they_are_made(make_shards, own_cache, workers, batch_size, exact):
+    more = {"exact": True} if exact else {"shardshuffle": False}
+    dataset = wds.WebDataset(make_shards(2, samples=3), **more).decode().to_tuple("__key__")
+    made = [dataset.batched(3), dataset.listed(2), wds.FluidWrapper(dataset.batched(3)), dataset.batched(3).map(len)]
+    if not exact:  # where such a mixture is an error
+        made += [wds.RandomMix([dataset.batched(3), dataset]), wds.DataPipeline(wds.RoundRobin([dataset.batched(3)]))]
+    for one in made:
+        with pytest.warns(UserWarning, match="batch_size=None"):
+            wds.WebLoader(one, batch_size=batch_size, workers=workers)
 
 
 def test_paths_may_begin_at_home(make_shard, monkeypatch, tmp_path):

@@ -169,3 +169,28 @@ def test_a_mixture_of_exact_datasets_has_a_length(make_shards):
     mix = RandomMix(exact, longest=True)
     assert len(mix) == len(list(mix)) == 12
     assert len(mix.batched(4, collation_fn=None)) == 3
+
+
+@pytest.mark.parametrize("exact", [False, True])
+def test_a_pipeline_without_fluent_methods_says_what_has_them(make_shards, own_cache, exact):
+    dataset = wds.WebDataset(make_shards(2, samples=3), **({"exact": True} if exact else {"shardshuffle": False}))
+    for first in (dataset, wds.RandomMix([dataset, dataset], seed=1), wds.RoundRobin([dataset])):
+        pipeline = wds.DataPipeline(first)
+        with pytest.raises(AttributeError, match="a DataPipeline has no method 'batched'"):
+            pipeline.batched(4)
+        assert not hasattr(pipeline, "shuffle")
+        wrapped = wds.FluidWrapper(pipeline).to_tuple("__key__").batched(4)
+        composed = pipeline.compose(wds.to_tuple("__key__"), wds.batched(4))
+        assert [len(keys) for (keys,) in wrapped] == [len(keys) for (keys,) in composed]
+
+
+def test_what_an_attribute_of_a_subclass_lacks_is_what_the_error_says():
+    class Own(wds.DataPipeline):
+        @property
+        def labels(self):
+            return self.classes
+
+    with pytest.raises(AttributeError, match="classes"):
+        _ = Own([1]).labels
+    with pytest.raises(AttributeError, match="nothing"):
+        _ = Own([1]).nothing

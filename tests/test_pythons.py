@@ -140,7 +140,7 @@ def test_every_extra_has_lower_bounds_which_the_oldest_environment_installs(
     monkeypatch.setattr(run, "ROOT", str(ROOT))
     bounds = run.lower_bounds()
     assert [bound for bound in bounds if not re.fullmatch(r"[\w.]+==[\d.]+(;.*)?", bound.replace("-", ""))] == []
-    assert {"numpy==1.26", "ray==2.40"} <= set(bounds)
+    assert {"numpy==1.26", "ray==2.41"} <= set(bounds)
     monkeypatch.setattr(run, "VENV", str(tmp_path / ".venv"))
     assert (run.oldest_releases(), run.torch_release()) == ([], run.TORCH)
     monkeypatch.setattr(run, "VENV", str(tmp_path / ".venv-oldest"))

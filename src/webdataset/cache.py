@@ -27,7 +27,7 @@ from .base.settings import settings
 from .base.stages import pipelinefilter
 from .codecs.cbor import read_cbor
 from .errors import DecodingError, ShardError, StorageError
-from .gopen import gopen, open_ranges, rewritten_url
+from .gopen import gopen, open_ranges
 from .handlers import Handler, checked_handler, handled, reraise_exception
 from .storage.cache import contents
 from .storage.cache.checks import NotATarError, TarChecks
@@ -39,7 +39,7 @@ from .storage.cache.names import pipe_cleaner, unique_cache_name, url_to_cache_n
 from .storage.local import allowed_path
 from .storage.opening import OpenedShards
 from .storage.options import StorageOptions
-from .storage.urls import as_url, is_local, local_path
+from .storage.urls import as_url, is_local, local_path, rewritten_url
 
 __all__ = [
     "Entry",

@@ -150,7 +150,7 @@ class WebDataset(DataPipeline, FluidInterface, Generic[Item]):
         shuffle_bytes: int | str = "256MiB",
         block_bytes: int | str = "1MiB",
         lanes: int = 64,
-        remainder: str = "pad",
+        remainder: str | None = None,
         rank: int | None = None,
         world_size: int | None = None,
         **older: Any,
@@ -158,6 +158,8 @@ class WebDataset(DataPipeline, FluidInterface, Generic[Item]):
         another_url = isinstance(handler, (str, os.PathLike))
         checked_handler(handler, cure=f"pass a list: {type(self).__name__}([{urls!r}, {handler!r}])" * another_url)
         super().__init__()
+        if not isinstance(exact, bool):
+            raise ValueError(f"exact is True or False, got {exact!r}")
         version1 = Version1.from_arguments(older, argument_names(WebDataset.__init__)[1:])
         handler = version1.handler(handler)
         self.strict = strict
@@ -227,8 +229,8 @@ class WebDataset(DataPipeline, FluidInterface, Generic[Item]):
     def to_ray(self, **options: Any) -> Any:
         """Return a Ray Dataset with what this dataset gives; each read task has some of the shards.
 
-        Samples become rows with a column for each field, tuples have columns `item_0`, `item_1`, ... The `options`
-        go to `ray.data.read_datasource`.
+        Samples become rows with a column for each field; tuples have columns with the names that `to_tuple` was given,
+        or `item_0`, `item_1`, ... The `options` go to `ray.data.read_datasource`.
         """
         from .raydata import dataset_to_ray
 

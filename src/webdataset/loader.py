@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from .base.behaviour import behaviour_of
+from .base.mixing import Mixture
 from .base.printing import did_you_mean
 from .base.reports import STAGES, Report, bound_by
 from .base.settings import settings
 from .base.stages import argument_names
 from .fluid import FluidInterface
 from .loading.choosing import chosen_workers
+from .loading.collation import Collation, makes_tensors
 from .loading.frameworks import DataLoaderFacade
 from .loading.loaded import LoadedRunner, open_loader
 from .loading.workers import Workers
@@ -32,6 +34,8 @@ else:
         """Nothing: torch is not imported."""
 
 
+OURS = frozenset({"workers", "tensors"})
+"""Arguments that a DataLoader does not have."""
 WAYS = ("process", "thread", "auto")
 PROCESSES_ONLY = frozenset({"worker_init_fn", "multiprocessing_context", "timeout"})
 """Arguments that mean something for worker processes alone."""
@@ -42,6 +46,8 @@ class WebLoader(DataLoaderFacade, DataPipeline, FluidInterface, _TorchLoader):
 
     Takes the arguments of `torch.utils.data.DataLoader`. With `workers="thread"` the workers are threads of this
     process instead of processes, and torch is not needed; `workers="auto"` takes threads if no stage may hold the GIL.
+    With either, numbers and arrays become tensors, as in torch's loader, if torch is installed; with `tensors=False`
+    arrays stay arrays.
 
     Args:
         dataset: what the workers read; with batches made in it, pass `batch_size=None`
@@ -50,14 +56,15 @@ class WebLoader(DataLoaderFacade, DataPipeline, FluidInterface, _TorchLoader):
         sampler: as for a `DataLoader`, for datasets with indices
         batch_sampler: as for a `DataLoader`, for datasets with indices
         num_workers: worker processes or threads; 0 reads in the thread that iterates
-        collate_fn: makes a batch of a list of samples
+        collate_fn: makes a batch of a list of samples; with `batch_size=None`, is applied to each item
         pin_memory: put tensors into pinned memory
-        drop_last: leave out a last batch that is smaller
+        drop_last: leave out a last batch that is smaller, of exact epochs unless `remainder="pad"` fills it up
         timeout: seconds to wait for a worker process; 0 waits for ever
         worker_init_fn: called with its number in each worker process
         multiprocessing_context: how worker processes are started
         generator: as for a `DataLoader`
         workers: "process", "thread" or "auto"
+        tensors: whether arrays become tensors; if not given, they do where torch is installed
         prefetch_factor: batches that each worker makes ahead
         persistent_workers: keep worker processes from pass to pass
         pin_memory_device: as for a `DataLoader`
@@ -89,6 +96,7 @@ class WebLoader(DataLoaderFacade, DataPipeline, FluidInterface, _TorchLoader):
         generator: object = None,
         *,
         workers: str = "process",
+        tensors: bool | None = None,
         prefetch_factor: int | None = None,
         persistent_workers: bool = False,
         pin_memory_device: str = "",
@@ -105,7 +113,12 @@ class WebLoader(DataLoaderFacade, DataPipeline, FluidInterface, _TorchLoader):
         if newer:
             _refuse_unknown(newer, processes=workers == "process")
         _warn_of_batches_of_batches(dataset, options)
-        loading = open_loader(dataset, (), options, processes=workers == "process")
+        if collate_fn is None:
+            batches = batch_size is not None or batch_sampler is not None
+            options["collate_fn"] = Collation(makes_tensors(tensors), batches)
+        elif tensors is not None:
+            raise ValueError("tensors= is for loaders without a collate_fn=, which decides by itself what it makes")
+        loading = open_loader(dataset, options, processes=workers == "process")
         self._workers = loading.workers
         self._mailbox = loading.mailbox
         self._monitor: LoaderMonitor | None = None
@@ -166,7 +179,7 @@ def _defaults() -> dict[str, Any]:
     names = argument_names(function)[2:]
     positional = dict(zip(names, function.__defaults__ or (), strict=False))
     usual = positional | (function.__kwdefaults__ or {})
-    return {name: usual[name] for name in names if name != "workers"}
+    return {name: usual[name] for name in names if name not in OURS}
 
 
 DEFAULTS = _defaults()
@@ -174,7 +187,7 @@ DEFAULTS = _defaults()
 
 def _refuse_unknown(newer: dict[str, Any], *, processes: bool) -> None:
     """Refuse arguments that neither we nor the DataLoader of this release of torch know."""
-    known = set(DEFAULTS) | {"workers"}
+    known = set(DEFAULTS) | OURS
     if processes:
         from .loading.processes import loader_arguments
 
@@ -185,15 +198,21 @@ def _refuse_unknown(newer: dict[str, Any], *, processes: bool) -> None:
 
 
 def _warn_of_batches_of_batches(dataset: object, options: dict[str, Any]) -> None:
-    """Warn of a loader that makes batches of one batch each, as it does if nobody tells it not to."""
-    if options.get("batch_size", 1) != 1 or not {"collate_fn", "batch_sampler"}.isdisjoint(options):
-        return
-    stages = dataset.pipeline[1:] if isinstance(dataset, DataPipeline) else []
-    kinds = [behaviour_of(stage).kind for stage in stages]
-    last = max((n for n, kind in enumerate(kinds) if kind in BATCHING), default=-1)
-    if last >= 0 and "expands" not in kinds[last:]:
-        text = "the dataset makes batches, and this loader puts each into another batch, of one: say batch_size=None"
+    """Warn of a loader that makes batches of batches, as it does if nobody tells it not to."""
+    size = options.get("batch_size", 1)
+    if size is not None and {"collate_fn", "batch_sampler"}.isdisjoint(options) and _makes_batches(dataset):
+        text = f"the dataset makes batches, and this loader batches of {size} of those: say batch_size=None"
         warnings.warn(text, stacklevel=3)
 
 
-BATCHING = ("collects", "buckets")
+def _makes_batches(dataset: object) -> bool:
+    """Whether what a dataset gives are batches, as far as its stages say."""
+    if isinstance(dataset, Mixture):
+        return any(map(_makes_batches, dataset.datasets))
+    if not isinstance(dataset, DataPipeline):
+        return False
+    for stage in reversed(dataset.pipeline):
+        kind = behaviour_of(stage).kind
+        if kind in {"collects", "buckets", "expands"}:
+            return kind != "expands"
+    return _makes_batches(next(iter(dataset.pipeline), None))

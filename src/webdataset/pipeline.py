@@ -23,6 +23,7 @@ from .base.reports import Report
 from .base.rounds import ENDLESS
 from .base.stages import PipelineStage, start
 from .display.reprs import ShownPipeline
+from .filters import FilterMethods
 from .filters.batches import left_for_batch
 from .handlers import close
 from .resume.streamed import StreamedRunner
@@ -34,8 +35,9 @@ if TYPE_CHECKING:
 class DataPipeline(ShownPipeline, TorchIterable, PipelineStage):
     """A dataset made of a source and stages; a stage is a function from iterator to iterator.
 
-    `with_epoch`, `repeat`, `with_length` and `append` change the pipeline and return it; `compose` and the fluent
-    methods return a new one. torch's DataLoader takes it as an IterableDataset.
+    `with_epoch`, `repeat`, `with_length` and `append` change the pipeline and return it; `compose` returns a new one.
+    The filters as methods are those of `WebDataset` and the mixtures; `FluidWrapper(pipeline)` has them, too. torch's
+    DataLoader takes it as an IterableDataset.
 
     Args:
         *args: the source, and the stages
@@ -65,6 +67,13 @@ class DataPipeline(ShownPipeline, TorchIterable, PipelineStage):
 
     else:
         __len__ = LengthIfKnown()  # pipelines that have one are of a class with the method
+
+        def __getattr__(self, name: str) -> object:
+            if not name.startswith("_") and hasattr(FilterMethods, name) and not hasattr(type(self), name):
+                kind = getattr(type(self), "_without_len", type(self)).__name__
+                cure = f"compose(wds.{name}(...)) does it, and FluidWrapper(pipeline) has all methods"
+                raise AttributeError(f"a {kind} has no method {name!r}: {cure}", name=name, obj=self)
+            return object.__getattribute__(self, name)  # raises what it raised before
 
     def __bool__(self) -> bool:
         return not hasattr(self, "__len__") or len(self) > 0

@@ -11,6 +11,7 @@ from webdataset.errors import ShardError
 from webdataset.gopen import gopen
 from webdataset.indices.catalogue import KIND, Shard, shard_of_row
 from webdataset.storage.options import StorageOptions
+from webdataset.storage.streams import MOST_LIST_BYTES, read_up_to
 from webdataset.storage.urls import as_url
 
 MAX_DEPTH = 8
@@ -51,7 +52,7 @@ def read_specs(
 def load_json(url: str, storage_options: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """The content of an index file."""
     with gopen(url, storage_options=storage_options) as stream:
-        data = stream.read()
+        data = read_up_to(MOST_LIST_BYTES, stream, url)
     try:
         found = json.loads(data)
     except ValueError as error:

@@ -60,7 +60,7 @@ def test_who_owns_a_position_is_who_takes_it(total, lanes, world, cut):
 def test_padding_repeats_as_few_samples_as_possible(total, lanes, world, size):
     partial = shares(total, lanes, world, Cut(size))
     assert sum(share.repeated for share in partial) == -total % world
-    whole = shares(total, lanes, world, Cut(size, whole=True))
+    whole = shares(total, lanes, world, Cut(size, whole=True, remainder="pad"))
     assert sum(share.repeated for share in whole) == -total % (world * size)
 
 

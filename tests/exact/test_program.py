@@ -218,6 +218,9 @@ def test_the_output_of_a_command_is_read_from_its_copy(tmp_path):
 def test_options_that_do_not_go_together(folder):
     with pytest.raises(ValueError, match="resampled"):
         wds.WebDataset(urls(folder), exact=True, resampled=True)
+    for wrong in ("yes", 1, None):
+        with pytest.raises(ValueError, match="exact"):
+            wds.WebDataset(urls(folder), exact=wrong)
     with pytest.raises(ValueError, match="pad, drop, uneven"):
         exact(folder, remainder="wrap")
     with pytest.raises(ValueError, match="rank= and world_size="):

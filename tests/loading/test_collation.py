@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import namedtuple
 
 import numpy as np
@@ -74,3 +76,69 @@ def test_the_memory_of_batches_that_are_dropped_is_used_again(own):
 def test_samples_of_different_lengths_are_an_error():
     with pytest.raises(wds.BatchError if hasattr(wds, "BatchError") else AssertionError, match="different numbers"):
         collated_as_torch([(1, 2), (1,)])
+
+
+# -- tensors or arrays -----------------------------------------------------------------------------
+
+LOADERS = [
+    {"workers": workers, "num_workers": count, "batch_size": size, "exact": exact}
+    for workers in ("thread", "process")
+    for count in (0, 1)
+    for size in (None, 2)
+    for exact in (False, True)
+]
+
+
+def loader_of(shards, *, exact, batch_size, **options):
+    more = {"exact": True} if exact else {"shardshuffle": False}
+    dataset = wds.WebDataset(shards, **more).decode().to_tuple("cls", "npy")
+    dataset = dataset.batched(2) if batch_size is None else dataset
+    return wds.WebLoader(dataset, batch_size=batch_size, **options)
+
+
+@pytest.fixture
+def shards(tmp_path, own_cache):
+    with wds.ShardWriter(str(tmp_path / "%d.tar"), maxcount=2) as writer:
+        for n in range(4):
+            writer.write({"__key__": str(n), "cls": n, "npy": np.full(3, n, "float32")})
+    return str(tmp_path / "{0..1}.tar")
+
+
+@pytest.mark.parametrize("options", LOADERS)
+def test_arrays_become_tensors_unless_they_are_to_stay(shards, options):
+    for chosen, kind in [({}, torch.Tensor), ({"tensors": True}, torch.Tensor), ({"tensors": False}, np.ndarray)]:
+        labels, values = next(iter(loader_of(shards, **options, **chosen)))
+        assert (type(labels), type(values)) == (kind, kind)
+        assert (labels.tolist(), tuple(values.shape)) == ([0, 1], (2, 3)) or options["exact"]
+
+
+@pytest.mark.parametrize("options", LOADERS)
+def test_what_a_collation_of_the_programs_makes_stays_as_it_is(shards, options):
+    labels, _ = next(iter(loader_of(shards, **options, collate_fn=columns)))
+    assert type(labels) is np.ndarray
+    with pytest.raises(ValueError, match="collate_fn"):
+        loader_of(shards, **options, collate_fn=columns, tensors=True)
+
+
+def columns(samples):
+    return tuple(np.array(column) for column in (zip(*samples, strict=True) if isinstance(samples, list) else samples))
+
+
+@pytest.mark.parametrize("first", ["", "import torch"])
+def test_what_a_loader_gives_does_not_depend_on_when_torch_is_imported(shards, first):
+    program = f"""if True:
+        {first}
+        import webdataset as wds
+        dataset = wds.WebDataset({shards!r}, shardshuffle=False).decode().to_tuple("npy").batched(2)
+        loaders = [wds.WebLoader(dataset, batch_size=None, workers="thread", tensors=one) for one in (None, False)]
+        before = [type(next(iter(loader))[0]).__name__ for loader in loaders]
+        import torch
+        print(before == [type(next(iter(loader))[0]).__name__ for loader in loaders], *before)
+    """
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "True Tensor ndarray\n", done.stderr
+
+
+def test_tensors_is_a_choice_of_two(shards):
+    with pytest.raises(ValueError, match="tensors"):
+        loader_of(shards, exact=False, batch_size=None, tensors="yes")

@@ -236,10 +236,11 @@ except wds.MissingPackageError as exn:
     assert done.stdout.startswith(batches + batches + "[1, 2, 3]\nworker processes need torch's DataLoader")
 
 
-def test_a_program_that_does_not_use_torch_does_not_import_it(make_shards):
+def test_a_program_that_wants_no_tensors_does_not_import_torch(make_shards):
     program = f"""
 import sys, webdataset as wds
-list(wds.WebLoader(wds.WebDataset({make_shards(1)!r}).decode(), batch_size=3, num_workers=2, workers="thread"))
+dataset = wds.WebDataset({make_shards(1)!r}).decode()
+list(wds.WebLoader(dataset, batch_size=3, num_workers=2, workers="thread", tensors=False))
 print("torch" in sys.modules)
 """
     assert run(program).stdout == "False\n"

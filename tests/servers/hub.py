@@ -22,6 +22,7 @@ class Hub(ObjectServer):
         self.repositories: dict[str, dict[str, bytes]] = {}
         self.private: set[str] = set()
         self.page = 1000
+        self.elsewhere = ""
         self.cdn_port = 0
         self.web = Double(self.answer)
         self.cdn = Double(self.deliver)
@@ -84,7 +85,7 @@ class Hub(ObjectServer):
         items = [{"type": "file", "path": path, "size": len(files[path])} for path in found[start : start + self.page]]
         headers = {}
         if start + self.page < len(found):
-            following = f"{self.web.url}{question.raw_path}?recursive=true&cursor={start + self.page}"
+            following = f"{self.elsewhere or self.web.url}{question.raw_path}?recursive=true&cursor={start + self.page}"
             headers["Link"] = f'<{following}>; rel="next"'
         return Reply(200, json.dumps([*items, {"type": "directory", "path": "x", "size": 0}]).encode(), headers)
 
@@ -98,8 +99,8 @@ class Hub(ObjectServer):
             entry = json.loads(line)
             if entry["key"] == "file":
                 files[entry["value"]["path"]] = base64.b64decode(entry["value"]["content"])
-            if entry["key"] == "deletedFile":
-                files.pop(entry["value"]["path"], None)
+            if entry["key"] == "deletedFile" and files.pop(entry["value"]["path"], None) is None:
+                return Reply(404, b"", {"X-Error-Code": "EntryNotFound", "X-Error-Message": "Entry not found"})
         answer = {"commitUrl": f"{self.web.url}/c/1", "commitOid": "1" * 40, "hookOutput": "", "success": True}
         return Reply(200, json.dumps(answer).encode(), {"Content-Type": "application/json"})
 

@@ -90,7 +90,7 @@ def test_a_function_decides_the_fate_of_a_shard_only_after_its_use(make_shards: 
     second = next(shards)["url"]
     shards.close()
     assert used == [first]
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(map(os.path.basename, (first, second)))
+    assert sorted(path.name for path in tmp_path.glob("[!.]*")) == sorted(map(os.path.basename, (first, second)))
 
 
 def test_an_error_in_the_middle_of_a_shard_leaves_it_claimed(make_shard: Any, tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def test_remote_shards_can_be_kept_whole(nginx, tmp_path, monkeypatch):
     nginx.put("wids/kept.tar", tar_bytes(numbered(50)))
     shards = [{"url": nginx.url("/wids/kept.tar"), "nsamples": 50}]
     assert wids.ShardListDataset(shards, cache_dir=str(tmp_path / "kept"))[7][".cls"] == 7
-    (kept,) = (path for path in (tmp_path / "kept").iterdir() if path.name.startswith("kept-"))
+    (kept,) = (path for path in (tmp_path / "kept").iterdir() if path.name.endswith("-kept.tar"))
     assert kept.stat().st_size == (nginx.files / "wids/kept.tar").stat().st_size
     monkeypatch.setenv("WIDS_CACHE", str(tmp_path / "other"))
     named = wids.ShardListDataset(shards, localname=lambda url: "mine.tar")

@@ -18,7 +18,10 @@ _QUERY = re.compile(rf"(?i)([?&;][^=&\s'\"]*(?:{_SECRET})[^=&\s'\"]*=)[^&\s'\"#]
 _HEADER = re.compile(
     r"(?i)\b((?:authorization|x-[\w-]*(?:token|key)|cookie)\s*:\s*)(?:(?:bearer|basic|token)\s+)?[^\s'\"]+"
 )
-_OPTION = re.compile(r"(?i)((?:^|\s)(?:-u|--user|--[\w-]*(?:password|token|secret|key))[ =])[^\s'\"]+")
+_OPTION = re.compile(
+    r"(?i)((?:^|\s)(?:-u|--user|--[\w-]*(?:password|token|secret|key))[ =])"
+    r"(?!(?:first|last)-dot\b)[^\s'\"]+"  # the values of our own --key are advice
+)
 _VARIABLE = re.compile(r"\b((?:[A-Z0-9]+_)*(?:TOKEN|SECRET|PASSWORD|KEY|SIGNATURE)(?:_[A-Z0-9]+)*=)[^\s'\"&;]+")
 
 

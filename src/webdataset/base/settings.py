@@ -267,6 +267,16 @@ class Environment:
         return _int("the index of the task", value) if value else None
 
     @property
+    def memory(self) -> int:
+        """How many bytes of memory this machine has; no variable changes it."""
+        return _memory()
+
+    @property
+    def ray_address(self) -> str | None:
+        """The Ray cluster of runs without `--address`: Ray's own `RAY_ADDRESS`."""
+        return os.environ.get("RAY_ADDRESS") or None
+
+    @property
     def jobs_config(self) -> str | None:
         """A file with options for all runs: `WDS_JOBS`, else `~/.config/webdataset/jobs.toml`, if there is one."""
         home = os.environ.get("XDG_CONFIG_HOME") or os.path.join(os.path.expanduser("~"), ".config")

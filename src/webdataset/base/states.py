@@ -79,7 +79,7 @@ def merge_states(states: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if ranks != list(range(first["topology"]["world"])):
         raise StateError(f"states of the ranks {ranks} are not those of all {first['topology']['world']} ranks")
     for state in states[1:]:
-        for name in ("version", "kind", "of", "epoch", "position", "skip", "even", "cut", "round"):
+        for name in ("version", "kind", "of", "epoch", "start", "position", "skip", "even", "cut", "round"):
             if state.get(name) != first.get(name):
                 raise StateError(
                     f"rank {state['topology']['rank']} differs from rank {first['topology']['rank']} in {name}: "

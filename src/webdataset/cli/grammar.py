@@ -102,10 +102,25 @@ def add_concatenated(parser: Parser) -> None:
         parser.switch("--concatenated", help="shards may be several archives joined with `cat`: read past end markers")
 
 
+MANIFEST = "yaml"
+"""The format in which what would be submitted is printed."""
+
+
 def add_output(parser: Parser, *, help: str = "where to write; %%06d or {shard:06d} in it makes shards") -> None:
     """Add -o."""
     with parser.section("output"):
-        parser.add_argument("-o", "--output", metavar="URL", default="-", help=help)
+        parser.add_argument("-o", "--output", metavar="URL", action=_Output, default="-", help=help)
+
+
+class _Output(argparse.Action):
+    """Stores where to write; of two, the one that is `yaml` is the format of a manifest, as kubectl has it."""
+
+    def __call__(self, parser: object, namespace: argparse.Namespace, value: object, flag: str | None = None) -> None:  # noqa: ARG002
+        both = {namespace.output, value} - {self.default}
+        if hasattr(namespace, "manifest") and MANIFEST in both and len(both) == 2:
+            namespace.manifest = MANIFEST
+            value = (both - {MANIFEST}).pop()
+        namespace.output = value
 
 
 def add_shards(parser: Parser) -> None:

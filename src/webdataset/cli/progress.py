@@ -168,6 +168,7 @@ class ProgressDisplay:
         size = stats.get("bytes_read") or self.bytes
         parts = [counted(read, self.noun)]
         parts += [f"of {counted(shards, 'shard')}"] if shards else []
+        parts += [f"of {counted(stats['files_read'], 'file')}"] if "files_read" in stats else []
         text = " ".join(parts) + (f" ({size_text(size)})" if size else "") + " read"
         if written:
             text += f", {f'{self.count:,}' if self.count != read else 'all'} written to {written}"

@@ -90,8 +90,7 @@ def can_draw() -> bool:
     """Whether stdout is a terminal that moves its cursor, and rich is installed."""
     if not sys.stdout.isatty():
         return False
-    from importlib.util import find_spec
-
+    from webdataset.base.packages import is_installed
     from webdataset.base.settings import settings
 
-    return settings.terminal[0] not in ("", "dumb") and find_spec("rich") is not None
+    return settings.terminal[0] not in ("", "dumb") and is_installed("rich")

@@ -7,8 +7,8 @@ import wave
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from webdataset.base.packages import package
 from webdataset.codecs.media import opened_media
-from webdataset.codecs.packages import package
 from webdataset.codecs.stored import pillow
 from webdataset.errors import DecodingError, MissingPackageError
 

@@ -61,7 +61,7 @@ class BucketShare(Share):
         rank: int = 0,
         world: int = 1,
         start: int = 0,
-        remainder: str = "pad",
+        remainder: str | None = None,
     ) -> None:
         super().__init__(
             total, places, rank=rank, world=world, start=start, cut=Cut(bucketing.batchsize, remainder=remainder)

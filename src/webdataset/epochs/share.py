@@ -25,15 +25,18 @@ class Cut(NamedTuple):
     """Samples in a step."""
     whole: bool = False
     """Whether a step with fewer is left out (`batched(n, partial=False)`)."""
-    remainder: str = "pad"
-    """What to do when the samples do not suffice for all ranks: see REMAINDERS."""
+    remainder: str | None = None
+    """What to do when the samples do not suffice for all ranks: see REMAINDERS. If not given, whole steps drop what
+    is left over, and others are padded."""
     is_batch: bool = True
     """Whether a step is a batch, rather than some samples that are yielded one by one."""
 
     def checked(self) -> Cut:
-        """The same, checked; ValueError says what is wrong."""
+        """The same with its remainder, checked; ValueError says what is wrong."""
         if self.size < 1:
             raise ValueError(f"a batch has at least one sample, got {self.size}")
+        if self.remainder is None:
+            return self._replace(remainder="drop" if self.whole else "pad")
         if self.remainder not in REMAINDERS:
             raise ValueError(f"remainder is one of {', '.join(REMAINDERS)}, got {self.remainder!r}")
         return self
@@ -61,7 +64,7 @@ class Share:
         self.rank = rank
         self.world = world
         self.start = start
-        self.cut = Cut() if cut is None else cut.checked()
+        self.cut = (cut or Cut()).checked()
 
     # -- how much --------------------------------------------------------------------------------
 

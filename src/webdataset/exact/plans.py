@@ -229,7 +229,7 @@ def plan(
     workers: int = 1,
     batch: int = 1,
     partial: bool = True,
-    remainder: str = "pad",
+    remainder: str | None = None,
     seed: object = 0,
     epoch: int = 0,
     shuffle_bytes: int | str = SHUFFLE_BYTES,
@@ -247,7 +247,8 @@ def plan(
         workers: the number of workers of each
         batch: samples in a batch
         partial: whether the last batch may be smaller
-        remainder: what to do with samples that do not divide evenly: "pad", "drop" or "uneven"
+        remainder: what to do with samples that do not divide evenly: "pad", "drop" or "uneven"; if not given, "pad",
+            or "drop" with `partial=False`
         seed: the seed of the order
         epoch: which epoch
         shuffle_bytes: the data within which samples are shuffled

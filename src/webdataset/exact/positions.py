@@ -23,11 +23,13 @@ class InEpoch(NamedTuple):
     """... and whether each was made of as many samples, so that these are known."""
     base: int = 0
     """The step from which on steps are dealt to the workers in turn."""
+    done: int = 0
+    """Batches that other ranks had taken from `start` on, and after which these count their steps."""
 
     @property
     def is_beginning(self) -> bool:
         """Whether nothing of the epoch was given before."""
-        return not (self.start or self.step or self.skip)
+        return not (self.start or self.step or self.skip or self.done)
 
 
 BEGINNING = InEpoch()
@@ -40,8 +42,8 @@ def in_epoch(epoch: int, where: InEpoch = BEGINNING, *, round: int = 0) -> Posit
 
 def at_step(position: Position, step: int, skip: int = 0, *, even: bool = True) -> Position:
     """A position moved to another step of its epoch."""
-    epoch, passes, given, number, (start, _, _, _, base) = position
-    return Position(epoch, passes, given, number, InEpoch(start, step, skip, even, base))
+    epoch, passes, given, number, (start, _, _, _, base, done) = position
+    return Position(epoch, passes, given, number, InEpoch(start, step, skip, even, base, done))
 
 
 def latest_position(

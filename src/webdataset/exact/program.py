@@ -8,7 +8,7 @@ a number says where a run stopped.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -57,7 +57,7 @@ class ExactShards(PipelineStage):
         catalogue: Catalogue,
         *,
         settings: OrderSettings,
-        remainder: str = "pad",
+        remainder: str | None = None,
         rank: int | None = None,
         world_size: int | None = None,
         handler: Handler = reraise_exception,
@@ -72,7 +72,7 @@ class ExactShards(PipelineStage):
             raise ValueError("give rank= and world_size=, or neither")
         self.catalogue = catalogue
         self.settings = settings.checked()
-        self.remainder = Cut(remainder=remainder).checked().remainder
+        self.remainder = remainder and Cut(remainder=remainder).checked().remainder
         self.handler = checked_handler(handler)
         self._given = None if rank is None or world_size is None else (rank, world_size)
         self._reading: dict[str, Any] = {
@@ -139,6 +139,14 @@ class ExactShards(PipelineStage):
         return {**self.__dict__, "_given": self.rank_and_world()}
 
 
+def remainder_of(sources: Iterable[ExactShards]) -> str | None:
+    """What the datasets of a pipeline say about samples that do not divide evenly, if any of them does."""
+    given = sorted({shards.remainder for shards in sources if shards.remainder is not None})
+    if len(given) > 1:
+        raise ValueError(f"one epoch has one remainder=, and its datasets have {' and '.join(map(repr, given))}")
+    return given[0] if given else None
+
+
 def exact_shards(
     urls: object,
     *,
@@ -188,12 +196,12 @@ class Program:
             self._lengths = Lengths(self.sources, self.bucketing.field, measure)
             size = self.bucketing.batchsize
             self.batches = Batching(size, size, False, True)
-        whole = self.batches.whole
-        if whole and first.remainder == "uneven":
+        whole, remainder = self.batches.whole, remainder_of(source.shards for source in self.sources)
+        if whole and remainder == "uneven":
             raise ValueError('remainder="uneven" gives smaller batches at the end: it does not go with partial=False')
         if not self.batches.batches and self.batches.size == 1:
             self.batches = Batching(group, 1, False, False)
-        self.cut = Cut(self.batches.size, whole, first.remainder, self.batches.batches)
+        self.cut = Cut(self.batches.size, whole, remainder, self.batches.batches).checked()
 
     # -- how much --------------------------------------------------------------------------------
 
@@ -212,6 +220,10 @@ class Program:
         """The order of an epoch."""
         parts = [source.shards.part(source.repeats) for source in self.sources]
         return Mixed(parts, self.mixing, epoch=number) if self.mixing else Mixed.only(parts[0], epoch=number)
+
+    def rest(self, epoch: Mixed, where: InEpoch) -> Share:
+        """This rank's part of what is left of an epoch."""
+        return self.share(epoch, where.start)
 
     def share(self, epoch: Mixed, start: int = 0, ranks: tuple[int, int] | None = None) -> Share:
         """This rank's part of an epoch, or that of another: `ranks` is a rank, and of how many."""

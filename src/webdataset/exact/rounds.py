@@ -83,7 +83,7 @@ class Rounds:
         if where.is_beginning or not self._limits.continues or is_loader_worker():
             return in_epoch(place.epoch + (not where.is_beginning), round=number)
         program = self._steered.program()
-        if where.step >= program.share(program.epoch(place.epoch), where.start).steps:
+        if where.step >= program.rest(program.epoch(place.epoch), where).steps:
             return in_epoch(place.epoch + 1, round=number)
         return in_epoch(place.epoch, where, round=number)
 

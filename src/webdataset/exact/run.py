@@ -18,6 +18,7 @@ from webdataset.errors import EmptyDatasetError
 from webdataset.indices.reading import NEAR_GAP
 
 from .feed import MISSING, Drawn, Feed
+from .stages import first_batching
 
 if TYPE_CHECKING:
     from webdataset.base.positions import Position
@@ -119,6 +120,8 @@ class _Work:
         self._invoke = invoke
         self._tells_real = program.cut.remainder == "uneven"
         self._plain = len(program.sources) == 1 and not program.sources[0].stages
+        first = first_batching(program.stages)
+        self._single, self._batching = program.stages[:first], program.stages[first:]
         self._bare = self._plain and not program.stages and not self._tells_real
 
     def __call__(self, step_and_samples: tuple[int, Drawn]) -> Worked:
@@ -136,12 +139,14 @@ class _Work:
             ]
             drawn = drawn._replace(samples=marked)
         with context.in_force():
-            items = self._items(drawn)
+            kept = self._kept(drawn)
+            items = self._applied(self._batching, kept)
             if not items and self._program.batches.batches and any(sample is not MISSING for sample in drawn.samples):
-                items = self._refilled(step, report)
+                items = self._refilled(step, kept, report)
         return step, items, {**report.counts, "reasons": dict(report.reasons)}
 
-    def _items(self, drawn: Drawn) -> list[Any]:
+    def _kept(self, drawn: Drawn) -> list[Any]:
+        """What the stages before the first batch leave of the samples."""
         if self._plain:
             samples = [sample for sample in drawn.samples if sample is not MISSING]
         else:
@@ -149,7 +154,7 @@ class _Work:
             pairs = (pair for pair in zip(drawn.parts, drawn.samples, strict=True) if pair[1] is not MISSING)
             for part, run in groupby(pairs, key=itemgetter(0)):
                 samples += self._applied(self._program.sources[part].stages, [sample for _, sample in run])
-        return self._applied(self._program.stages, samples)
+        return self._applied(self._single, samples)
 
     def _applied(self, stages: Sequence[Any], samples: list[Any]) -> list[Any]:
         source: Iterator[Any] = iter(samples)
@@ -157,14 +162,25 @@ class _Work:
             source = iter(self._invoke(stage, source))
         return list(source)
 
-    def _refilled(self, step: int, report: Report) -> list[Any]:
-        """A batch of which the pipeline left nothing would make ranks unequal: it gets the next sample that is left."""
+    def _refilled(self, step: int, kept: list[Any], report: Report) -> list[Any]:
+        """A batch of which the pipeline left nothing would make ranks unequal: it gets the next samples that are left.
+
+        That is one, or with `partial=False` as many as are missing.
+        """
+        cut = self._program.cut
+        enough = cut.size if cut.whole else 1
+        kept = kept if len(kept) < enough else []
+        found = len(kept)
         last = int(self._share.positions(step)[-1])
         for position in range(last + 1, last + 1 + self._share.total):  # on from here, and around
-            if items := self._items(self._feed.at(position)):
-                report.count("samples_repeated")
-                return items
-        raise EmptyDatasetError("the pipeline leaves no sample of the dataset", hint="look at what select() drops")
+            kept += self._kept(self._feed.at(position))
+            if len(kept) >= enough:
+                if items := self._applied(self._batching, kept[:enough] if cut.whole else kept):
+                    report.count("samples_repeated", enough - found)
+                    return items
+                kept, found = [], 0
+        left = "too few samples for a full batch" if cut.whole else "no sample of the dataset"
+        raise EmptyDatasetError(f"the pipeline leaves {left}", hint="look at what select() drops")
 
 
 def _read_ahead(connections: int | None, wanted: Iterator[Any], load: Callable[[Any], Any]) -> Iterator[Any]:

@@ -68,6 +68,16 @@ def batches_of(stages: Sequence[Any]) -> Batching:
     return Batching(lcm(*sizes), levels[-1], whole, len(levels) > 1)
 
 
+def first_batching(stages: Sequence[Any]) -> int:
+    """The number of the stage that makes the first batches; of stages without batches, how many they are.
+
+    >>> first_batching([unbatched(), batched(4), batched(2)])
+    1
+    """
+    kinds = [behaviour_of(stage).kind for stage in stages]
+    return next((number for number, kind in enumerate(kinds) if kind == "collects"), len(stages))
+
+
 def bucketing_of(stages: list[Any]) -> tuple[Bucketing | None, Measure | None, list[Any]]:
     """How batches are made by length, if they are, and what measures it if the index does not know it.
 

@@ -79,7 +79,8 @@ def batched(
     Args:
         batchsize: samples in a batch
         collation_fn: a function that makes a batch of a list of samples; None leaves the list
-        partial: whether the last batch may be smaller
+        partial: whether the last batch may be smaller; if not, its samples are left out, of exact epochs unless
+            `remainder="pad"` fills it up
         handler: what to do with an error: one of the handlers, such as `warn_and_continue`
 
     >>> list(batched(2)([("a", 1), ("b", 2), ("c", 3)]))

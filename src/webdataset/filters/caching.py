@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from webdataset.base.behaviour import Behaviour
 from webdataset.base.locks import locked
 from webdataset.base.logs import Log
+from webdataset.base.packages import imported
 from webdataset.base.reports import current_report
 from webdataset.base.stages import PipelineStage
 from webdataset.base.workers import pytorch_worker_info
@@ -162,10 +163,15 @@ class LMDBCached(PipelineStage):
             transaction.put(COMPLETE, b"%s%d" % (LAYOUT, count))
 
     def _served(self, db: lmdb.Environment, samples: SampleBytes, count: int) -> Iterator[Any]:
-        for start in range(0, count, self.chunksize):
+        served = 0
+        while served < count:
+            chunk: list[Any] = []
+            taken = 0
             with db.begin() as transaction:
-                numbers = range(start, min(start + self.chunksize, count))
-                chunk = [transaction.get(_number(n)) for n in numbers]
+                while len(chunk) < min(self.chunksize, count - served) and taken < CHUNK_BYTES:
+                    chunk.append(transaction.get(_number(served + len(chunk))))
+                    taken += len(chunk[-1] or b"")
+            served += len(chunk)
             for data in chunk:
                 yield samples.loads(data)
 
@@ -181,6 +187,8 @@ class LMDBCached(PipelineStage):
 
 lmdb_cached = LMDBCached
 COMPLETE = b"_"
+CHUNK_BYTES = 16 << 20
+"""Of samples that are read at once; they may all be the same bytes of a foreign file."""
 LAYOUT = b"samples by number:"
 
 
@@ -252,9 +260,8 @@ def _number(n: int) -> bytes:
     return b"%012d" % n
 
 
-def _lmdb() -> Any:
+def _lmdb() -> ModuleType:
     try:
-        import lmdb
+        return imported("lmdb")
     except ImportError as exn:
         raise MissingPackageError("LMDBCached needs the package lmdb", hint="pip install 'webdataset[cache]'") from exn
-    return lmdb

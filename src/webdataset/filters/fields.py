@@ -36,7 +36,7 @@ def to_tuple(
     >>> list(to_tuple("jpg;png", "cls")([{"__key__": "a", "png": b"...", "cls": 7}]))
     [(b'...', 7)]
     """
-    specs = _specs(args)
+    specs = tuple_fields(args)
     if none_is_error is None:
         none_is_error = missing_is_error
     slowly = _tuple_maker(specs, missing_is_error, none_is_error)
@@ -239,7 +239,12 @@ def transform_with(sample: Sequence[Any], transformers: Sequence[Callable[[Any],
     return values
 
 
-def _specs(args: tuple[Names, ...]) -> list[list[str]]:
+def tuple_fields(args: tuple[Names, ...]) -> list[list[str]]:
+    """The fields that the arguments of `to_tuple` stand for, each with its alternatives.
+
+    >>> tuple_fields(("jpg;png", "cls")), tuple_fields(("jpg;png cls",))
+    ([['jpg', 'png'], ['cls']], [['jpg', 'png'], ['cls']])
+    """
     if len(args) == 1 and isinstance(args[0], str):
         return parse_field_spec(args[0])
     return [_alternatives(arg) for arg in args]

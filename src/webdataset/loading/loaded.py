@@ -18,7 +18,6 @@ from webdataset.handlers import close
 from webdataset.pipeline import DataPipeline
 from webdataset.resume.streamed import StreamedRunner
 
-from .collation import collated_as_torch
 from .parcels import spent
 from .processes import process_loader
 from .threads import ThreadLoader
@@ -44,36 +43,32 @@ class Loading(NamedTuple):
     exact: bool = False
 
 
-def open_loader(dataset: Any, args: tuple[Any, ...], options: dict[str, Any], *, processes: bool) -> Loading:
+def open_loader(dataset: object, options: dict[str, Any], *, processes: bool) -> Loading:
     """A loader with worker processes or threads for these arguments of a DataLoader."""
     if getattr(dataset, "exact", False):
         from .steps import exact_steps, repeated_in_batches
 
-        repeated = repeated_in_batches(dataset, args, options)
-        workers, options = exact_steps(dataset, args, options, threads=not processes)
+        repeated = repeated_in_batches(dataset, options)
+        workers, options = exact_steps(dataset, options, threads=not processes)
         mailbox = _mailbox(workers.dataset, processes=processes)
-        loader = workers.loader = _loader(workers.steps, (), options, mailbox, processes=processes)
+        loader = workers.loader = _loader(workers.steps, options, mailbox, processes=processes)
         return Loading(loader, workers, mailbox, repeated, exact=True)
     mailbox = _mailbox(dataset, processes=processes)
     if not processes:
-        loader = ThreadLoader(dataset, *args, **options)
+        loader = ThreadLoader(dataset, **options)
         tracked = isinstance(dataset, DataPipeline) and not loader.indexed
         return Loading(loader, ThreadWorkers(loader) if tracked else UntrackedWorkers(loader), None)
-    if not isinstance(dataset, DataPipeline) or not sends_positions(dataset, args, options):
-        if options.get("batch_size", 1) is not None and options.get("collate_fn") is None:
-            options = {**options, "collate_fn": collated_as_torch}  # whose errors name what does not fit
-        loader = _loader(dataset, args, options, mailbox)
+    if not isinstance(dataset, DataPipeline) or not sends_positions(dataset, options):
+        loader = _loader(dataset, options, mailbox)
         return Loading(loader, UntrackedWorkers(loader), mailbox)
-    loader = _loader(WithPositions(dataset), args, with_positions(options), mailbox)
+    loader = _loader(WithPositions(dataset), with_positions(options), mailbox)
     return Loading(loader, ProcessWorkers(loader, dataset, options.get("num_workers", 0)), mailbox)
 
 
-def _loader(
-    dataset: Any, args: tuple[Any, ...], options: dict[str, Any], mailbox: Mailbox | None, *, processes: bool = True
-) -> Any:
+def _loader(dataset: object, options: dict[str, Any], mailbox: Mailbox | None, *, processes: bool = True) -> Any:
     if processes:
-        return process_loader(dataset, *args, mailbox=mailbox, **options)
-    return ThreadLoader(dataset, *args, **options)
+        return process_loader(dataset, mailbox=mailbox, **options)
+    return ThreadLoader(dataset, **options)
 
 
 def _mailbox(dataset: object, *, processes: bool) -> Mailbox | None:

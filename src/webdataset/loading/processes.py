@@ -16,24 +16,20 @@ from webdataset.base.stops import Thread
 from webdataset.errors import MissingPackageError, WorkerError
 from webdataset.storage.shell.guards import process_exists
 
-from .collation import collated_as_torch, converted_as_torch
 from .forks import leaving_garbage
 from .parcels import Packing, can_share, forget_dead_workers
 
-COLLATE_FN = 5
-"""How many arguments of a DataLoader come before collate_fn, without the dataset."""
 LOOK_SECONDS = 1.0
 GRACE_SECONDS = 10.0
 """How long a worker has to end in order when its loader is gone; torch looks every five seconds."""
 
 
-def process_loader(dataset: object, *args: object, mailbox: Mailbox | None, **kw: Any) -> Any:
+def process_loader(dataset: object, *, mailbox: Mailbox | None, **kw: Any) -> Any:
     """A DataLoader; errors of its workers are looked up in the mailbox, if there is one."""
     kind = _loader_class()
-    if can_share() and len(args) <= COLLATE_FN:
-        collate = kw.get("collate_fn") or _collation(args, kw)
-        kw = {**kw, "collate_fn": Packing(collate, dataset)}
-    loader = kind(dataset, *args, **kw)
+    if can_share():
+        kw = {**kw, "collate_fn": Packing(kw["collate_fn"], dataset)}
+    loader = kind(dataset, **kw)
     loader._mailbox = mailbox
     return loader
 
@@ -45,13 +41,6 @@ def loader_arguments() -> frozenset[str]:
     except ImportError:
         return frozenset()
     return frozenset(argument_names(DataLoader.__init__)[1:])
-
-
-def _collation(args: tuple[Any, ...], kw: dict[str, Any]) -> Callable[[Any], Any]:
-    """What is done to the samples of a batch, or to each item where nobody makes batches."""
-    size = args[0] if args else kw.get("batch_size", 1)
-    batches = size is not None or kw.get("batch_sampler") is not None or (len(args) > 3 and args[3] is not None)
-    return collated_as_torch if batches else converted_as_torch
 
 
 @functools.cache

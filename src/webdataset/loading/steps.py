@@ -25,7 +25,7 @@ from webdataset.exact.states import exact_place, exact_state
 from webdataset.filters import batched
 from webdataset.pipeline import DataPipeline
 
-from .collation import collated_as_torch, converted_as_torch
+from .collation import as_it_is
 from .workers import reported
 
 if TYPE_CHECKING:
@@ -105,38 +105,26 @@ class StepWork:
         return {**self.__dict__, "_run": None}
 
 
-def exact_steps(
-    dataset: object, args: tuple[Any, ...], options: dict[str, Any], *, threads: bool
-) -> tuple[StepWorkers, dict[str, Any]]:
+def exact_steps(dataset: object, options: dict[str, Any], *, threads: bool) -> tuple[StepWorkers, dict[str, Any]]:
     """An exact dataset and a DataLoader's arguments, as the loader of steps takes them.
 
     The loader's batches are made by a stage of the dataset, so that the plan knows of them.
     """
-    names = (
-        "batch_size",
-        "shuffle",
-        "sampler",
-        "batch_sampler",
-        "num_workers",
-        "collate_fn",
-        "pin_memory",
-        "drop_last",
-    )
-    options = {"batch_size": 1, **dict(zip(names, args, strict=False)), **options}
+    options = {"batch_size": 1, **options}
     for name in ("shuffle", "sampler", "batch_sampler"):
         if options.pop(name, None):
             raise ValueError(f"{name}= is for datasets with indices; an exact dataset is shuffled by its plan")
     pipeline = dataset if isinstance(dataset, DataPipeline) else DataPipeline(dataset)
-    size, collate = options.pop("batch_size"), options.pop("collate_fn", None)
+    size, collate = options.pop("batch_size"), options.pop("collate_fn")
     whole = bool(options.pop("drop_last", False))
     if size is not None:
-        pipeline = pipeline.compose(batched(size, collate or collated_as_torch, not whole))
-        collate = None
+        pipeline = pipeline.compose(batched(size, collate, not whole))
+        collate = as_it_is
     pipeline = _of_one_pass(pipeline)
     workers = options.get("num_workers", 0)
     if threads:
         options["num_workers"] = 0
-    options |= {"batch_size": None, "collate_fn": EachItem(collate or converted_as_torch)}
+    options |= {"batch_size": None, "collate_fn": EachItem(collate)}
     if not threads and workers and not pipeline.runner.program().has_local_shards:
         work = StepWork(pipeline)
         return StepWorkers(work), options | {"sampler": ReadSteps(work)}
@@ -153,10 +141,10 @@ def _of_one_pass(dataset: DataPipeline) -> DataPipeline:
     return result
 
 
-def repeated_in_batches(dataset: object, args: tuple[Any, ...], options: dict[str, Any]) -> tuple[int, int]:
+def repeated_in_batches(dataset: object, options: dict[str, Any]) -> tuple[int, int]:
     """How often a dataset is repeated, and to how many items it is cut: in batches, if the loader makes them."""
     passes, items = getattr(dataset, "repetitions", 1), getattr(dataset, "nsamples", -1)
-    size = args[0] if args else options.get("batch_size", 1)
+    size = options.get("batch_size", 1)
     if items <= 0 or size is None:
         return passes, items
     return passes, max(1, items // size) if options.get("drop_last") else -(-items // size)

@@ -16,13 +16,14 @@ from typing import Any
 from webdataset.base.iterables import TorchIterable
 from webdataset.base.pool import ordered_map
 from webdataset.base.stages import pipelinefilter
+from webdataset.codecs.packages import torch_if_installed
 from webdataset.filters import listed
 from webdataset.filters.batches import _collated, left_for_batch
 from webdataset.handlers import handled
 from webdataset.pipeline import DataPipeline
 from webdataset.resume.positions import Threaded
 
-from .collation import collated_as_torch, converted_as_torch
+from .collation import Collation, makes_tensors
 from .pools import Pooled, pooled
 
 
@@ -30,8 +31,7 @@ class ThreadLoader:
     """Batches of a dataset, made by `num_workers` threads, in the order in which one thread would make them.
 
     Takes the arguments of torch's DataLoader. An iterable dataset is read by one thread and its per-sample stages are
-    run by `num_workers`; of a dataset with indices, each thread fetches whole batches. Without `collate_fn`, samples
-    are collated as torch does if the program has imported torch, else as `batched` does. `prefetch_factor` is how many
+    run by `num_workers`; of a dataset with indices, each thread fetches whole batches. `prefetch_factor` is how many
     batches may be waiting, in all.
     """
 
@@ -65,7 +65,8 @@ class ThreadLoader:
         self.pin_memory_device = pin_memory_device
         self.persistent_workers = persistent_workers
         self.in_order = in_order
-        self.collate_fn = collate_fn
+        batches = batch_size is not None or batch_sampler is not None
+        self.collate_fn = collate_fn or Collation(makes_tensors(None), batches)
         self.prefetch_factor = 2 if prefetch_factor is None else prefetch_factor
         self.indexed = _has_indices(dataset)
         _check_numbers(num_workers, self.batch_size, self.prefetch_factor)
@@ -116,7 +117,7 @@ class ThreadLoader:
         if self.batch_size is not None:
             stages = [source, listed(self.batch_size, not self.drop_last), _collated(finish)]
             reading.pipeline = stages if self.num_workers < 1 else pooled(stages, 1, batches=self.prefetch_factor)
-        elif finish is converted_as_torch or self.num_workers < 1:
+        elif isinstance(finish, Collation) or self.num_workers < 1:
             reading.pipeline = [source, partial(map, finish)]
         else:
             reading.pipeline = [Pooled([source], [_applied(finish)], threads=1, ahead=self.prefetch_factor, group=1)]
@@ -185,8 +186,7 @@ class ThreadLoader:
 
     def _finish(self) -> Callable[[Any], Any]:
         """What makes a batch of a list of samples; without batches, what is done to each item."""
-        finish = self.collate_fn or (collated_as_torch if self._batches else converted_as_torch)
-        return partial(_pinned, finish) if self.pin_memory and has_cuda() else finish
+        return partial(_pinned, self.collate_fn) if self.pin_memory and has_cuda() else self.collate_fn
 
 
 @pipelinefilter(kind="each")
@@ -205,8 +205,8 @@ def _pinned(finish: Callable[[Any], Any], samples: object) -> Any:
 
 
 def has_cuda() -> bool:
-    """Whether the program uses torch, and there is a GPU."""
-    torch = sys.modules.get("torch")
+    """Whether torch is installed, and there is a GPU."""
+    torch = torch_if_installed()
     return torch is not None and torch.cuda.is_available()
 
 

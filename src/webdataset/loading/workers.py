@@ -23,7 +23,6 @@ from webdataset.resume.layout import NotResumableError, layout_of
 from webdataset.resume.positions import restored
 from webdataset.resume.states import threads_position, threads_state
 
-from .collation import converted_as_torch
 from .threads import ThreadLoader
 
 if TYPE_CHECKING:
@@ -199,9 +198,9 @@ class EachPositioned:
         return position, self.function(item)
 
 
-def sends_positions(dataset: DataPipeline, args: tuple[Any, ...], options: dict[str, Any]) -> bool:
+def sends_positions(dataset: DataPipeline, options: dict[str, Any]) -> bool:
     """Whether worker processes of a loader with these arguments can send items with their positions."""
-    if args or options.get("batch_size", 1) is not None or options.get("sampler") is not None:
+    if options.get("batch_size", 1) is not None or options.get("sampler") is not None:
         return False
     try:
         layout_of(dataset.pipeline)
@@ -212,7 +211,7 @@ def sends_positions(dataset: DataPipeline, args: tuple[Any, ...], options: dict[
 
 def with_positions(options: dict[str, Any]) -> dict[str, Any]:
     """The options of a loader that reads items with their positions."""
-    return {**options, "collate_fn": EachPositioned(options.get("collate_fn") or converted_as_torch)}
+    return {**options, "collate_fn": EachPositioned(options["collate_fn"])}
 
 
 class ProcessWorkers(StreamWorkers):

@@ -1,10 +1,12 @@
-"""Claims: which process uses a file, by its number, the time of its start, and its machine.
+"""Claims: which process uses a shard of a folder.
 
-Process numbers are reused, and machines that share a folder have the same ones: so a number alone says little. A claim
-is the ending of a file's name.
+A claimed shard is called `NAME._PID_`, as in webdataset 1.x. Process numbers are reused, and machines that share a
+folder have the same ones, so an empty file beside it, which is hidden, tells the time of the process's start and its
+machine. It is there before the shard has its new name: a claim without one is of another program. Whoever renames the
+shard again removes the file after that.
 
 >>> claim = Claim.of_this_process()
->>> Claim.of_name("a.tar" + claim.ending) == claim, claim.is_of_this_machine, claim.is_held
+>>> Claim.of_note(claim.note("a.tar")) == ("a.tar" + claim.ending, claim), claim.is_of_this_machine, claim.is_held
 (True, True, True)
 """
 
@@ -14,7 +16,8 @@ import os
 import re
 from typing import NamedTuple
 
-_ENDING = re.compile(r"\._(\d+)(?:-(\d+)-([0-9A-Za-z-]+))?_$")
+_ENDING = re.compile(r"\._(\d+)_$")
+_NOTE = re.compile(r"\.(.+\._(\d+)_)\.claim-(\d+)-([0-9A-Za-z-]+)$")
 _NOT_IN_NAMES = re.compile(r"[^0-9A-Za-z]+")
 
 
@@ -25,7 +28,7 @@ class Claim(NamedTuple):
     started: int = 0
     """When it was started, in clock ticks since boot; 0 where that is not known."""
     machine: str = ""
-    """Where it runs; empty in claims of older versions."""
+    """Where it runs; empty in claims of other programs."""
 
     @classmethod
     def of_this_process(cls) -> Claim:
@@ -34,22 +37,40 @@ class Claim(NamedTuple):
 
     @classmethod
     def of_name(cls, name: str) -> Claim | None:
-        """The claim that a file's name ends with, None if it is not claimed.
+        """The claim that a shard's name ends with, None if it is not claimed.
 
         >>> Claim.of_name("a.tar._123_"), Claim.of_name("a.tar")
         (Claim(pid=123, started=0, machine=''), None)
         """
         found = _ENDING.search(name)
-        return found and cls(int(found[1]), int(found[2] or 0), found[3] or "")
+        return found and cls(int(found[1]))
+
+    @classmethod
+    def of_note(cls, name: str) -> tuple[str, Claim] | None:
+        """The name of a claimed shard and its claim, of the name of the file beside it; None for other files.
+
+        >>> Claim.of_note(".a.tar._123_.claim-4567-node1")
+        ('a.tar._123_', Claim(pid=123, started=4567, machine='node1'))
+        """
+        found = _NOTE.fullmatch(name)
+        return found and (found[1], cls(int(found[2]), int(found[3]), found[4]))
 
     @property
     def ending(self) -> str:
-        """The ending for a file's name.
+        """The ending for a shard's name.
 
         >>> Claim(123, 4567, "node1").ending
-        '._123-4567-node1_'
+        '._123_'
         """
-        return f"._{self.pid}-{self.started}-{self.machine}_"
+        return f"._{self.pid}_"
+
+    def note(self, name: str) -> str:
+        """The name of the file beside a shard that has this claim.
+
+        >>> Claim(123, 4567, "node1").note("a.tar")
+        '.a.tar._123_.claim-4567-node1'
+        """
+        return f".{name}{self.ending}.claim-{self.started}-{self.machine}"
 
     @property
     def is_of_this_machine(self) -> bool:

@@ -1,9 +1,9 @@
 """A folder as a queue of shards, shared by many processes.
 
-A process claims a shard by renaming it to `<name>._<process>_`; only one rename can succeed. What becomes of a shard
-after its use is its fate: `unlink`, `keep` (renamed to `<name>._done_`) or `resample` (back into the queue). It has
-been used when the next one is asked for. A shard whose consumer stopped before that is still claimed; when the process
-is gone, it goes back into the queue.
+A process claims a shard by renaming it to `<name>._<process>_` (see `claims`); only one rename can succeed. What
+becomes of a shard after its use is its fate: `unlink`, `keep` (renamed to `<name>._done_`) or `resample` (back into the
+queue). It has been used when the next one is asked for. A shard whose consumer stopped before that is still claimed;
+when the process is gone, it goes back into the queue.
 """
 
 from __future__ import annotations
@@ -116,14 +116,30 @@ class DirectoryShardList(TorchIterable):
                 os.rename(activename, without_last_extension(activename) + DONE)
             else:
                 _put_back(activename)
+        _remove_note(activename)
 
     def cleanup_files_without_processes(self) -> None:
         """Put back the shards whose process has ended."""
         folder = allowed_path(self.path)
-        for name in os.listdir(folder):
-            claim = Claim.of_name(name)
-            if claim is not None and self._is_over(claim, os.path.join(folder, name)):
-                _put_back(os.path.join(folder, name))
+        names = os.listdir(folder)
+        notes = _notes(names)
+        for name in names:
+            claim, path = Claim.of_name(name), os.path.join(folder, name)
+            if claim is None or not self._are_over(notes.get(name, [claim]), path):
+                continue
+            # the note is older than the name, but the list of a folder that changes may lack it: look again
+            if self._are_over(_notes(os.listdir(folder)).get(name, [claim]), path):
+                _put_back(path)
+        for name, claims in notes.items():
+            if not os.path.lexists(os.path.join(folder, name)):
+                self._remove_notes(os.path.join(folder, without_last_extension(name)), claims)
+
+    def _remove_notes(self, shard: str, claims: list[Claim]) -> None:
+        """Remove the notes of processes that have ended without removing them."""
+        for path, claim in [(_note(shard, claim), claim) for claim in claims]:
+            if self._are_over([claim], path):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(path)
 
     @contextlib.contextmanager
     def _returned_if_reusable(self, claimed: str) -> Iterator[None]:
@@ -134,12 +150,13 @@ class DirectoryShardList(TorchIterable):
             ours = get_pid_from_filename(claimed) == os.getpid()  # a fork ends what its parent began
             if self.mode == "resample" and self.fate is None and ours:
                 _put_back(claimed)
+                _remove_note(claimed)
             raise
 
-    def _is_over(self, claim: Claim, path: str) -> bool:
-        if claim.is_of_this_machine:
-            return not claim.is_held
-        return self.claim_timeout is not None and time.time() - _claimed_at(path) > self.claim_timeout
+    def _are_over(self, claims: list[Claim], path: str) -> bool:
+        """Whether none of these processes, on two machines by chance of the same number, still uses what is there."""
+        expired = self.claim_timeout is not None and time.time() - _claimed_at(path) > self.claim_timeout
+        return all(not claim.is_held if claim.is_of_this_machine else expired for claim in claims)
 
     def _claim(self, rng: random.Random) -> str | None:
         """Claim a shard; returns its new path, or None."""
@@ -151,12 +168,18 @@ class DirectoryShardList(TorchIterable):
             if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns) and not _is_claimed(name)
         ]
         found.sort(key=_age if self.select == "oldest" else lambda _: rng.random())
+        mine = Claim.of_this_process()
         for shard in found:
-            claimed = shard + Claim.of_this_process().ending
+            claimed = shard + mine.ending
+            if os.path.lexists(claimed):
+                continue  # it had this name before, and is not used up: renaming would replace it
+            with open(_note(shard, mine), "ab"):
+                pass
             try:
                 os.rename(shard, claimed)
             except FileNotFoundError:
-                continue  # another process was faster
+                _remove_note(claimed)  # another process was faster
+                continue
             return claimed
         return None
 
@@ -171,15 +194,36 @@ def without_last_extension(fname: str) -> str:
 
 def get_pid_from_filename(fname: str) -> int | None:
     """
-    >>> get_pid_from_filename("a.tar._123_"), get_pid_from_filename("a.tar._123-4567-node1_")
-    (123, 123)
+    >>> get_pid_from_filename("a.tar._123_"), get_pid_from_filename("a.tar")
+    (123, None)
     """
     claim = Claim.of_name(fname)
     return claim.pid if claim else None
 
 
 def _is_claimed(name: str) -> bool:
-    return name.endswith(DONE) or Claim.of_name(name) is not None
+    return name.endswith(DONE) or Claim.of_name(name) is not None or Claim.of_note(name) is not None
+
+
+def _notes(names: list[str]) -> dict[str, list[Claim]]:
+    """The claims that the files beside claimed shards tell of, by the names of the shards."""
+    found: dict[str, list[Claim]] = {}
+    for noted in filter(None, map(Claim.of_note, names)):
+        found.setdefault(noted[0], []).append(noted[1])
+    return found
+
+
+def _note(shard: str, claim: Claim) -> str:
+    """The path of the file beside a shard with this claim."""
+    folder, name = os.path.split(shard)
+    return os.path.join(folder, claim.note(name))
+
+
+def _remove_note(claimed: str) -> None:
+    """Remove the note of this process, if the shard is no longer claimed."""
+    if not os.path.lexists(claimed):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(_note(without_last_extension(claimed), Claim.of_this_process()))
 
 
 def _put_back(claimed: str) -> None:

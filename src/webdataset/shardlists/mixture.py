@@ -20,17 +20,18 @@ from typing import Any
 
 from webdataset.base.behaviour import Behaviour
 from webdataset.base.iterables import TorchIterable
+from webdataset.base.packages import imported
 from webdataset.base.settings import settings
 from webdataset.base.workers import make_seed
 from webdataset.errors import MissingPackageError, ObsoleteError, SampleError, SecurityError
+from webdataset.gopen import gopen
 from webdataset.storage.braces import braceexpand
 from webdataset.storage.options import StorageOptions
 from webdataset.storage.patterns import expanded
-from webdataset.storage.registry import open_url
+from webdataset.storage.streams import MOST_TEXT_BYTES, read_up_to
 from webdataset.storage.urls import as_url, check_url_from_data, is_local, shell_expanded
 
 KEYS = frozenset({"name", "shards", "buckets", "resample", "choose", "perepoch"})
-MAX_SPEC_BYTES = 4 << 20
 MAX_DEPTH = 100
 
 
@@ -106,15 +107,13 @@ class MultiShardSample(TorchIterable):
 def read_yaml(url: str, options: StorageOptions | None = None) -> Any:
     """The contents of a YAML file: plain values only."""
     try:
-        import yaml
+        yaml = imported("yaml")
     except ImportError:
         raise MissingPackageError(
             "reading a YAML list of datasets needs the package pyyaml", hint="pip install 'webdataset[formats]'"
         ) from None
-    with open_url(url, **StorageOptions.of(options).for_url(url)) as stream:
-        text = stream.read(MAX_SPEC_BYTES + 1)
-    if len(text) > MAX_SPEC_BYTES:
-        raise SampleError(f"it has more than {MAX_SPEC_BYTES} bytes, too many for a list of datasets", url=url)
+    with gopen(url, storage_options=options) as stream:
+        text = read_up_to(MOST_TEXT_BYTES, stream, url)
     if _brackets_deep(text) > MAX_DEPTH:
         raise SampleError(f"its brackets are nested more than {MAX_DEPTH} deep", url=url)  # would take hours to parse
     try:

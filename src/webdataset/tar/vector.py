@@ -6,6 +6,8 @@ import re
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from webdataset.base.packages import imported
+
 from .cursor import Cursor
 from .header import BLOCK
 from .plain import EXTENDED, OLD_REGULAR, REGULAR, MemberTuple
@@ -25,10 +27,9 @@ _MTIMES = re.compile(rb"(?:[0-9][0-9] mtime=[0-9]+(?:\.[0-9]+)?\n)*")
 def numpy_or_none() -> ModuleType | None:
     """numpy, if it is installed."""
     try:
-        import numpy
+        return imported("numpy")
     except ImportError:
         return None
-    return numpy
 
 
 def read_at_once(np: ModuleType, cursor: Cursor, out: list[MemberTuple], limit: int) -> None:

@@ -64,9 +64,9 @@ class Problems:
 
 
 def _has_pillow() -> bool:
-    from importlib.util import find_spec
+    from webdataset.base.packages import is_installed
 
-    return find_spec("PIL") is not None
+    return is_installed("PIL")
 
 
 def _told(finding: Finding) -> dict[str, Any]:

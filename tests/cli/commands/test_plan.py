@@ -20,7 +20,7 @@ def test_it_tells_what_the_library_plans(make_shard: Callable[..., str], capsys:
 
 def test_programs_get_json(make_shard: Callable[..., str], capsys: Any) -> None:
     shard = make_shard("a.tar", samples=10)
-    line = "plan --ranks 3 --batch 2 --whole --remainder drop --shuffle-bytes 0 --seed 5 --epoch 2 --json"
+    line = "plan --ranks 3 --batch 2 --whole --shuffle-bytes 0 --seed 5 --epoch 2 --json"
     assert main([*line.split(), shard]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["samples"], told["steps"], told["dropped"], told["repeated"]) == (10, 1, 4, 0)

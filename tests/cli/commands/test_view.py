@@ -61,7 +61,7 @@ def test_it_prints_its_address_and_ends_with_an_interrupt(
 def test_a_small_field_that_expands_to_much_is_refused(
     make_shard: Callable[..., str], started: Callable[..., subprocess.Popen[str]]
 ) -> None:
-    bomb = gzip.compress(bytes(270 << 20), 1)
+    bomb = gzip.compress(bytes(8 << 20)) * 100
     process = started("--nobrowser", make_shard(files=[("a.json.gz", bomb)]))
     assert process.stdout is not None
     url = process.stdout.readline().strip()

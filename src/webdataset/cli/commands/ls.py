@@ -1,6 +1,7 @@
 """List the members or samples of shards, from their headers alone, or the objects of a store.
 
-A url of a store that ends in a slash (s3://bucket/prefix/, gs://, az://, hf://, ais://) lists the objects there.
+A bucket or folder of a store lists the objects there: s3://bucket, s3://bucket/prefix, and the same of gs://, az://,
+hf:// and ais://. An object of that name goes first; a slash at the end says that the folder is meant.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 EXAMPLES = (
     ("wl ls train.tar", "names, as `tar tf` prints them"),
     ("wl ls --samples -c 5 http://server/train-000000.tar", "keys and fields of five samples"),
+    ("wl ls -l s3://bucket/photos", "the objects of a folder, with their sizes"),
 )
 
 
@@ -39,7 +41,9 @@ def run(options: Namespace) -> int:
 
     from webdataset.cli.flow import urls_of
     from webdataset.handlers import close
+    from webdataset.storage.stores.lookup import object_or_folder
 
+    options.inputs = [object_or_folder(url) for url in options.inputs]
     if not options.samples and (stored := [url for url in options.inputs if _is_folder_of_store(url)]):
         if len(stored) < len(options.inputs):
             raise grammar.UsageError("folders of stores and shards are listed apart: name one kind of them")

@@ -25,7 +25,11 @@ def configure(parser: grammar.Parser) -> None:
     number("--workers", type=grammar.positive, default=1, help="loader workers per rank (1)")
     number("--batch", type=grammar.positive, default=1, help="batch size per rank (1)")
     parser.switch("--whole", help="full batches only: batched(n, partial=False)")
-    add("--remainder", choices=("pad", "drop", "uneven"), default="pad", help="what to do with the last samples (pad)")
+    add(
+        "--remainder",
+        choices=("pad", "drop", "uneven"),
+        help="the last samples (pad; drop with --whole)",
+    )
     add("--shuffle-bytes", metavar="BYTES", default="256MiB", help="memory for shuffling, 0 for none (256MiB)")
     add("--block-bytes", metavar="BYTES", type=grammar.size, default="1MiB", help="bytes per read (1MiB)")
     number("--lanes", type=grammar.positive, default=64, help="positions in the dataset to read from in turn (64)")

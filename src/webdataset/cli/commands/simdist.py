@@ -30,7 +30,7 @@ def configure(parser: grammar.Parser) -> None:
     number("--batch", type=grammar.positive, default=1, help="batch size per rank (1)")
     parser.switch("--whole", help="full batches only: batched(n, partial=False)")
     add = parser.add_argument
-    add("--remainder", choices=("pad", "drop", "uneven"), default="pad", help="exact: the last samples (pad)")
+    add("--remainder", choices=("pad", "drop", "uneven"), help="exact: the last samples (pad; drop with --whole)")
     add("--samples", metavar="N,...", help="imagine shards with N samples each; several numbers are used in turn")
     add("--plot", metavar="FILE", help="write a picture (needs matplotlib)")
     parser.switch("--json", help="print JSON")

@@ -28,8 +28,8 @@ EXAMPLES = (
 )
 LISTENING = 0.5
 """Seconds after which Ctrl-C ends the view at the latest."""
-MOST_DECODED = 256 << 20
-"""Bytes that a compressed field may expand to, unless WDS_MAX_DECODED_BYTES says otherwise."""
+MOST_DECODED = 768 << 20
+"""Bytes that a field may expand to, with the copies made of images, unless WDS_MAX_DECODED_BYTES says otherwise."""
 
 
 def configure(parser: grammar.Parser) -> None:

@@ -10,8 +10,9 @@ from math import sqrt
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from webdataset.base.packages import package
 from webdataset.base.printing import short_repr
-from webdataset.codecs.packages import is_array, is_tensor, package
+from webdataset.codecs.packages import is_array, is_tensor
 from webdataset.handlers import close
 from webdataset.remote.loader import RemoteLoader
 

@@ -100,7 +100,7 @@ def streamed_deal(shards: Catalogue, *, ranks: int, workers: int, batch: int = 1
 
 
 def exact_deal(
-    shards: Catalogue, *, ranks: int, workers: int, batch: int = 1, partial: bool = True, remainder: str = "pad"
+    shards: Catalogue, *, ranks: int, workers: int, batch: int = 1, partial: bool = True, remainder: str | None = None
 ) -> Deal:
     """Samples are dealt to ranks, and their batches to workers in turn, as by `WebDataset(..., exact=True)`."""
     epoch = plan(shards, ranks=ranks, workers=workers, batch=batch, partial=partial, remainder=remainder)

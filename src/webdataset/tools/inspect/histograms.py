@@ -10,11 +10,11 @@ from __future__ import annotations
 import io
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from importlib import import_module
 from itertools import chain, pairwise, repeat
 from types import ModuleType
 from typing import Any
 
+from webdataset.base.packages import imported
 from webdataset.base.units import counted, size_text
 from webdataset.display.describing import Description, FieldDescription, Range, shape_range
 from webdataset.errors import MissingPackageError
@@ -115,9 +115,9 @@ def save_figure(figure: Any, path: Any, format: str | None) -> None:
 def drawing_package() -> ModuleType:
     """Import pyplot, without a display."""
     try:
-        matplotlib = import_module("matplotlib")
+        matplotlib = imported("matplotlib")
         matplotlib.use("Agg")
-        return import_module("matplotlib.pyplot")
+        return imported("matplotlib.pyplot")
     except ImportError as error:
         hint = "pip install 'webdataset[plot]'"
         raise MissingPackageError("plots need matplotlib", hint=hint) from error

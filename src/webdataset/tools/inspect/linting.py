@@ -265,7 +265,7 @@ class _Collected(Report):
 def _image_problem(extension: str, data: bytes) -> tuple[str, str] | None:
     import io
 
-    from webdataset.codecs.packages import package
+    from webdataset.base.packages import package
 
     image_module = package("PIL.Image", extra="image", purpose="to check images")
     try:

@@ -11,7 +11,7 @@ import base64
 import io
 from typing import TYPE_CHECKING, Any
 
-from webdataset.codecs.packages import package
+from webdataset.base.packages import package
 
 if TYPE_CHECKING:
     import numpy as np

@@ -17,10 +17,10 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from importlib import import_module
 from itertools import chain, islice
 from typing import Any, BinaryIO, NoReturn
 
+from webdataset.base.packages import imported
 from webdataset.base.printing import MOST_NODES
 from webdataset.errors import EncodingError, MissingPackageError
 from webdataset.filters.fields import parse_field_spec
@@ -216,7 +216,7 @@ def _write_parquet(rows: Rows, out: BinaryIO, columns: list[str]) -> None:
 
 def _pyarrow() -> tuple[Any, Any]:
     try:
-        pyarrow, parquet = import_module("pyarrow"), import_module("pyarrow.parquet")
+        pyarrow, parquet = imported("pyarrow"), imported("pyarrow.parquet")
     except ImportError as error:
         raise MissingPackageError(
             "Parquet files need pyarrow", hint="pip install 'webdataset[parquet]', or --format json"
