@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-import warm
 from runs_support import make_inputs
 from webdataset.cli import main
 from webdataset.cli.old.programs import main as old_main
@@ -93,7 +93,7 @@ def wl_process() -> Callable[..., subprocess.CompletedProcess[bytes]]:
     """A command as a process of its own."""
 
     def run(*words: object, **options: object) -> subprocess.CompletedProcess[bytes]:
-        argv = [*warm.command(warm.COMMANDS), "-m", "webdataset", *map(str, words)]
+        argv = [sys.executable, "-m", "webdataset", *map(str, words)]
         return subprocess.run(argv, capture_output=True, check=False, timeout=60, **options)  # type: ignore[call-overload, no-any-return]
 
     return run

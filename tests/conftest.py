@@ -41,7 +41,6 @@ multiprocessing.set_forkserver_preload(["torch", "pytest", "webdataset.cli.flow"
 
 # How tests are run; real servers on loopback, each started when a test asks for it.
 pytest_plugins = [
-    "sharing",
     "servers.programs",
     "servers.missing",
     "oldest",
@@ -64,23 +63,22 @@ pytest_plugins = [
 ]
 
 
-# The whole suite begins with tests that fork this process, which costs the more the larger it has become (20 ms of CPU
-# time at 150 MB, 80 at 800), and goes on with those that take long, so that none of them is the only one at the end.
-FORKING = ("loading", "exact", "resume", "wids", "test_loader.py", "test_cache_processes.py", "test_pipeline.py")
+# What takes long comes first, so that no process is still busy with it when the others are done.
 LONG = ("frameworks", "examples", "website", "fuzz", "view", "test_typing.py", "test_benchmarks.py", "test_run.py")
-LONG += ("test_partfiles.py", "test_shuffling.py", "test_speed.py")
+LONG += ("loading", "exact", "resume", "test_partfiles.py", "test_shuffling.py", "test_speed.py")
 
-
-# Stores that take seconds of CPU time to start: one process of the tests has all tests of each.
+# Stores that take seconds of CPU time to start: one process has all tests of each.
 STORES = ("moto", "azurite")
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist looks at the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=_turn)
+    """Tests of a file share a process, and thus its fixtures, unless they are marked with another group."""
+    items.sort(key=lambda item: not {*item.path.relative_to(TESTS.parent).parts} & {*LONG})
     for item in items:
-        for store in STORES:
-            if f"{store}_server" in _fixtures(item) and not item.get_closest_marker("together"):
-                item.add_marker(pytest.mark.together(store))
+        if not item.get_closest_marker("xdist_group"):
+            store = next((name for name in STORES if f"{name}_server" in _fixtures(item)), None)
+            item.add_marker(pytest.mark.xdist_group(store or item.path.relative_to(TESTS).as_posix()))
 
 
 def _fixtures(item: pytest.Item) -> set[str]:
@@ -90,9 +88,11 @@ def _fixtures(item: pytest.Item) -> set[str]:
     return named.union(getattr(item, "fixturenames", ()))
 
 
-def _turn(item: pytest.Item) -> int:
-    places = {item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else "", item.path.name}
-    return 0 if places & {*FORKING} else 1 if places & {*LONG} else 2
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Take off the group that pytest-xdist adds to a test's name, with which `--lf` would not find it again."""
+    if hasattr(report, "node"):  # this is the process that collects the reports
+        report.nodeid = report.nodeid.rpartition("@")[0]
 
 
 def pytest_collection_finish() -> None:

@@ -9,8 +9,6 @@ import sys
 
 import pytest
 
-import warm
-
 HERE = os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), "benchmarks")
 sys.path.append(HERE)
 
@@ -27,20 +25,13 @@ def run(program, *words):
 
 @pytest.fixture(scope="module")
 def compared(tmp_path_factory):
-    """The figures of all scenarios, of this package alone, whose processes need not import torch."""
-    import compare
-
+    """The figures of all scenarios, of this package alone."""
     folder = tmp_path_factory.mktemp("figures")
-    warm.install(folder / "python", None, f"torch,PIL.Image,{warm.COMMANDS}")
-    words = ["compare.py", "--tiny", "--generated", "--peers", "none", "--scenario", "all", "--output", str(folder)]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", words)
-        patch.setattr(compare, "python_of", lambda peer: str(folder / "python"))
-        assert compare.main() == 0
+    run("compare.py", "--tiny", "--generated", "--peers", "none", "--scenario", "all", "--output", str(folder))
     return folder
 
 
-@pytest.mark.together("benchmarks")
+@pytest.mark.xdist_group("benchmarks")
 def test_every_scenario_gives_figures_a_page_and_a_plot(compared):
     import compare
     import growth
@@ -57,7 +48,7 @@ def test_every_scenario_gives_figures_a_page_and_a_plot(compared):
         assert (compared / f"{name}.svg").read_text().count("<rect") >= 1
 
 
-@pytest.mark.together("benchmarks")
+@pytest.mark.xdist_group("benchmarks")
 def test_a_later_run_goes_on_where_the_earlier_one_ended(compared):
     before = (compared / "results.json").read_text()
     run("compare.py", "--tiny", "--generated", "--peers", "none", "--scenario", "raw-B", "--output", str(compared))

@@ -3,26 +3,15 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
-import warm
+from tests_support import python
 
 DIGITS = Path(__file__).resolve().parent.parent / "examples/digits.py"
 
-# as `python -W error digits.py`, in a process that has torch
-STRICT = """
-import runpy, sys, warnings
-warnings.simplefilter("error")
-del sys.argv[0]
-runpy.run_path(sys.argv[0], run_name="__main__")
-"""
-
 
 def digits(*options: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-W", "error", DIGITS, *options], capture_output=True, text=True, check=False
-    )
+    return python("-W", "error", DIGITS, *options)
 
 
 def accuracy(demo: subprocess.CompletedProcess[str]) -> float:
@@ -32,7 +21,7 @@ def accuracy(demo: subprocess.CompletedProcess[str]) -> float:
 
 
 def test_the_demo_learns_to_read_digits() -> None:
-    demo = warm.run("-c", STRICT, DIGITS, "--epochs", "6", "--workers", "1", preload="torch._dynamo")
+    demo = digits("--epochs", "6", "--workers", "1")
     assert accuracy(demo) > 90  # the order of the samples is left to chance
     assert "PyTorch" in demo.stdout
 

@@ -135,7 +135,7 @@ PROGRAM = """
 """
 
 
-@pytest.mark.together("ray")
+@pytest.mark.xdist_group("ray")
 def test_rows_are_samples(ray_address: str, shards: list[str], tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(textwrap.dedent(PROGRAM))
@@ -180,7 +180,7 @@ OVERWRITING = """
 """
 
 
-@pytest.mark.together("ray")
+@pytest.mark.xdist_group("ray")
 @pytest.mark.parametrize("overwrite", ["True", "False", "warn"])
 def test_shards_of_an_older_set_are_not_left_between_new_ones(ray_address: str, tmp_path: Path, overwrite: str) -> None:
     old = [tmp_path / f"out-{number:06d}.tar" for number in range(8)]

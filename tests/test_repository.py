@@ -17,8 +17,8 @@ from typing import Any
 
 import pytest
 
-import warm
 import webdataset
+from tests_support import python
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")] + sorted(
@@ -71,7 +71,7 @@ def run_apart(page: Path, folder: Path) -> None:
     """Run the `python` blocks of a page as a program."""
     program = "\n".join(text for language, text in FENCE.findall(page.read_text()) if language == "python")
     (folder / "page.py").write_text(program)
-    done = warm.run("page.py", cwd=folder, preload="torch._dynamo")
+    done = python("page.py", cwd=folder)
     assert done.returncode == 0, done.stderr
 
 

@@ -7,9 +7,14 @@ from __future__ import annotations
 
 import io
 import subprocess
+import sys
+import sysconfig
 import tarfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+
+SCRIPTS = sysconfig.get_path("scripts")
+"""The folder of the installed commands: `wl` and all others."""
 
 WITHOUT_PRIVILEGES = """
 import ctypes
@@ -17,6 +22,28 @@ if ctypes.CDLL(None).capset((ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint
     raise OSError("the privileges of root cannot be given up")
 """
 """The beginning of a program for which permissions count, root's too: it owns what root owns, and may no more."""
+
+
+def python(
+    *words: object,
+    cwd: str | Path | None = None,
+    env: Mapping[str, str] | None = None,
+    limits: Mapping[str, int] | None = None,
+    timeout: float = 280,
+) -> subprocess.CompletedProcess[str]:
+    """Run a Python program to its end; `words` follow `python`, `limits` are options of prlimit: `{"as": 4 << 30}`."""
+    bounds = ["prlimit", *(f"--{name}={limit}" for name, limit in limits.items())] if limits else []
+    return subprocess.run(
+        [*bounds, sys.executable, *map(str, words)],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+        cwd=cwd,
+        env=env,
+        timeout=timeout,
+    )
 
 
 def tar_bytes(files: Iterable[tuple[str, bytes]], *, end: bool = True) -> bytes:

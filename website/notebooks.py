@@ -25,7 +25,7 @@ def all_notebooks() -> list[Path]:
     return sorted(FOLDER.glob("*.ipynb"))
 
 
-def execute(path: Path, folder: Path, kernel: str = "python3") -> Any:
+def execute(path: Path, folder: Path) -> Any:
     """Run a notebook in a folder, with a kernel of its own, and give it with its outputs."""
     from nbclient import NotebookClient
     from traitlets.config import Config
@@ -37,7 +37,7 @@ def execute(path: Path, folder: Path, kernel: str = "python3") -> Any:
             notebook,
             timeout=240,
             startup_timeout=240,
-            kernel_name=kernel,
+            kernel_name="python3",
             resources={"metadata": {"path": str(folder)}},
             coalesce_streams=True,
             config=Config({"KernelManager": {"transport": "ipc", "ip": f"{sockets}/kernel"}}),

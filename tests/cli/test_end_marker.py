@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import warm
 import webdataset as wds
 from tests_support import concatenated_tar, numbered
 
@@ -77,7 +77,7 @@ def test_cat_and_dump(wl: Any, joined: str) -> None:
 
 def test_standard_input(joined: str) -> None:
     def listed(*flags: str) -> list[str]:
-        command = [*warm.command(warm.COMMANDS), "-m", "webdataset", "ls", *flags]
+        command = [sys.executable, "-m", "webdataset", "ls", *flags]
         ended = subprocess.run(command, input=Path(joined).read_bytes(), capture_output=True, check=True)
         return ended.stdout.decode().split()
 

@@ -18,9 +18,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import warm
 from servers.programs import free_port, needs_programs_of
-from tests_support import tar_bytes
+from tests_support import SCRIPTS, tar_bytes
 from webdataset.cli import COMMANDS
 from webdataset.cli.running import command_module
 
@@ -71,7 +70,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, script in NOT_HERE.items():
         Path(f"bin/{name}").write_text(f"#!/bin/sh\n{script}\n")
         os.chmod(f"bin/{name}", 0o755)
-    warm.install(Path("bin/wl"), "import sys\nfrom webdataset.cli import main\nsys.exit(main())\n")
+    Path("bin/wl").symlink_to(f"{SCRIPTS}/wl")
     return tmp_path
 
 

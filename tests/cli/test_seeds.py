@@ -20,15 +20,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import warm
 from servers.gcs import GcsServer
 from servers.nginx import Nginx
 from servers.programs import needs_programs_of
-from tests_support import tar_bytes
+from tests_support import SCRIPTS, tar_bytes
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
-SCRIPTS = {
+STAND_INS = {
     "gsutil": 'test "$1" = cat && path=${2#gs://} && name=${path#*/} && '
     'exec curl -s -f "$STORAGE_EMULATOR_HOST/storage/v1/b/${path%%/*}/o/$name?alt=media"',
     "kujob": 'shift 3; for i in 0000 0001; do "${@//\\{\\}/$i}" || exit; done',
@@ -49,13 +48,10 @@ def bash(
     monkeypatch.setenv("http_proxy", nginx.url(""))
     monkeypatch.setenv("no_proxy", "127.0.0.1")
     (tmp_path / "bin").mkdir()
-    for name, place in tomllib.loads(PROJECT.read_text())["project"]["scripts"].items():
-        module, _, function = place.partition(":")
-        warm.install(Path("bin", name), f"import sys\nfrom {module} import {function}\nsys.exit({function}())\n")
-    for name, script in SCRIPTS.items():
+    for name, script in STAND_INS.items():
         Path("bin", name).write_text(f"#!/bin/bash\n{script}\n")
         Path("bin", name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{SCRIPTS}:{os.environ['PATH']}")
 
     def run(line: str) -> bytes:
         needs_programs_of(line)

@@ -22,10 +22,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import warm
+from tests_support import python
 
-LIMITS = {"RLIMIT_AS": 4 << 30, "RLIMIT_CPU": 30}
-CPU_SECONDS = {"RLIMIT_CPU": 20}
+LIMITS = {"as": 4 << 30, "cpu": 30}
+CPU_SECONDS = {"cpu": 20}
 ROOM = 1 << 30
 """Bytes that a field may take besides the modules that are imported, which are larger in some releases of torch."""
 
@@ -57,7 +57,7 @@ def read_in_a_process(
     """What a process says that decodes the field; its death is a failure, and so is too little memory."""
     path = folder / "field"
     path.write_bytes(data)
-    child = warm.run("-c", READ, room, field, path, *how, limits=limits)
+    child = python("-c", READ, room, field, path, *how, limits=limits)
     assert child.returncode == 0, (child.returncode, child.stderr[-500:])
     return child.stdout
 
@@ -506,6 +506,6 @@ print(sum(1 for _ in wds.LMDBCached(sys.argv[1], map_size=1 << 30, chunksize=int
 
 def test_a_database_of_large_samples_is_served_a_few_at_a_time(tmp_path: Path) -> None:
     for chunksize in (1, 500):
-        limits = {"RLIMIT_DATA": 300 << 20}
-        child = warm.run("-c", LARGE, tmp_path / "cache", chunksize, limits=limits, preload=warm.COMMANDS)
+        limits = {"data": 300 << 20}
+        child = python("-c", LARGE, tmp_path / "cache", chunksize, limits=limits)
         assert (child.returncode, child.stdout) == (0, "24\n"), child.stderr[-300:]

@@ -26,16 +26,16 @@ import pytest
 import torch
 from PIL import Image
 
-import warm
 import webdataset as wds
 from examples.loaded import IMAGENET, ROOT, loaded, run
 from frameworks.accounts import run_ranks
+from tests_support import python
 from waiting import soon
 
 CLASSES = ("n01440764", "n01443537", "n02102040")
 TRAIN, VAL = 90, 31
 
-pytestmark = pytest.mark.together("imagenet")
+pytestmark = pytest.mark.xdist_group("imagenet")
 
 
 @pytest.fixture(scope="module")
@@ -323,9 +323,9 @@ def test_steps_are_counted_right_after_more_than_one_change(shards: Path, tmp_pa
 
 def test_another_seed_cannot_go_on_with_a_training(shards: Path, tmp_path: Path) -> None:
     words = [*SMALL.split(), "--shards", str(shards), "--checkpoint", str(tmp_path / "a.pt")]
-    done = warm.run(IMAGENET / "train-exact.py", *words, "--save-every", "3", "--steps", "3", preload="torch._dynamo")
+    done = python(IMAGENET / "train-exact.py", *words, "--save-every", "3", "--steps", "3")
     assert done.returncode == 0, done.stderr
-    done = warm.run(IMAGENET / "train-exact.py", *words, "--resume", "--seed", "5", preload="torch._dynamo")
+    done = python(IMAGENET / "train-exact.py", *words, "--resume", "--seed", "5")
     assert done.returncode == 1
     assert "seed" in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -352,7 +352,7 @@ def program(request: pytest.FixtureRequest, data: Path, shards: Path) -> list[st
 
 
 def trained(program: list[str], folder: Path, *options: str) -> str:
-    done = warm.run(*program, *options, cwd=folder, preload="torch._dynamo")
+    done = python(*program, *options, cwd=folder)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -439,7 +439,7 @@ def test_noise_needs_no_images(program: list[str], tmp_path: Path) -> None:
 def test_the_original_program_runs_where_there_is_no_webdataset(data: Path, tmp_path: Path) -> None:
     without = "import runpy, sys\nsys.modules['webdataset'] = None\nsys.argv = sys.argv[1:]\n"
     without += "sys.path[0] = sys.argv[0].rpartition('/')[0]\nrunpy.run_path(sys.argv[0], run_name='__main__')"
-    done = warm.run("-c", without, IMAGENET / "main-orig.py", *PLAIN, "--epochs", "1", data, cwd=tmp_path)
+    done = python("-c", without, IMAGENET / "main-orig.py", *PLAIN, "--epochs", "1", data, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert len(accuracies(done.stdout)) == 1
 
@@ -475,12 +475,8 @@ def test_images_are_changed_as_torchvision_does_it() -> None:
     assert flipped == {(0, 0, 0), (255, 0, 51)}
 
 
-def test_folders_and_shards_are_learnt_equally_well(tmp_path: Path) -> None:
-    warm.install(tmp_path / "python", None, "torch._dynamo")
-    program = "import runpy, sys\n_, sys.executable, *sys.argv = sys.argv\n"  # both trainings are forked, too
-    program += "sys.path[0] = sys.argv[0].rpartition('/')[0]\nrunpy.run_path(sys.argv[0], run_name='__main__')"
-    words = [tmp_path / "python", IMAGENET / "demo.py", "--train", "1200", "--val", "300", "--epochs", "6"]
-    done = warm.run("-c", program, *words)
+def test_folders_and_shards_are_learnt_equally_well() -> None:
+    done = python(IMAGENET / "demo.py", "--train", "1200", "--val", "300", "--epochs", "6")
     assert done.returncode == 0, done.stdout + done.stderr
     found = dict(re.findall(r"^(main-\S+) +top-1 (\S+)%", done.stdout, re.MULTILINE))
     assert set(found) == {"main-orig.py", "main-wds.py"}

@@ -6,7 +6,6 @@ import http.server
 import importlib.util
 import json
 import math
-import os
 import re
 import shutil
 import statistics
@@ -21,10 +20,10 @@ from typing import Any
 
 import pytest
 
-import warm
 from examples.loaded import EXAMPLES, ROOT, loaded, run
 from frameworks.accounts import run_ranks
 from servers.object_stores import ObjectServer
+from tests_support import python
 from webdataset.shardlists import expand_urls
 
 SMALL = "--steps 2 --batch 4 --size 32 --classes 10"
@@ -55,7 +54,7 @@ print(json.dumps(program.main(words), default=float))
 
 def result_of(name: str, *arguments: str) -> Any:
     """What a training gives, in a process of its own: the first optimizer in a process takes three seconds."""
-    done = warm.run("-c", CALL, EXAMPLES / name, *arguments, preload="torch._dynamo")
+    done = python("-c", CALL, EXAMPLES / name, *arguments)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -141,7 +140,7 @@ def test_the_resnet_of_pytorch_trains_on_shards_of_a_bucket(
 
 @pytest.mark.framework("keras")
 def test_the_resnet_of_keras_trains_on_torch(image_shards: str) -> None:
-    done = warm.run(EXAMPLES / "keras-resnet50.py", image_shards, *SMALL.split(), "--steps", "1")
+    done = python(EXAMPLES / "keras-resnet50.py", image_shards, *SMALL.split(), "--steps", "1")
     assert done.returncode == 0, done.stderr
     assert "with the torch backend" in done.stdout
 
@@ -191,10 +190,8 @@ def test_a_stream_without_epochs_trains_on_two_ranks(image_shards: str, tmp_path
     assert re.findall(r"step (\d+)/", shown) == ["6", "12", "18"]  # the second run goes on from the checkpoint
 
 
-def test_a_demo_on_ranks_starts_them_itself(tmp_path: Path) -> None:
-    warm.install(tmp_path / "python", None, "torch._dynamo")
-    ranks = {**os.environ, "PYTHON_EXEC": str(tmp_path / "python")}  # what torchrun starts
-    done = warm.run(EXAMPLES / "uneven.py", "--demo", "--workers", "0", env=ranks)
+def test_a_demo_on_ranks_starts_them_itself() -> None:
+    done = python(EXAMPLES / "uneven.py", "--demo", "--workers", "0")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("7 batches, 39 samples") == 2
 
@@ -239,7 +236,7 @@ def test_help_names_the_kinds_of_urls(name: str, capsys: Any) -> None:
 
 @pytest.mark.parametrize("program", [ROOT / "pytorch-resnet50.py", EXAMPLES / "segmentation.py"])
 def test_a_program_without_shards_says_what_it_does_and_trains_on_its_demo(program: Path) -> None:
-    done = warm.run(program.name, "--steps", "1", cwd=program.parent, preload="torch._dynamo")
+    done = python(program.name, "--steps", "1", cwd=program.parent)
     assert done.returncode == 0, done.stderr
     what, how, *_ = done.stdout.splitlines()
     assert program.read_text().startswith(f'"""{what}')
@@ -249,13 +246,13 @@ def test_a_program_without_shards_says_what_it_does_and_trains_on_its_demo(progr
 @pytest.mark.framework("keras")
 def test_the_resnet_of_keras_runs_from_the_root_without_shards() -> None:
     words = ["keras-resnet50.py", "--steps", "1", "--epochs", "1", "--batch", "4"]
-    done = warm.run(*words, cwd=ROOT)
+    done = python(*words, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert "with the torch backend" in done.stdout
 
 
 def test_the_resnet_of_pytorch_learns() -> None:
-    done = warm.run(EXAMPLES / "pytorch-resnet50.py", "--demo", "--workers", "1", preload="torch._dynamo")
+    done = python(EXAMPLES / "pytorch-resnet50.py", "--demo", "--workers", "1")
     assert done.returncode == 0, done.stderr
     losses = [float(each) for each in re.findall(r"loss (\d+\.\d+)", done.stdout)]
     assert len(losses) == 25

@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-import warm
+from tests_support import python
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 EXAMPLES = ROOT / "examples"
@@ -31,7 +31,7 @@ def run_ranks(example: str, folder: Path, runs: list[dict[str, Any]], timeout: f
     """Run an example several times, one after the other, each on so many ranks; what it printed."""
     words = [ROOT / "tests/frameworks/run_ranks.py", EXAMPLES / example, json.dumps(runs)]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}  # else every rank has as many threads as there are cores
-    done = warm.run(*words, cwd=folder, env=env, preload="torch._dynamo", timeout=timeout)
+    done = python(*words, cwd=folder, env=env, timeout=timeout)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

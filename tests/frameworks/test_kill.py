@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-import warm
 from frameworks.accounts import ROOT, SAMPLES, make_shards
+from tests_support import python
 
 
 def trained(folder: Path, seed: int, worlds: str) -> tuple[list[str], int]:
     """The keys that a trainer was trained on in spite of being killed, and how often it was."""
     urls = make_shards(folder)
-    done = warm.run(ROOT / "tests/frameworks/killed.py", urls, folder, seed, worlds)
+    done = python(ROOT / "tests/frameworks/killed.py", urls, folder, seed, worlds)
     kills, end = done.stdout.split(maxsplit=1)
     assert end.strip() == "done", done.stdout + done.stderr
     return json.loads((folder / "account.json").read_text())["keys"], int(kills)
@@ -31,7 +31,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return trained(tmp_path_factory.mktemp("whole"), 1, "1")[0]
 
 
-@pytest.mark.together("killed")
+@pytest.mark.xdist_group("killed")
 @pytest.mark.parametrize("seed", [1, 2])
 def test_a_trainer_that_is_killed_again_and_again_trains_on_every_sample_once(
     seed: int, tmp_path: Path, whole: list[str]

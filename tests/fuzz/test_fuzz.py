@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-import warm
+from tests_support import python
 
 from .targets import TARGETS
 
@@ -14,5 +14,5 @@ from .targets import TARGETS
 @pytest.mark.parametrize("name", TARGETS)
 def test_foreign_data_is_read_or_refused(name: str) -> None:
     fuzzer = Path(__file__).with_name("fuzzer.py")
-    done = warm.run(fuzzer, name, "--examples", "150", preload=f"hypothesis,PIL.Image,{warm.COMMANDS}")
+    done = python(fuzzer, name, "--examples", "150")
     assert done.returncode == 0, (done.returncode, done.stdout[-500:], done.stderr[-3000:])

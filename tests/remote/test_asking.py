@@ -33,7 +33,7 @@ from webdataset.remote.feeds import Outline
 from webdataset.remote.keys import make_keys
 from webdataset.remote.wire import VERSION, packed, unpacked
 
-pytestmark = pytest.mark.together("remote")
+pytestmark = pytest.mark.xdist_group("remote")
 
 
 def loader(urls, **options):

@@ -14,7 +14,7 @@ from remote_support import CONTEXT, Fleet, Paced, flat, keys
 from tests_support import tar_bytes
 from waiting import soon
 
-pytestmark = pytest.mark.together("remote")
+pytestmark = pytest.mark.xdist_group("remote")
 
 SHARDS, EACH, SIZE = 8, 150, 20_000
 MANY = dict(zip(("lanes", "shuffle_bytes", "block_bytes"), (4, 600_000, 150_000), strict=True))

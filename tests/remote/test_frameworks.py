@@ -11,7 +11,7 @@ import webdataset as wds
 from remote_support import Fleet, write_shards
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.together("remote")
+pytestmark = pytest.mark.xdist_group("remote")
 
 
 def numbers(shards):

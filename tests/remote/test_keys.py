@@ -13,7 +13,7 @@ import webdataset as wds
 from remote_support import Fleet, dataset, flat, keys
 from webdataset.remote.keys import PRODUCER, TRAINER, keys_of, make_keys, read_keys
 
-pytestmark = pytest.mark.together("remote")
+pytestmark = pytest.mark.xdist_group("remote")
 
 
 @pytest.fixture(scope="module")

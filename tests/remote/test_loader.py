@@ -12,7 +12,7 @@ import pytest
 import webdataset as wds
 from remote_support import Fleet, dataset, flat, keys
 
-pytestmark = pytest.mark.together("remote")
+pytestmark = pytest.mark.xdist_group("remote")
 
 PIPELINES = [
     (4, "pad", True),

@@ -15,7 +15,7 @@ from webdataset.remote.making import MOST_OPEN
 from webdataset.remote.producer import Producer
 from webdataset.remote.wire import MAX_REQUEST_BYTES, VERSION, packed, unpacked
 
-pytestmark = pytest.mark.together("remote")
+pytestmark = pytest.mark.xdist_group("remote")
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 import webdataset as wds
 from remote_support import Fleet, dataset, flat, keys, write_shards
 
-pytestmark = pytest.mark.together("remote")
+pytestmark = pytest.mark.xdist_group("remote")
 
 
 def state_after(urls, batches, world=2, **options):

@@ -17,7 +17,7 @@ def s3_prefix(moto_server, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"{moto_server.bucket()}/run"
 
 
-@pytest.fixture(params=["moto", pytest.param("ceph", marks=pytest.mark.together("ceph"))])
+@pytest.fixture(params=["moto", pytest.param("ceph", marks=pytest.mark.xdist_group("ceph"))])
 def s3_bucket(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """A bucket of its own, to which the environment leads."""
     server = request.getfixturevalue(f"{request.param}_server")

@@ -106,17 +106,17 @@ def test_on_this_machine(tmp_path: Path, undisturbed: dict[str, bytes]) -> None:
     check(tmp_path, line(tmp_path, "--on", "local", "--workers", "2"), undisturbed)
 
 
-@pytest.mark.together("dask")
+@pytest.mark.xdist_group("dask")
 def test_on_dask(tmp_path: Path, undisturbed: dict[str, bytes], dask_address: str) -> None:
     check(tmp_path, line(tmp_path, "--on", "dask", "--address", dask_address), undisturbed, kill_parents=True)
 
 
-@pytest.mark.together("ray")
+@pytest.mark.xdist_group("ray")
 def test_on_ray(tmp_path: Path, undisturbed: dict[str, bytes], ray_address: str) -> None:
     check(tmp_path, line(tmp_path, "--on", "ray", "--address", ray_address), undisturbed, kill_parents=True)
 
 
-@pytest.mark.together("slurm")
+@pytest.mark.xdist_group("slurm")
 def test_on_slurm(tmp_path: Path, undisturbed: dict[str, bytes], slurm, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_CONF", slurm.configuration)
     (tmp_path / "options.toml").write_text("[slurm]\npoll = 0.3\n")

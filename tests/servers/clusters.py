@@ -18,7 +18,6 @@ from types import MappingProxyType
 
 import pytest
 
-import sharing
 from servers.programs import PLACES, leave_out
 
 DASK = """
@@ -53,8 +52,13 @@ _running: dict[str, tuple[str, contextlib.ExitStack]] = {}
 
 @pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> None:
-    if nextitem is None or sharing.group(nextitem) != sharing.group(item):
+    if nextitem is None or _group(nextitem) != _group(item):
         end_clusters()
+
+
+def _group(item: pytest.Item) -> str | None:
+    mark = item.get_closest_marker("xdist_group")
+    return mark.args[0] if mark else None
 
 
 def end_clusters() -> None:

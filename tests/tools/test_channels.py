@@ -15,7 +15,6 @@ import msgpack
 import pytest
 import zmq
 
-import warm
 from cli_support import without_summary
 from webdataset.errors import MissingPackageError, SampleError, StorageError
 from webdataset.handlers import ignore_and_continue
@@ -31,7 +30,7 @@ def place(tmp_path: Path) -> str:
 
 
 def started(*words: object) -> subprocess.Popen[bytes]:
-    argv = [*warm.command(warm.COMMANDS), "-m", "webdataset", *map(str, words)]
+    argv = [sys.executable, "-m", "webdataset", *map(str, words)]
     return subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
 
 

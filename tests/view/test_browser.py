@@ -24,7 +24,7 @@ from webdataset.cli.commands.view import open_browser
 from webdataset.display.monitors import LoaderMonitor
 from webdataset.view.answers import View
 
-pytestmark = pytest.mark.together("chromium")
+pytestmark = pytest.mark.xdist_group("chromium")
 ROOT = Path(__file__).resolve().parents[2]
 
 PICTURES_THERE = "[...document.images].every((image) => image.complete || image.loading === 'lazy')"

@@ -19,7 +19,7 @@ from webdataset.cli.table import COMMANDS
 ROOT = Path(__file__).resolve().parents[2]
 Website = Callable[[str], ModuleType]
 
-pytestmark = pytest.mark.together("site")
+pytestmark = pytest.mark.xdist_group("site")
 
 
 def shown(page: Path) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import io
-import json
 import re
 from collections.abc import Callable
 from functools import reduce
@@ -16,13 +15,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import warm
-
 ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 ALIKE = 1.5
 """The mean difference of two pictures that look alike, of 255."""
-PRELOADED = "torch._dynamo,ipykernel.kernelapp,matplotlib.pyplot"
 NAMES = {
     "getting-started",
     "how-it-works",
@@ -90,28 +86,14 @@ def test_all_of_them_are_there() -> None:
     assert {path.stem for path in NOTEBOOKS} >= NAMES
 
 
-@pytest.fixture
-def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A kernel that has imported what most notebooks do."""
-    folder = tmp_path / "jupyter" / "kernels" / "warm"
-    folder.mkdir(parents=True)
-    monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")  # as kernels set it for themselves
-    words = [*warm.command(PRELOADED), "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-    (folder / "kernel.json").write_text(json.dumps({"argv": words, "display_name": "warm", "language": "python"}))
-    monkeypatch.setenv("JUPYTER_PATH", str(tmp_path / "jupyter"))
-    warm.install(tmp_path / "python", None, "torch._dynamo")
-    monkeypatch.setenv("PYTHON_EXEC", str(tmp_path / "python"))  # what torchrun starts
-    return "warm"
-
-
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_and_shows_what_is_stored(
-    path: Path, kernel: str, tmp_path: Path, website: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+    path: Path, tmp_path: Path, website: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("nbclient")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache-home"))
     (tmp_path / "work").mkdir()
-    executed = website("notebooks").execute(path, tmp_path / "work", kernel)
+    executed = website("notebooks").execute(path, tmp_path / "work")
     assert outputs(executed) == outputs(stored(path)), "./run notebook --execute stores it again"
 
 

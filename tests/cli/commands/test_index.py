@@ -42,7 +42,7 @@ def test_progress_is_shown_if_asked_for(make_shards: Callable[..., list[str]], c
 # -- where they are ----------------------------------------------------------------------------------
 
 
-@pytest.fixture(params=["moto", pytest.param("ceph", marks=pytest.mark.together("ceph")), "azurite", "gcs"])
+@pytest.fixture(params=["moto", pytest.param("ceph", marks=pytest.mark.xdist_group("ceph")), "azurite", "gcs"])
 def server(request: pytest.FixtureRequest, nobody: None, monkeypatch: pytest.MonkeyPatch) -> ObjectServer:
     found: ObjectServer = request.getfixturevalue(f"{request.param}_server")
     for name, value in found.environment().items():
@@ -97,7 +97,7 @@ def reader(nobody: None, ceph_server: ObjectServer, monkeypatch: pytest.MonkeyPa
 ANONYMOUS = ["--storage", "anonymous=true"]
 
 
-@pytest.mark.together("ceph")
+@pytest.mark.xdist_group("ceph")
 def test_indices_of_a_bucket_that_may_only_be_read_are_in_the_cache_and_that_is_said(
     make_shards: Callable[..., list[str]],
     ceph_server: ObjectServer,

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-import warm
 from servers.programs import needs_programs_of
-from tests_support import tar_bytes
+from tests_support import SCRIPTS, tar_bytes
 from webdataset.cli.old.programs import PROGRAMS, examples
 
 LINES = [line for program in PROGRAMS for line, _ in examples(program)]
@@ -28,7 +27,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = tar_bytes((f"{i:02d}.{field}", value) for i in range(12) for field, value in parts)
     for name in ("in.tar", "in.tgz", *(f"in-{i}.tar" for i in range(4))):
         Path(name).write_bytes(data)
-    for folder in ("pictures", "up", "bin"):
+    for folder in ("pictures", "up"):
         Path(folder).mkdir()
     for name in ("photo.png", "pictures/photo.png"):
         Path(name).write_bytes(stream.getvalue())
@@ -39,11 +38,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("text.tsv").write_text("one\t1\ntwo\t2\n")
     Path("recipe").write_text("a.png photo.png\na.cls text:7\n")
     Path("mix.yaml").write_text("sources:\n- shards: in-{0..1}.tar\n  weight: 3\n- shards: [in.tar]\n")
-    for program in {name.split()[0] for name in PROGRAMS}:
-        warm.install(
-            Path("bin", program), "import sys\nfrom webdataset.cli.old.programs import main\nsys.exit(main())\n"
-        )
-    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    monkeypatch.setenv("PATH", f"{SCRIPTS}:{os.environ['PATH']}")
 
 
 @pytest.mark.parametrize("line", LINES)

@@ -25,7 +25,7 @@ from webdataset.runs.engines.base import EngineError
 from webdataset.runs.options import TaskOptions
 from webdataset.runs.runs import Run
 
-pytestmark = pytest.mark.together("dask")
+pytestmark = pytest.mark.xdist_group("dask")
 
 
 def test_a_cluster_of_this_process(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from webdataset.runs.engines import engine_named
 from webdataset.runs.engines.base import EngineError
 from webdataset.runs.options import TaskOptions
 
-pytestmark = pytest.mark.together("ray")
+pytestmark = pytest.mark.xdist_group("ray")
 
 
 def test_a_cluster_that_runs(tmp_path: Path, ray_address: str) -> None:

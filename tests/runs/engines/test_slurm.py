@@ -39,7 +39,7 @@ def submission(folder: Path, script: str, count: int, **options: Any) -> Submiss
     return run.submission(plan, "slurm", list(range(count)), 1, generation=generation)
 
 
-@pytest.mark.together("slurm")
+@pytest.mark.xdist_group("slurm")
 @pytest.mark.usefixtures("here")
 def test_an_array_does_every_shard_once(tmp_path: Path) -> None:
     pairs = make_inputs(tmp_path, 4)
@@ -48,7 +48,7 @@ def test_an_array_does_every_shard_once(tmp_path: Path) -> None:
     assert [done.error for done in told if not done.ok] == ["ValueError: of my own"]
 
 
-@pytest.mark.together("slurm")
+@pytest.mark.xdist_group("slurm")
 @pytest.mark.usefixtures("here")
 def test_tasks_are_found_again_by_another_process_and_cancelled(tmp_path: Path) -> None:
     made = submission(tmp_path, "sleep 1000; true {}", 2)
@@ -62,7 +62,7 @@ def test_tasks_are_found_again_by_another_process_and_cancelled(tmp_path: Path) 
     assert soon(lambda: other.poll(0.2) is None and other.finished)
 
 
-@pytest.mark.together("slurm")
+@pytest.mark.xdist_group("slurm")
 @pytest.mark.usefixtures("here")
 def test_more_tasks_than_an_array_may_have_are_several_arrays(tmp_path: Path) -> None:
     """This Slurm allows 101."""
@@ -75,7 +75,7 @@ def test_more_tasks_than_an_array_may_have_are_several_arrays(tmp_path: Path) ->
     assert soon(lambda: engine.poll(0.2) is None and engine.finished)
 
 
-@pytest.mark.together("slurm")
+@pytest.mark.xdist_group("slurm")
 @pytest.mark.usefixtures("here")
 def test_a_partition_that_does_not_exist(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"sbatch failed: .*invalid partition"):

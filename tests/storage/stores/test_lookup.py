@@ -24,7 +24,7 @@ from webdataset.storage.stores import lookup, uploads
 from webdataset.storage.stores.lookup import is_pattern, matching, stored_object
 
 # one process of the tests has the cluster, which takes long to start
-CEPH = pytest.param("ceph", marks=[pytest.mark.slow, pytest.mark.together("ceph")])
+CEPH = pytest.param("ceph", marks=[pytest.mark.slow, pytest.mark.xdist_group("ceph")])
 WRITABLE = ["moto", CEPH, "azurite", "gcs"]
 ALL = [*WRITABLE, "hub"]
 # letters that addresses, signatures and lists each treat in their own way
@@ -569,7 +569,7 @@ def test_an_index_is_written_beside_an_object(writable):
 
 
 @pytest.mark.slow
-@pytest.mark.together("ceph")
+@pytest.mark.xdist_group("ceph")
 def test_a_gateway_that_is_killed_while_a_shard_is_written_is_waited_for(
     ceph_server, nobody, monkeypatch, make_fault_proxy, patient
 ):
