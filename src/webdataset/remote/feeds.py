@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from webdataset.epochs.share import Cut, Share
+from webdataset.exact.positions import InEpoch
 
 FEEDS = 16
 """The number of feeds, unless there are more ranks: as many producers have something to do at the same time."""
@@ -182,7 +183,9 @@ class Leftover(NamedTuple):
     @property
     def end(self) -> int:
         """The position from which the rest is dealt anew."""
-        return self.total if self.is_short else self.after + self.missing * self.cut.size
+        if self.is_short or not self.missing:
+            return self.total if self.is_short else self.after
+        return after_steps(self.after, 1, world=self.missing, total=self.total, cut=self.cut)
 
     def at(self, step: int, rank: int) -> FeedStep:
         """Where a rank's step comes from."""
@@ -239,15 +242,39 @@ def after_steps(start: int, steps: int, *, world: int, total: int, cut: Cut) -> 
 
     >>> after_steps(0, 2, world=2, total=17, cut=Cut(4))
     16
-    >>> after_steps(0, 2, world=2, total=17, cut=Cut(4, remainder="uneven"))
-    14
+    >>> [after_steps(0, steps, world=2, total=17, cut=Cut(4, remainder="uneven")) for steps in (2, 3)]
+    [14, 17]
     """
     taken, (least, rest) = steps * cut.size, divmod(total - start, world)
     whole = -(-(least + bool(rest)) // cut.size)
-    if cut.remainder == "uneven" and cut.is_batch and least >= whole:
+    if cut.remainder == "uneven" and cut.is_batch and steps < whole <= least:
         # the last steps are smaller where a rank would have none otherwise; what only some have taken comes again
-        taken = min(taken, least - max(0, whole - steps))
+        taken = min(taken, least - (whole - steps))
     return min(start + taken * world, total)
+
+
+def goes_on(begun: EpochPlace, before: int, world: int, *, total: int, cut: Cut, in_turn: bool = False) -> InEpoch:
+    """Where so many ranks go on after those that were there before.
+
+    >>> goes_on(EpochPlace(0, feeds=4, batches=6), 1, 2, total=100, cut=Cut(8)).step
+    3
+    >>> goes_on(EpochPlace(0, feeds=4, batches=5), 1, 2, total=100, cut=Cut(8)).done
+    5
+    """
+    start, feeds, batches = begun
+    rounds = 0 if in_turn else whole_rounds(total - start, feeds, cut)
+    if batches <= rounds * feeds:
+        if batches % feeds and (feeds % world or batches % world):
+            return InEpoch(start, done=batches)
+        return InEpoch(start + batches * cut.size) if feeds % world else InEpoch(start, batches // world)
+    if batches % before:
+        raise ValueError(f"{before} ranks have not taken {batches} batches")
+    if world == before:
+        return InEpoch(start, batches // world)
+    # the ranks have taken the rest of the epoch by themselves
+    tail = start + rounds * feeds * cut.size
+    steps = batches // before - rounds * feeds // before
+    return InEpoch(after_steps(tail, steps, world=before, total=total, cut=cut))
 
 
 def feeds_of(world: int, feeds: int | None = None) -> int:

@@ -20,7 +20,7 @@ from webdataset.exact.rounds import Rounds, restore_round, saved_round
 from webdataset.exact.stages import Batching
 
 from .asking import Arrived, AskingOptions, Producers
-from .feeds import MOST_FEEDS, EpochPlace, Leftover, Outline, Remaining, after_steps, feeds_of, whole_rounds
+from .feeds import MOST_FEEDS, EpochPlace, Leftover, Outline, Remaining, feeds_of, goes_on, whole_rounds
 
 Found = TypeVar("Found")
 
@@ -342,24 +342,12 @@ class RemoteProgress:
 
     def _where(self, program: RemoteProgram, epoch: int, begun: EpochPlace, world: int) -> InEpoch:
         """Where these ranks go on after the batches of so many."""
-        here, (start, feeds, batches) = self.rank_and_world()[1], begun
-        rounds = whole_rounds(program.total - start, feeds, program.cut) * feeds if not self.plan()["in_turn"] else 0
-        if batches <= rounds:
-            if batches % feeds and (feeds % here or batches % here):
-                return InEpoch(start, done=batches)
-            if feeds % here:
-                return InEpoch(start + batches * program.cut.size)
-            return InEpoch(start, batches // here)
-        if batches % world:
-            raise StateError(f"the state is damaged: {world} ranks have not taken {batches} batches")
-        if world != here:  # the ranks have taken the rest of the epoch by themselves
-            tail = start + rounds * program.cut.size
-            steps = (batches - rounds) // world
-            return InEpoch(after_steps(tail, steps, world=world, total=program.total, cut=program.cut))
-        steps = self.outline(epoch, start).steps
-        if batches // world > steps:
-            raise StateError(f"the state is damaged: there is no step {batches // world} in an epoch of {steps}")
-        return InEpoch(start, batches // world)
+        in_turn, here = self.plan()["in_turn"], self.rank_and_world()[1]
+        where = goes_on(begun, world, here, total=program.total, cut=program.cut, in_turn=in_turn)
+        steps = self.outline(epoch, begun.start).steps if where.step else 0
+        if where.step > steps:
+            raise StateError(f"the state is damaged: there is no step {where.step} in an epoch of {steps}")
+        return where
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_producers": None, "_lock": None}
