@@ -41,9 +41,7 @@ multiprocessing.set_forkserver_preload(["torch", "pytest", "webdataset.cli.flow"
 
 # How tests are run; real servers on loopback, each started when a test asks for it.
 pytest_plugins = [
-    "servers.programs",
-    "servers.missing",
-    "oldest",
+    "left_out",
     "servers.aistore",
     "servers.sshd",
     "servers.object_stores",
@@ -63,22 +61,31 @@ pytest_plugins = [
 ]
 
 
-# What takes long comes first, so that no process is still busy with it when the others are done.
-LONG = ("frameworks", "examples", "website", "fuzz", "view", "test_typing.py", "test_benchmarks.py", "test_run.py")
-LONG += ("loading", "exact", "resume", "test_partfiles.py", "test_shuffling.py", "test_speed.py")
+# What starts many programs, trains, builds, or waits for processes that die: it is not quick ...
+SLOW = {"frameworks", "examples", "website", "fuzz", "engines"}
+SLOW |= {"test_typing.py", "test_benchmarks.py", "test_raydata.py"}
+# ... and comes first, with other files of many tests, so that no process is still busy when the others are done.
+LONG = SLOW | {"view", "loading", "exact", "resume", "test_partfiles.py", "test_shuffling.py", "test_speed.py"}
 
 # Stores that take seconds of CPU time to start: one process has all tests of each.
 STORES = ("moto", "azurite")
 
 
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist looks at the marks
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Tests of a file share a process, and thus its fixtures, unless they are marked with another group."""
-    items.sort(key=lambda item: not {*item.path.relative_to(TESTS.parent).parts} & {*LONG})
+    if config.getoption("quick"):
+        config.hook.pytest_deselected(items=[item for item in items if _is_of(item, SLOW)])
+        items[:] = [item for item in items if not _is_of(item, SLOW)]
+    items.sort(key=lambda item: not _is_of(item, LONG))
     for item in items:
         if not item.get_closest_marker("xdist_group"):
             store = next((name for name in STORES if f"{name}_server" in _fixtures(item)), None)
             item.add_marker(pytest.mark.xdist_group(store or item.path.relative_to(TESTS).as_posix()))
+
+
+def _is_of(item: pytest.Item, kind: set[str]) -> bool:
+    return bool(kind & {*item.path.relative_to(TESTS).parts})
 
 
 def _fixtures(item: pytest.Item) -> set[str]:

@@ -1,269 +1,302 @@
-"""./run brings the servers of the tests where it may, and says what is missing where it may not."""
+"""./run makes an environment and brings the servers of the tests; what the tests leave out is said at the end."""
 
 from __future__ import annotations
 
 import importlib.machinery
 import importlib.util
-import json
-import multiprocessing
 import os
+import re
+import shutil
 import subprocess
 import sys
-from collections import Counter
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 
-from servers import missing
+from servers.programs import program
+from tests_support import python
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = "apt nginx squid  # web servers\npip moto\nnpm azurite\napt gm\n"
-PROGRAMS = {
-    # there is what was installed, or is written into the file before
-    "dpkg-query": 'for name; do grep -qx "$name" there && echo "$name installed"; done; exit 0',
-    "apt-get": """
-        for word; do last=$word; done
-        mkdir running || echo "two at once" >> log
-        echo "apt-get $last $(cat policy | tail -n 1)" >> log
-        [ "$last" = update ] || case " $NOT_TO_BE_HAD " in *" $last "*) failed=1;; *) echo "$last" >> there;; esac
-        [ "$last" != update ] || [ -z "$OFFLINE" ] || failed=1
-        rmdir running; exit ${failed:-0}""",
-    "npm": 'for word; do last=$word; done; echo "npm $last" >> log; mkdir -p .venv/node/node_modules/$last',
-    ".venv/bin/python": 'for word; do last=$word; done; echo "python $last" >> log; [ "$last" != "$FAILING" ]',
-}
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 @pytest.fixture
-def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The program, for a project and a machine that are a folder; its user is root."""
-    (tmp_path / "tests" / "servers").mkdir(parents=True)
-    (tmp_path / "tests" / "servers" / "packages.txt").write_text(PACKAGES)
-    (tmp_path / "pyproject.toml").write_text("")
-    (tmp_path / "there").write_text("")
-    for name, script in PROGRAMS.items():
-        path = tmp_path / "bin" / name if "/" not in name else tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(f"#!/bin/sh\ncd {tmp_path}\n{script}\n")
-        path.chmod(0o755)
-    for name in ("sh", "env", "grep", "mkdir", "rmdir", "cat", "tail"):
-        (tmp_path / "bin" / name).symlink_to(subprocess.check_output(["which", name], text=True).strip())
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+def run(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The program as a module."""
     loader = importlib.machinery.SourceFileLoader("run", str(ROOT / "run"))
     module = importlib.util.module_from_spec(importlib.util.spec_from_loader("run", loader))  # type: ignore[arg-type]
     monkeypatch.setattr(sys, "dont_write_bytecode", True)
     loader.exec_module(module)
-    for name, value in {"ROOT": "", "VENV": ".venv", "STAMP": ".venv/installed.json", "POLICY": "policy"}.items():
-        monkeypatch.setattr(module, name, str(tmp_path / value))
-    monkeypatch.setattr(module, "LOG", str(tmp_path / ".venv" / "install.log"))
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
     return module
 
 
-@pytest.fixture
-def log(tmp_path: Path) -> Callable[[], list[str]]:
-    """What was called since the last look."""
-
-    def read() -> list[str]:
-        path = tmp_path / "log"
-        lines = path.read_text().splitlines() if path.exists() else []
-        path.write_text("")
-        return lines
-
-    return read
+def script(path: Path, text: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
 
 
-NOTHING: dict[str, list[str]] = {"apt": [], "pip": [], "npm": []}
-EVERYTHING = [
-    *(f"apt-get {name} exit 101" for name in ("update", "nginx", "squid", "gm")),
-    "python moto",
-    "npm azurite",
-]
+# -- verbs and environments --------------------------------------------------------------------------
 
 
-def test_test_brings_all_servers_once_and_starts_no_service(
-    run: ModuleType, log: Callable[[], list[str]], tmp_path: Path, capsys: Any
-) -> None:
-    assert run.run_test(["tests/tar"]) == 0
-    assert log() == [*EVERYTHING, "python tests/tar"]
-    assert not (tmp_path / "policy").exists()
-    told = capsys.readouterr().err.splitlines()
-    assert [line.split(" ... ")[0] for line in told] == [
-        f"run: installing {name}" for name in ("apt's lists", "nginx", "squid", "gm", "moto", "azurite")
-    ]
-    assert run.run_test(["tests/tar"]) == 0
-    assert log() == ["python tests/tar"]
+def test_without_a_verb_it_shows_the_verbs(run: ModuleType) -> None:
+    shown = subprocess.run([ROOT / "run"], cwd="/", capture_output=True, text=True, check=True).stdout
+    assert [line.split()[0] for line in shown.splitlines()[2:]] == [*run.VERBS]
 
 
-def test_what_cannot_be_had_costs_no_other_and_is_tried_again_only_by_a_whole_run(
-    run: ModuleType, log: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NOT_TO_BE_HAD", "squid")
-    monkeypatch.setenv("FAILING", "moto")
-    assert run.run_test(["-q"]) == 0
-    assert log() == [*EVERYTHING, "python -q"]
-    assert run.run_test(["-q"]) == 0
-    assert log() == ["python -q"]
-    assert run.run_servers([]) == 1
-    assert log() == ["apt-get update exit 101", "apt-get squid exit 101", "python moto"]
-    monkeypatch.delenv("NOT_TO_BE_HAD")
-    run.run_test([])
-    assert log()[:3] == ["apt-get update exit 101", "apt-get squid exit 101", "python moto"]
-    monkeypatch.delenv("FAILING")
-    assert run.run_servers([]) == 0
+def test_an_unknown_verb_is_a_mistake_of_use() -> None:
+    refused = subprocess.run([ROOT / "run", "dance"], capture_output=True, text=True, check=False)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "'dance'" in refused.stderr
 
 
-def test_the_whole_suite_is_shared_and_what_failed_runs_alone(
-    run: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    called: list[str] = []
-    monkeypatch.setattr(run, "python", lambda *words: called.append(" ".join(words)) or 0)
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    assert run.run_test(["--without-servers"]) == 0
-    assert run.run_test(["--without-servers", "-x"]) == 0
-    assert called == ["-m pytest --without-servers --share 4", "-m pytest --without-servers -x"]
-    called.clear()
-    path = tmp_path / ".pytest_cache/v/cache/lastfailed"
-    assert run.run_test(["--without-servers", "--again"]) == 1  # nothing is known
-    path.parent.mkdir(parents=True)
-    path.write_text(json.dumps({f"a.py::test_{n}": True for n in range(51)}))
-    assert run.run_test(["--without-servers", "--again"]) == 1  # that is no bad luck
-    path.write_text(json.dumps({"b.py::test_x[a@b]": True, "a.py::test_y": True, "a.py::test_z": True}))
-    assert run.run_test(["--without-servers", "--again"]) == 0
-    assert called == ["-m pytest --without-servers --verbose a.py::test_y a.py::test_z b.py::test_x[a@b]"]
-
-
-def test_without_a_network_the_tests_run_nevertheless(
-    run: ModuleType, log: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OFFLINE", "1")
-    monkeypatch.setenv("NOT_TO_BE_HAD", "nginx squid gm")
-    assert run.run_test(["-q"]) == 0
-    assert log() == ["apt-get update exit 101", "apt-get nginx exit 101", "python moto", "npm azurite", "python -q"]
-
-
-def test_an_ordinary_user_gets_what_needs_no_root(
-    run: ModuleType, log: Callable[[], list[str]], monkeypatch: pytest.MonkeyPatch, capsys: Any
-) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert run.run_test(["-q"]) == 0
-    assert log() == ["python moto", "npm azurite", "python -q"]
-    assert "apt" not in capsys.readouterr().err
-    assert run.run_servers([]) == 1
-    assert "as root: apt-get install --no-install-recommends nginx squid gm" in capsys.readouterr().err
-
-
-def test_npm_comes_from_debian_only_if_there_is_none(
-    run: ModuleType, log: Callable[[], list[str]], tmp_path: Path
-) -> None:
-    (tmp_path / "bin" / "npm").rename(tmp_path / "bin" / "npm.later")
-    run.bring_servers(again=True)
-    assert "apt-get npm exit 101" in log()
-
-
-def test_elsewhere_than_on_debian_nothing_is_tried_that_cannot_work(
-    run: ModuleType, log: Callable[[], list[str]], tmp_path: Path
-) -> None:
-    for name in ("apt-get", "dpkg-query"):
-        (tmp_path / "bin" / name).unlink()
-    assert run.bring_servers(again=True) == NOTHING | {"apt": ["nginx", "squid", "gm"]}
-    assert log() == ["python moto", "npm azurite"]
-
-
-def test_two_runs_at_once_take_turns(run: ModuleType, log: Callable[[], list[str]], tmp_path: Path) -> None:
-    context = multiprocessing.get_context("fork")
-    both = [context.Process(target=run.install_debian, args=(["nginx", "squid", "gm"],)) for _ in range(2)]
-    for process in both:
-        process.start()
-    for process in both:
-        process.join()
-    assert [process.exitcode for process in both] == [0, 0]
-    assert log() == EVERYTHING[:4]
-    assert not (tmp_path / "policy").exists()
-
-
-@pytest.mark.parametrize(("found", "left"), [("#!/bin/sh\nexit 7\n", True), (None, False)])
-def test_somebody_elses_word_on_services_stays_and_what_a_killed_run_left_goes(
-    run: ModuleType, tmp_path: Path, found: str | None, left: bool
-) -> None:
-    (tmp_path / "policy").write_text(found or run.NO_SERVICES)
-    run.bring_servers(again=True)
-    assert (tmp_path / "policy").exists() is left
+def test_an_old_python_is_told_what_is_needed(run: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 8, 1))
+    assert run.main(["venv"]) == 1
+    assert "Python 3.11 or newer" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("display", "arguments", "last"),
+    ("executable", "words", "folder"),
     [
-        ("", [], "--no-browser"),
-        (":0", [], "docs/notebooks"),
-        (":0", ["--port", "0"], "0"),
-        ("", ["--execute", "decoding"], "decoding"),
+        ("/usr/bin/python3", ["-x"], ".venv"),
+        ("/usr/bin/python3.13", ["-x"], ".venv-3.13"),
+        ("/a/.venv/bin/python", [], ".venv"),
+        ("/usr/bin/python3", ["--oldest"], ".venv-oldest"),
     ],
 )
-def test_notebooks_are_opened_in_a_browser_where_there_is_a_display(
-    run: ModuleType,
-    log: Callable[[], list[str]],
-    monkeypatch: pytest.MonkeyPatch,
-    display: str,
-    *,
-    arguments: Any,
-    last: str,
+def test_each_python_has_an_environment_which_git_ignores(
+    run: ModuleType, monkeypatch: pytest.MonkeyPatch, *, executable: str, words: list[str], folder: str
 ) -> None:
-    monkeypatch.setenv("DISPLAY", display)
-    monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
-    assert run.run_notebook(arguments) == 0
-    assert log() == [f"python {last}"]
-    assert os.environ["PATH"].startswith(os.path.join(run.VENV, "bin"))
+    monkeypatch.setattr(sys, "executable", executable)
+    assert run.environment_name(words) == folder
+    assert subprocess.run(["git", "check-ignore", "-q", f"{folder}/x"], cwd=ROOT, check=False).returncode in {0, 128}
 
 
-def test_the_list_of_packages_is_read_as_it_is(run: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "ROOT", str(ROOT))
-    kinds = {line.split()[0] for line in (ROOT / "tests/servers/packages.txt").read_text().splitlines()}
-    assert {kind for kind, names in run.missing_servers().items() if names} == kinds
+@pytest.fixture
+def environment(run: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """An environment whose python, and the servers' script, only write down what they are called with."""
+    monkeypatch.setattr(run, "ROOT", str(tmp_path))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    script(tmp_path / "tests/servers/install.sh", f'echo "install.sh $1" >> {tmp_path}/called')
+    script(tmp_path / ".venv/bin/python", f'echo "$@" >> {tmp_path}/called')
+    script(tmp_path / ".venv/bin/pip", "")
+    return run.Environment(str(tmp_path / ".venv"))
+
+
+def called(folder: Path) -> list[str]:
+    lines = (folder / "called").read_text().splitlines()
+    (folder / "called").write_text("")
+    return lines
+
+
+def test_packages_are_installed_once_and_again_when_the_project_wants_others(environment, tmp_path: Path) -> None:
+    environment.prepare("check")
+    [line] = called(tmp_path)
+    assert line.startswith("-m pip install ")
+    assert "ruff==" in line
+    environment.prepare("check")
+    assert called(tmp_path) == []
+    (tmp_path / "pyproject.toml").write_text((tmp_path / "pyproject.toml").read_text() + "\n")
+    environment.prepare("check")
+    assert len(called(tmp_path)) == 1
+
+
+def test_torch_comes_before_everything_that_could_bring_another_build(environment, tmp_path: Path) -> None:
+    script(tmp_path / ".venv/bin/python", f'echo "$@" >> {tmp_path}/called; [ "$1" != -c ]')
+    environment.prepare("test")
+    _, torch, packages = called(tmp_path)
+    assert "torch==" in torch
+    assert "-e .[all]" in packages
+    assert "moto" in packages
+
+
+def test_what_pip_cannot_install_ends_with_one_line(environment, tmp_path: Path, capsys) -> None:
+    script(tmp_path / ".venv/bin/python", "echo 'ERROR: no such package'; exit 1")
+    with pytest.raises(SystemExit) as ended:
+        environment.prepare("check")
+    assert ended.value.code == 1
+    assert "no such package" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_the_whole_suite_is_shared_and_arguments_are_those_of_pytest(run: ModuleType, environment, tmp_path) -> None:
+    servers = f"install.sh {environment.folder}"
+    for words in ([], ["--quick"], ["tests/tar", "-k", "sparse"], ["--without-servers", "--lf"]):
+        assert run.run_test(environment, words) == 0
+    whole, pytest_of_it, quick, servers_again, part, again = called(tmp_path)
+    assert whole == servers_again == servers
+    assert re.fullmatch(r"-m pytest -n \d+ --dist loadgroup", pytest_of_it)
+    assert re.fullmatch(r"-m pytest -n \d+ --dist loadgroup --quick", quick)
+    assert part == "-m pytest tests/tar -k sparse"
+    assert again == "-m pytest --without-servers --lf"
+
+
+# -- lower bounds ------------------------------------------------------------------------------------
+
+
+def test_the_oldest_environment_has_a_release_for_each_bound(run: ModuleType, tmp_path: Path) -> None:
+    bounds = run.lower_bounds()
+    assert [release for release in bounds.values() if not re.fullmatch(r"[\d.]+(;.*)?", release)] == []
+    assert {"numpy", "ray", "torch", "lmdb"} <= bounds.keys()
+    assert run.Environment(str(tmp_path)).constraints() == []
+    oldest = run.Environment(str(tmp_path / ".venv-oldest"))
+    Path(oldest.folder).mkdir()
+    *_, constraints = oldest.constraints()
+    assert f"torch=={bounds['torch']}" in Path(constraints).read_text().splitlines()
+    assert not any(package.startswith("keras") for package in oldest.packages("test frameworks"))
+
+
+def test_the_pythons_that_are_said_to_be_supported_are_the_same_everywhere(run: ModuleType) -> None:
+    said = [line.rpartition(" ")[2] for line in PROJECT["classifiers"] if ":: Python :: 3." in line]
+    assert PROJECT["requires-python"] == ">={}.{}".format(*run.OLDEST) == f">={said[0]}"
+    assert f"Python {said[0]} to {said[-1]}" in (ROOT / "README.md").read_text()
+
+
+# -- servers -----------------------------------------------------------------------------------------
+
+DOUBLES = {
+    "id": "echo ${USER_ID:-0}",
+    # there is what was installed before
+    "dpkg-query": 'for last; do :; done; grep -qx "$last" there && echo installed',
+    "apt-get": """
+        for last; do :; done
+        mkdir running || echo "two at once" >> log
+        echo "apt-get $last $(tail -n 1 policy)" >> log
+        rmdir running
+        case " $NOT_TO_BE_HAD " in *" $last "*) echo "E: no $last"; exit 100;; esac
+        echo "$last" >> there""",
+    "npm": 'for last; do :; done; echo "npm $last" >> log; mkdir -p $5/node_modules/$last',
+}
+
+
+@pytest.fixture
+def install(tmp_path: Path) -> Callable[..., tuple[list[str], str]]:
+    """Run install.sh on a machine that is a folder: what it called, and what it said."""
+    (tmp_path / "there").write_text("")
+    for name, text in DOUBLES.items():
+        script(tmp_path / "bin" / name, f"cd {tmp_path}\n{text}")
+    for name in ("sh", "env", "grep", "mkdir", "rmdir", "tail", "dirname", "chmod", "rm", "flock"):
+        (tmp_path / "bin" / name).symlink_to(shutil.which(name) or name)
+
+    def call(**environment: str) -> tuple[list[str], str]:
+        (tmp_path / "log").write_text("")
+        environment |= {"PATH": str(tmp_path / "bin"), "POLICY": str(tmp_path / "policy")}
+        done = subprocess.run(
+            [ROOT / "tests/servers/install.sh", tmp_path / "venv"], env=environment, capture_output=True, text=True
+        )
+        return (tmp_path / "log").read_text().splitlines(), done.stderr
+
+    return call
+
+
+def test_servers_are_installed_once_and_no_service_is_started(install, tmp_path: Path) -> None:
+    log, said = install()
+    assert "apt-get nginx-light exit 101" in log
+    assert "npm azurite" in log
+    assert len(said.splitlines()) == len(log)
+    assert not (tmp_path / "policy").exists()
+    assert install() == ([], "")
+
+
+def test_a_server_that_cannot_be_had_costs_no_other(install) -> None:
+    log, said = install(NOT_TO_BE_HAD="squid")
+    assert "apt-get chromium exit 101" in log
+    assert "run: installing squid ... not to be had: E: no squid" in said
+    log, _ = install()
+    assert log == ["apt-get update exit 101", "apt-get squid exit 101"]
+
+
+def test_without_a_network_only_the_lists_are_asked_for(install) -> None:
+    log, _ = install(NOT_TO_BE_HAD="update")
+    assert log[0] == "apt-get update exit 101"
+    assert [line.split()[0] for line in log[1:]] == ["npm"] * 3
+
+
+def test_an_ordinary_user_gets_what_needs_no_root(install) -> None:
+    log, _ = install(USER_ID="1000")
+    assert {line.split()[0] for line in log} == {"npm"}
+
+
+def test_npm_comes_from_debian_if_there_is_none(install, tmp_path: Path) -> None:
+    (tmp_path / "bin/npm").rename(tmp_path / "bin/npm.later")
+    log, _ = install()
+    assert "apt-get npm exit 101" in log
+
+
+def test_somebody_elses_word_on_services_stays(install, tmp_path: Path) -> None:
+    (tmp_path / "policy").write_text("#!/bin/sh\nexit 7\n")
+    log, _ = install()
+    assert "apt-get squid exit 7" in log
+    assert (tmp_path / "policy").exists()
+
+
+def test_what_a_killed_run_left_goes(install, tmp_path: Path) -> None:
+    ours = re.search(r'OURS="(.*)"', (ROOT / "tests/servers/install.sh").read_text())
+    assert ours is not None
+    (tmp_path / "policy").write_text(f"#!/bin/sh\n{ours[1]}\nexit 101\n")
+    install()
+    assert not (tmp_path / "policy").exists()
+
+
+def test_two_runs_at_once_take_turns(install, tmp_path: Path) -> None:
+    words = [ROOT / "tests/servers/install.sh", tmp_path / "venv"]
+    environment = {"PATH": str(tmp_path / "bin"), "POLICY": str(tmp_path / "policy")}
+    both = [subprocess.Popen(words, env=environment, stderr=subprocess.DEVNULL) for _ in range(2)]
+    assert [process.wait() for process in both] == [0, 0]
+    log = (tmp_path / "log").read_text().splitlines()
+    assert "two at once" not in log
+    assert log.count("apt-get squid exit 101") == 1
+    assert not (tmp_path / "policy").exists()
+
+
+def test_a_server_of_another_python_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script(tmp_path / "some_server", "")
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    with pytest.raises(pytest.skip.Exception):
+        program("some_server", "pip some-server")
 
 
 # -- the end of a run --------------------------------------------------------------------------------
 
-
-def test_a_run_ends_with_what_was_left_out(tmp_path: Path) -> None:
-    tests = "from servers.programs import leave_out\ndef test_a(): leave_out('apt squid')\ndef test_b(): pass\n"
-    (tmp_path / "test_some.py").write_text(tests + "def test_c(): leave_out('pip moto gm')\n")
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "tests")}
-    for processes in (["-p", "sharing", "--share", "2"], []):
-        words = [sys.executable, "-m", "pytest", "-q", "-p", "servers.missing", *processes, str(tmp_path)]
-        ended = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
-        last = ended.stdout.splitlines()[-1]
-        assert last.startswith("left out: 2 tests, which need gm, moto, squid; to install them: ")
+TESTS = """
+import pytest
+from servers.programs import leave_out, program
+@pytest.mark.framework("keras", "jax")
+def test_of_a_framework(): pass
+def test_of_a_server(): program("sh", "apt dash")
+def test_of_another(): leave_out("pip moto gm")
+def test_of_nothing(): pass
+"""
 
 
 @pytest.mark.parametrize(
-    ("kinds", "user", "programs", "command"),
+    ("options", "passed", "last"),
     [
-        ({"apt", "pip"}, 0, ["apt-get"], "./run servers"),
-        ({"apt"}, 1000, ["apt-get"], "sudo ./run servers"),
-        ({"apt"}, 0, [], "this system's package manager, then ./run servers"),
-        ({"npm"}, 1000, [], "./run servers"),
+        ([], 3, "tests left out: 1; they need gm, moto; as root on Debian or Ubuntu, ./run test installs servers"),
+        (
+            ["-n", "2"],
+            3,
+            "tests left out: 1; they need gm, moto; as root on Debian or Ubuntu, ./run test installs servers",
+        ),
+        (["--without-servers"], 2, "tests left out: 2; they need dash, gm, moto"),
+        (["--oldest"], 2, "tests left out: 2; they need gm, jax, keras, moto"),
     ],
 )
-def test_the_cure_is_one_that_works_here(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, kinds: set[str], user: int, programs: list[str], command: str
-) -> None:
-    for name in programs:
-        (tmp_path / name).write_text("")
-        (tmp_path / name).chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(os, "geteuid", lambda: user)
-    assert missing.cure(kinds) == command
-    one = missing.closing_line(Counter({"npm azurite": 1}))
-    assert one == "left out: 1 test, which needs azurite; to install it: ./run servers"
-    both = missing.closing_line(Counter({"framework keras": 2, "npm azurite": 1}), chosen=True)
-    frameworks = "2 tests, which need keras, as --oldest installs no frameworks"
-    assert both == f"left out: {frameworks}; 1 test, which needs azurite, as --without-servers asks"
+def test_a_run_ends_with_what_was_left_out(tmp_path: Path, options: list[str], passed: int, last: str) -> None:
+    (tmp_path / "test_some.py").write_text(TESTS)
+    words = ["-m", "pytest", "-q", "-p", "left_out", "-p", "no:cacheprovider", *options, "test_some.py"]
+    done = python(*words, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT / "tests")})
+    assert f"{passed} passed" in done.stdout
+    assert done.stdout.splitlines()[-1] == last
 
 
-def test_what_is_installed_is_remembered_with_the_packages(run: ModuleType, tmp_path: Path) -> None:
-    run.bring_servers(again=True)
-    state = json.loads((tmp_path / ".venv" / "installed.json").read_text())
-    assert (state["servers"], state["not to be had"]) == (["moto"], [])
+def test_only_a_framework_can_be_left_out_as_one(tmp_path: Path) -> None:
+    (tmp_path / "test_some.py").write_text("import pytest\n@pytest.mark.framework('numpy')\ndef test_a(): pass\n")
+    words = ["-m", "pytest", "-q", "-p", "left_out", "--oldest", "-p", "no:cacheprovider", "test_some.py"]
+    done = python(*words, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT / "tests")})
+    assert done.returncode == 1
+    assert "numpy" in done.stdout

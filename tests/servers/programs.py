@@ -24,7 +24,7 @@ START_TRIALS = 5
 START_SECONDS = 200.0
 """A store of several programs takes 5 s to start, and many times as long on a machine that has other things to do."""
 PORTS_BELOW = 12_000
-# where `./run servers` puts the programs of a kind of package; one of pip's on PATH may be of another Python
+# where `./run test` puts the programs of a kind of package; one of pip's on PATH may be of another Python
 PLACES = {
     "pip": [f"{sys.prefix}/bin"],
     "npm": [f"{sys.prefix}/node/node_modules/.bin", *os.get_exec_path()],
@@ -39,16 +39,6 @@ NAMESAKES = {
     "mogrify": ("-version", "ImageMagick", "apt imagemagick"),
     "gm": ("version", "GraphicsMagick", "apt graphicsmagick"),
 }
-
-
-def pytest_addoption(parser: pytest.Parser) -> None:
-    help_line = "leave out the tests that talk to servers, also where these are installed"
-    parser.addoption("--without-servers", action="store_true", help=help_line)
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("without_servers"):
-        PLACES.update({kind: [] for kind in PLACES})
 
 
 class NotStarted(RuntimeError):
