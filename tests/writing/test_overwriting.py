@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 import webdataset as wds
+from interrupts import different_moments, interrupted
 from servers.doubles import Double, Reply
 from webdataset.errors import ExistingShardsError, ShardWarning
 
@@ -161,6 +163,31 @@ def test_an_error_removes_nothing_and_says_what_is_new_and_what_is_not(tmp_path:
         f"1 complete shard of {pattern} is left: {pattern % 0}; "
         f"4 shards of the earlier set are still there: {pattern % 1} to {pattern % 4}"
     )
+
+
+@pytest.mark.filterwarnings("ignore:the writer of:webdataset.errors.ShardWarning")
+@pytest.mark.parametrize("earlier", [0, 2])
+def test_an_interrupt_at_any_moment_names_all_complete_shards(tmp_path: Path, earlier: int) -> None:
+    inside = ("writing/outputs.py", "writing/overwriting.py", "storage/publish.py")
+    counts: set[int] = set()
+
+    def written() -> None:
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        for number in range(earlier):
+            (folder / f"a-{number}.tar").touch()
+        try:
+            write(folder / "a-%d.tar", 3, overwrite=True)
+        except KeyboardInterrupt as error:
+            new = [name for name in names(folder) if name.startswith("a-") and os.stat(folder / name).st_size]
+            [note] = [*getattr(error, "__notes__", []), ""][:1]
+            assert new == [f"a-{number}.tar" for number in range(len(new))]
+            assert (note.split()[:2] == [str(len(new)), "complete"]) == bool(new), note
+            counts.add(len(new))
+            raise
+
+    for moment in different_moments(written, inside):
+        assert interrupted(written, moment, inside)
+    assert counts == {0, 1, 2, 3}
 
 
 def test_a_writer_that_was_given_up_removes_nothing_when_it_is_closed_later(tmp_path: Path) -> None:

@@ -42,18 +42,22 @@ class Overwriting:
             raise ValueError(f'overwrite must be True, False or "warn", got {overwrite!r}')
         self.pattern, self.overwrite, self.sole = pattern, overwrite, sole
         self.complete: list[int] = []
+        self._appearing: int | None = None
+        self._before: tuple[int, int] | None = None  # which file had the name of the appearing shard
         self._looks = looks
         self._options = StorageOptions.of(storage_options)
         self.earlier = self._look(start) if looks else None
 
     def replacing(self, number: int) -> None:
         """The shard with this number is about to appear."""
+        self._appearing, self._before = number, self._file(number)
         if self.overwrite is True and self.earlier is not None:
             self.earlier.remove_indices(number)
 
     def completed(self, number: int) -> None:
         """The shard with this number is there now."""
         self.complete.append(number)
+        self._appearing = None
 
     def ended(self) -> None:
         """The new set is complete: remove what is left over of the earlier one, or say so."""
@@ -72,6 +76,9 @@ class Overwriting:
     def note(self, error: BaseException) -> None:
         """Note in an error which shards it leaves: complete ones, and those of the earlier set."""
         complete = [number for number in self.complete if not self._is_gone(number)]
+        number = self._appearing  # an interrupt may come between the shard's new name and `completed`
+        if number is not None and number not in complete and self._file(number) not in (None, self._before):
+            complete.append(number)
         others = sorted({*self.earlier.numbers} - {*complete}) if self.earlier is not None else []
         notes = []
         if complete:
@@ -120,8 +127,18 @@ class Overwriting:
 
     def _is_gone(self, number: int) -> bool:
         """Whether a local shard was taken away again, as `post` may do."""
-        path = local_target(rewritten_url(shard_name(self.pattern, number))) if self._looks else None
-        return path is not None and not os.path.exists(path)
+        return self._path(number) is not None and self._file(number) is None
+
+    def _file(self, number: int) -> tuple[int, int] | None:
+        """Which file has the name of a local shard."""
+        try:
+            found = os.stat(self._path(number) or "")
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns
+
+    def _path(self, number: int) -> str | None:
+        return local_target(rewritten_url(shard_name(self.pattern, number))) if self._looks else None
 
 
 def _warn(text: str) -> None:

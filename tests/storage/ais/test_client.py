@@ -11,7 +11,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import webdataset as wds
@@ -154,10 +154,11 @@ def test_a_body_that_breaks_goes_on_at_the_exact_byte(bucket, double):
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.integers(0, 20_000), max_size=6), st.booleans(), st.integers(50, 70_000))
+@example([0] * 6, True, 70_000)
 def test_any_cuts_give_the_same_bytes(shared_bucket, cuts, ranges, size):
     double = shared_bucket.double
     double.cuts, double.range_checksums = list(cuts), ranges
-    with open_ais(shared_bucket.url("a"), **QUICK) as stream:
+    with open_ais(shared_bucket.url("a"), **QUICK, retries=len(cuts)) as stream:  # a cut at byte 0 is no progress
         assert b"".join(iter(lambda: stream.read(size), b"")) == DATA
     double.cuts = []
 
