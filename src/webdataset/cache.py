@@ -39,7 +39,7 @@ from .storage.cache.names import pipe_cleaner, unique_cache_name, url_to_cache_n
 from .storage.local import allowed_path
 from .storage.opening import OpenedShards
 from .storage.options import StorageOptions
-from .storage.urls import as_url, is_local, local_path, rewritten_url
+from .storage.urls import as_url, is_local, local_path
 
 __all__ = [
     "Entry",
@@ -274,7 +274,7 @@ class FileCache:
     def _name(self, url: str) -> str:
         assert self.url_to_name is not None
         if self.url_to_name is unique_cache_name:
-            return unique_cache_name(url, self.options.identity(rewritten_url(url)))
+            return unique_cache_name(url, self.options.identity(url))
         return self.url_to_name(url)
 
     def _can_stream(self) -> bool:

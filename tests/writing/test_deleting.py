@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import webdataset as wds
-from servers.doubles import Double, Question, Reply
+from servers.doubles import Double, Question, Reply, ranged
 from servers.moto import S3Server
 from tests_support import numbered, tar_bytes
 from webdataset.cli import main
@@ -181,6 +181,24 @@ def test_a_pattern_whose_matches_would_lead_elsewhere_is_an_error(
         expand_urls(f"{tmp_path}/*.tar")
 
 
+@pytest.mark.parametrize("options", [{"cache_dir": "cache"}, {"exact": True, "shuffle_bytes": 0}], ids=str)
+def test_what_is_kept_of_a_url_is_not_that_of_the_place_that_it_led_to_before(
+    own_cache: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shards = {f"/{count}/a.tar": tar_bytes(numbered(count)) for count in (2, 3)}
+
+    def answer(question: Question) -> Reply:
+        data = shards.get(question.raw_path)
+        return Reply(404) if data is None else ranged(question, data, f'"{len(data)}"')
+
+    with Double(answer) as server:
+        for count in (2, 3, 2):
+            monkeypatch.setenv("GOPEN_REWRITE", f"http://data/={server.url}/{count}/")
+            more = {} if "exact" in options else {"shardshuffle": False}
+            assert sum(1 for _ in wds.WebDataset("http://data/a.tar", **options, **more)) == count
+
+
 # -- schemes that a program opens by itself ------------------------------------------------------------
 
 
@@ -224,6 +242,20 @@ def test_shards_that_a_function_of_the_program_writes_leave_the_store_of_that_na
     assert names(here, bucket) == OLD
     with pytest.raises(StorageError):
         remove(f"{bucket}/a-2.tar")
+    assert names(here, bucket) == OLD
+
+
+def test_a_scheme_whose_opener_a_program_took_away_is_not_that_of_the_store(
+    here: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in OLD:
+        put(f"{bucket}/{name}")
+    monkeypatch.delitem(gopen_schemes, "s3")
+    monkeypatch.setitem(gopen_schemes, "__default__", lambda url, mode, bufsize: io.BytesIO())
+    write(f"{bucket}/a-%d.tar", 1, overwrite=True)
+    for refused in (remove, open_ranges, expand_urls):
+        with pytest.raises(StorageError):
+            refused(f"{bucket}/a-*.tar")
     assert names(here, bucket) == OLD
 
 

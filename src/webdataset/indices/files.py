@@ -263,7 +263,7 @@ def index_place(url: str, where: str, rules: ReadingRules | None = None, *, seve
     if where == BESIDE and rule is None:
         return url + ENDING
     folder = settings.indices_dir if where in (BESIDE, CACHE) else where
-    identity = rules.options.identity(rewritten_url(url))
+    identity = rules.options.identity(url)
     name = full_url(url) + (f"#{rule}" if rule else "") + ("#concatenated" if several else "")
     return os.path.join(folder, unique_cache_name(name, identity) + ENDING)
 

@@ -122,7 +122,8 @@ def _write(path: str, names: list[str] | None, rows: Sequence[Facts]) -> None:
 def _dataset_path(urls: Sequence[str], rules: ReadingRules) -> str:
     import hashlib
 
-    identities = sorted({rules.options.identity(url) for url in urls}) if rules.options else []
+    chosen = rules.options or settings.gopen_rewrite
+    identities = sorted({rules.options.identity(url) for url in urls}) if chosen else []
     here = "" if all(url.startswith("/") for url in urls) else os.getcwd()
     plain = (url if "?" not in url and "@" not in url else without_signature(url) for url in urls)
     reading = repr(rules.key_rule) + ("+concatenated" if rules.concatenated else "")

@@ -27,7 +27,7 @@ from webdataset.storage.options import StorageOptions
 from webdataset.storage.ranges import PartStream, RangeReader
 from webdataset.storage.stores.lookup import STORES
 from webdataset.storage.streams import WHOLE_ONLY
-from webdataset.storage.urls import local_path, rewritten_url, scheme_of
+from webdataset.storage.urls import local_path, scheme_of
 
 from .files import check_can_be_indexed, fits_version
 
@@ -113,7 +113,7 @@ class WholeShards:
         self._supports_ranges[_server(url)] = True
 
     def _has_copy(self, url: str) -> bool:
-        name = unique_cache_name(url, self.options.identity(rewritten_url(url)))
+        name = unique_cache_name(url, self.options.identity(url))
         return os.path.exists(os.path.join(settings.copies_dir, name))
 
     def _announce(self, url: str) -> None:

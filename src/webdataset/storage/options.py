@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 from webdataset.base.redact import redacted
 from webdataset.base.settings import settings
 
-from .urls import FAMILIES, is_local, scheme_of
+from .urls import FAMILIES, is_local, rewritten_url, scheme_of
 
 READ, WRITE, LIST = "rb", "wb", "list"
 
@@ -184,7 +184,7 @@ class StorageOptions(Mapping[str, Any]):
         return found
 
     def identity(self, url: str) -> str:
-        """A digest of the options that choose the object behind this url, for names of copies of it.
+        """A digest of what chooses the object behind this url, for names of copies of it: options and GOPEN_REWRITE.
 
         Credentials are not among them: they say who may read an object, and they change.
 
@@ -194,13 +194,16 @@ class StorageOptions(Mapping[str, Any]):
         >>> one.identity("s3://b/a.tar") == two.identity("s3://b/a.tar"), one.identity("https://host/a.tar")
         (False, '')
         """
-        family = _family(url)
+        address = rewritten_url(url)
+        family = _family(address)
         choosing = [
             (name, _without_user(str(self[name])))
             for name in ("endpoint", "profile", "region")
             if name in self and family in OPTIONS[name].families
         ]
-        if family in OPTIONS["headers"].families and not self._is_foreign(url, family):
+        if address != url:
+            choosing.append(("address", _without_user(address)))
+        if family in OPTIONS["headers"].families and not self._is_foreign(address, family):
             fields = self.get("headers", {})
             choosing += sorted((name.lower(), text) for name, text in fields.items() if not _CREDENTIAL.search(name))
         if not choosing:

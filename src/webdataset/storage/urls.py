@@ -105,9 +105,9 @@ def opened_scheme(url: str) -> str:
 
 
 def is_replaced(url: str) -> bool:
-    """Whether a program has replaced our opener of this scheme, or added one."""
+    """Whether a program has replaced our opener of this scheme, added one, or taken ours away."""
     scheme = opened_scheme(url)
-    return scheme in SCHEMES and SCHEMES[scheme] is not OUR_SCHEMES.get(scheme)
+    return SCHEMES.get(scheme) is not OUR_SCHEMES.get(scheme)
 
 
 def rewritten_url(url: str) -> str:

@@ -11,6 +11,7 @@ from webdataset.errors import MissingPackageError, MissingShardError, StorageErr
 from webdataset.gopen import gopen
 from webdataset.storage.options import StorageOptions
 from webdataset.storage.patterns import expanded
+from webdataset.storage.removing import remove
 from webdataset.storage.stores.hf import HubClient, hub_path, hub_token
 
 pytestmark = pytest.mark.usefixtures("nobody")
@@ -93,6 +94,12 @@ def test_the_token_of_a_login_is_found(tmp_path, monkeypatch):
     assert hub_token() == "hf_saved"
     monkeypatch.setenv("HF_TOKEN", "hf_variable")
     assert hub_token() == "hf_variable"
+
+
+def test_an_absent_file_is_removed_without_an_error(hub):
+    for _ in range(2):
+        remove("hf://datasets/owner/name/a.tar")
+        assert hub.repositories["owner/name"] == {}
 
 
 def test_writing_needs_the_hubs_package(hub, monkeypatch):
