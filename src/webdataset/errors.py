@@ -152,7 +152,25 @@ class EncodingError(WebDatasetError, ValueError):
 
 
 class StorageError(WebDatasetError, OSError):
-    """A url could not be read or written."""
+    """A url could not be read or written.
+
+    Args:
+        message: what is wrong
+        status: the HTTP status of the server's answer, or the exit status of a command
+        retryable: whether the same may succeed later
+        **places: `url`, `hint` and so on
+
+    >>> MissingShardError("nothing is there", status=404).status, UnavailableError("no answer").retryable
+    (404, True)
+    """
+
+    def __init__(self, message: str = "", *, status: int | None = None, retryable: bool = False, **places: Any) -> None:
+        super().__init__(message, **places)
+        self.status = status
+        self.retryable = retryable
+
+    def _state(self) -> dict[str, Any]:
+        return super()._state() | {"status": self.status, "retryable": self.retryable}
 
 
 class MissingShardError(StorageError, FileNotFoundError):
@@ -161,6 +179,9 @@ class MissingShardError(StorageError, FileNotFoundError):
 
 class UnavailableError(StorageError):
     """A server did not answer for as long as it was waited for; it may do so later."""
+
+    def __init__(self, message: str = "", *, retryable: bool = True, **places: Any) -> None:
+        super().__init__(message, retryable=retryable, **places)
 
 
 class ExistingShardsError(StorageError, FileExistsError):

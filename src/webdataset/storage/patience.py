@@ -38,11 +38,12 @@ LONGER = "WDS_PATIENCE, or the storage option patience, says how long a server i
 
 
 class RetriesExhaustedError(Exception):
-    """The patience, or the number of retries, is used up; has the reason of the last failure and a hint."""
+    """The patience, or the number of retries, is used up; has the reason of the last failure, its status and a hint."""
 
-    def __init__(self, reason: str, hint: str = "") -> None:
+    def __init__(self, reason: str, hint: str = "", status: int | None = None) -> None:
         super().__init__(reason)
         self.hint = hint
+        self.status = status
 
 
 @dataclass(frozen=True)
@@ -119,11 +120,18 @@ class RetryState:
             self._failures = 0
 
     def pause(
-        self, reason: str, retry_after: float = 0.0, *, most: int | None = None, hint: str = "", quiet: bool = False
+        self,
+        reason: str,
+        retry_after: float = 0.0,
+        *,
+        status: int | None = None,
+        most: int | None = None,
+        hint: str = "",
+        quiet: bool = False,
     ) -> None:
         """Wait before the next try, longer each time, at least as long as the server asks to.
 
-        RetriesExhaustedError, with the hint, when the patience is used up, or after `most` retries.
+        RetriesExhaustedError, with the status and the hint, when the patience is used up, or after `most` retries.
         A `quiet` failure is not logged, as when a body was cut and will be resumed.
         """
         if self.stopped.is_set():
@@ -133,9 +141,9 @@ class RetryState:
         self._failures += 1
         left = self._since + self.patience.limit - now
         if left < SHORTEST_PAUSE:
-            raise self._exhausted(reason, hint or (LONGER if self._failures > 1 else ""), now)
+            raise self._exhausted(reason, hint or (LONGER if self._failures > 1 else ""), status, now)
         if self._failures > min((n for n in (self.patience.most, most) if n is not None), default=self._failures):
-            raise self._exhausted(reason, hint, now)
+            raise self._exhausted(reason, hint, status, now)
         if not quiet:
             OUTAGES.begin(self, reason, self.patience.limit, now)
         self.total += 1
@@ -163,12 +171,12 @@ class RetryState:
         finally:
             _count(self, wait_seconds=self._clock() - began)
 
-    def _exhausted(self, reason: str, hint: str, now: float) -> RetriesExhaustedError:
+    def _exhausted(self, reason: str, hint: str, status: int | None, now: float) -> RetriesExhaustedError:
         OUTAGES.leave(self)
         waited = now - self._since
         times = f", {self._failures} times in a row" if self._failures > 1 else ""
         within = f" in {waited:.0f} s" if times and waited >= 1 else ""
-        return RetriesExhaustedError(reason + times + within, hint)
+        return RetriesExhaustedError(reason + times + within, hint, status)
 
 
 def _count(state: RetryState, **counts: float) -> None:

@@ -58,4 +58,5 @@ def _remove_from_server(url: str, options: dict[str, Any]) -> None:
     response = request("DELETE", url, ok=FINAL, **options)
     if response.status not in REMOVED:
         hint = "remove it there by other means"
-        raise StorageError(f"the server answers {response.status} to DELETE", url=url, hint=hint)
+        line = f"the server answers {response.status} to DELETE"
+        raise StorageError(line, url=url, hint=hint, status=response.status)

@@ -224,12 +224,12 @@ class AisConnector(Connector):
                 self._retries.answered()
                 self._retries.renew()
                 return response
-            reason = failure(response, self._shown).message
+            error = failure(response, self._shown)
             response.close()
             if doubt:
-                pause_to_settle(self._retries, f"{reason}, but {doubt}")
+                pause_to_settle(self._retries, f"{error.message}, but {doubt}", status=error.status)
             else:
-                pause(self._retries, reason, response.retry_after)
+                pause(self._retries, error.message, response.retry_after, status=error.status)
 
     def abort(self) -> None:
         self._retries.stopped.set()
@@ -264,20 +264,20 @@ class AisConnector(Connector):
         return Connector(address, replace(self.options, prepare=without_credentials))
 
 
-def pause(retries: RetryState, reason: str, retry_after: float = 0.0) -> None:
+def pause(retries: RetryState, reason: str, retry_after: float = 0.0, *, status: int | None = None) -> None:
     """Wait for a cluster that is down, longer each time; an error when the patience is used up."""
     try:
-        retries.pause(reason, retry_after)
+        retries.pause(reason, retry_after, status=status)
     except RetriesExhaustedError as exn:
-        raise UnavailableError(str(exn), url=retries.url, hint=exn.hint) from None
+        raise UnavailableError(str(exn), url=retries.url, hint=exn.hint, status=exn.status) from None
 
 
-def pause_to_settle(retries: RetryState, reason: str) -> None:
+def pause_to_settle(retries: RetryState, reason: str, *, status: int | None = None) -> None:
     """Wait for a cluster whose word is doubtful; an error when the patience is used up."""
     try:
-        retries.pause(reason)
+        retries.pause(reason, status=status)
     except RetriesExhaustedError as exn:
-        raise StorageError(str(exn), url=retries.url, hint=CHECK_TARGETS) from None
+        raise StorageError(str(exn), url=retries.url, hint=CHECK_TARGETS, status=exn.status, retryable=True) from None
 
 
 def pause_after(retries: RetryState, error: BaseException, cluster: Cluster) -> None:

@@ -77,16 +77,19 @@ def _hint(error: BaseException) -> str:
     return "check host and port" if isinstance(error, ConnectionRefusedError) else ""
 
 
+_STATUS_HINTS = {
+    **dict.fromkeys((404, 410), "check the name and the range of shards"),
+    **dict.fromkeys((401, 403), "check the credentials, and that they may read this object"),
+    407: "give the proxy's user: proxy='http://user:password@host:port'",
+}
+
+
 def status_error(response: OpenResponse, url: str) -> StorageError:
     """The error that a response stands for, in one line with a hint."""
     line = f"the server answers {response.status} {redacted(response.raw.reason)}{_server_message(response)}"
-    if response.status in (404, 410):
-        return MissingShardError(line, url=url, hint="check the name and the range of shards")
-    if response.status in (401, 403):
-        return StorageError(line, url=url, hint="check the credentials, and that they may read this object")
-    if response.status == 407:
-        return StorageError(line, url=url, hint="give the proxy's user: proxy='http://user:password@host:port'")
-    return StorageError(line, url=url)
+    kind = MissingShardError if response.status in (404, 410) else StorageError
+    retryable = response.status in RETRIED_STATUS
+    return kind(line, url=url, hint=_STATUS_HINTS.get(response.status, ""), status=response.status, retryable=retryable)
 
 
 def error_body(response: OpenResponse) -> bytes:
@@ -144,7 +147,7 @@ def _permanent(error: BaseException, retries: RetryState) -> StorageError | None
     tunnel = _TUNNEL.match(str(error)) if isinstance(error, OSError) else None
     if tunnel and int(tunnel[1]) not in RETRIED_STATUS:
         hint = "check the proxy's user and password, and that it may reach this host"
-        return StorageError(f"the proxy answers {tunnel[1]}{tunnel[2]}", url=url, hint=hint)
+        return StorageError(f"the proxy answers {tunnel[1]}{tunnel[2]}", url=url, hint=hint, status=int(tunnel[1]))
     return None
 
 

@@ -80,7 +80,7 @@ def request(
                     retries.answered()
                     return whole
                 with _unavailable(retries):
-                    retries.pause(f"the server answers {trouble}")
+                    retries.pause(f"the server answers {trouble}", status=whole.status)
             except TRANSIENT_ERRORS as exn:
                 if not idempotent and not isinstance(exn, (ConnectionRefusedError, StorageError)):
                     line = f"no answer to {method}, and it is not sent twice: {exn}"
@@ -97,7 +97,7 @@ def _refuse(response: OpenResponse, retries: RetryState, idempotent: bool) -> No
         retries.answered()
         raise error
     with _unavailable(retries):
-        retries.pause(error.message, response.retry_after)
+        retries.pause(error.message, response.retry_after, status=error.status)
 
 
 @contextlib.contextmanager
@@ -105,4 +105,4 @@ def _unavailable(retries: RetryState, before: str = "") -> Iterator[None]:
     try:
         yield
     except RetriesExhaustedError as exn:
-        raise UnavailableError(f"{before}{exn}", url=retries.url, hint=exn.hint) from None
+        raise UnavailableError(f"{before}{exn}", url=retries.url, hint=exn.hint, status=exn.status) from None

@@ -209,7 +209,7 @@ class HttpStream(PiecewiseStream):
                     break
                 response.drain()
                 reason = f"the server answers {response.status} {response.raw.reason}"
-                self._retries.pause(reason, response.retry_after)
+                self._retries.pause(reason, response.retry_after, status=response.status)
         self._retries.answered()
         self._accept(response)
 
@@ -218,7 +218,7 @@ class HttpStream(PiecewiseStream):
         try:
             yield
         except RetriesExhaustedError as exn:
-            raise self._error(str(exn), exn.hint, UnavailableError) from None
+            raise self._error(str(exn), exn.hint, UnavailableError, status=exn.status, retryable=True) from None
 
     def _range_headers(self) -> dict[str, str]:
         if not self.position and self._stop is None:
@@ -276,15 +276,16 @@ class HttpStream(PiecewiseStream):
         self._retries.check_open()
         self._drop()
         if self.position > self._start and (self.version is None or not self.version.resumable):
-            raise self._error(reason)
+            raise self._error(reason, retryable=True)
         with self._unavailable_after_retries():
             self._retries.pause(reason, quiet=True)  # if the server answers, it is no outage
 
-    def _error(self, reason: str, hint: str = "", kind: type[StorageError] = StorageError) -> StorageError:
-        if self.version is None:
-            return kind(f"cannot read: {reason}", url=self.url, hint=hint)
+    def _error(
+        self, reason: str, hint: str = "", kind: type[StorageError] = StorageError, **fields: Any
+    ) -> StorageError:
         of = "" if self.length is None else f" of {self.length}"
-        return kind(f"ends early: got {self.position}{of} bytes, then {reason}", url=self.url, hint=hint)
+        line = "cannot read: " if self.version is None else f"ends early: got {self.position}{of} bytes, then "
+        return kind(line + reason, url=self.url, hint=hint, **fields)
 
     def _drop(self) -> None:
         response, self._response = self._response, None

@@ -215,7 +215,7 @@ class CommandStream(AbortableStream):
         return self._stopped
 
     def _fail(self, what: str) -> None:
-        error = CommandError(f"the command {what}: {self._text()}", url=self.url)
+        error = CommandError(f"the command {what}: {self._text()}", url=self.url, status=self.status)
         if self.ignore_errors or (self.handler is not None and self.handler(error)):
             return
         raise error
@@ -229,7 +229,7 @@ class CommandStream(AbortableStream):
                 status = self._wait(REAP_SECONDS)
         self.status = status
         ending = "" if status is None else f" and ended with {_status_text(status)}"
-        return CommandError(f"the command stopped reading{ending}: {self._text()}", url=self.url)
+        return CommandError(f"the command stopped reading{ending}: {self._text()}", url=self.url, status=status)
 
     def _nothing_left(self) -> bool:
         """Whether all output was read and every writer is gone, though the reader stopped before the end."""

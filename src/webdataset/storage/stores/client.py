@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import re
 import socket
 import sys
 from abc import abstractmethod
@@ -16,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 from webdataset.errors import MissingShardError, StorageError
 from webdataset.storage.http.addresses import quoted
 from webdataset.storage.http.connect import ConnectionOptions, validator_from
-from webdataset.storage.http.faults import printable
+from webdataset.storage.http.faults import RETRIED_STATUS, printable
 from webdataset.storage.http.reader import reading_ahead
 from webdataset.storage.http.requests import WholeResponse, request
 from webdataset.storage.http.stream import HttpStream, ObjectVersion, RangedObject
@@ -31,7 +30,7 @@ PARTIAL_CONTENT, NOT_FOUND, BAD_RANGE = 206, 404, 416
 MAX_MESSAGE = 200
 LOW_RTT_MICROSECONDS = 3000
 TIDYING_SECONDS = 2.0
-_REFUSED = re.compile(r"the server answers [34]\d\d")
+_REFUSED = range(300, 500)
 
 Query = Iterable[tuple[str, str]]
 Entry = TypeVar("Entry")
@@ -181,11 +180,12 @@ class Client(StoredObject):
         line, hint, kind = found or ErrorHint("the store refuses", "")
         kind = MissingShardError if response.status == NOT_FOUND else kind
         detail = " ".join(f"{response.status} {code}".split()) + (f": {_short(message)}" if message else "")
-        return kind(f"{line} ({detail})", url=self.url, hint=hint)
+        retryable = response.status in RETRIED_STATUS
+        return kind(f"{line} ({detail})", url=self.url, hint=hint, status=response.status, retryable=retryable)
 
     def raise_reason(self, exn: StorageError) -> bool:
         """Request the reason of a refusal, which a stream does not keep, and raise it; true when it may work now."""
-        if not _REFUSED.match(exn.message):
+        if exn.retryable or exn.status not in _REFUSED:
             return False
         response = self._request("GET", self.address, {"Range": "bytes=0-0"}, b"")
         if response.status in (200, PARTIAL_CONTENT, BAD_RANGE):

@@ -122,9 +122,8 @@ def _token(uri: str, form: dict[str, str]) -> Lease[str]:
         return Lease(str(found["access_token"]), time.time() + float(found.get("expires_in", 3600)))
     except (ValueError, KeyError, TypeError):
         hint = "check GOOGLE_APPLICATION_CREDENTIALS, or run gcloud auth application-default login"
-        raise StorageError(
-            f"Google returns no token ({response.status}{_error_in(response.body)})", url=uri, hint=hint
-        ) from None
+        line = f"Google returns no token ({response.status}{_error_in(response.body)})"
+        raise StorageError(line, url=uri, hint=hint, status=response.status) from None
 
 
 def _error_in(body: bytes) -> str:

@@ -210,7 +210,8 @@ class S3Parts(Parts):
         if code == "NoSuchUpload" and self._is_there(names):
             return _of_parts(names)  # an earlier try was successful, only its response was lost
         if response.status != 200 or code:
-            raise StorageError(f"the upload could not be completed ({code}: {message})", url=self.client.url)
+            line = f"the upload could not be completed ({code}: {message})"
+            raise StorageError(line, url=self.client.url, status=response.status)
         return _quoted(text_of(self.client._xml(response), "ETag")) or _of_parts(names)  # Ceph 16 sends an empty one
 
     def abort(self) -> None:

@@ -36,4 +36,4 @@ def _put(url: str, options: dict[str, Any], file: BinaryIO, size: int) -> None:
     response = request("PUT", url, headers=headers, body=FileBody(file), ok=FINAL, **options)
     if response.status not in STORED:
         hint = _HINTS.get(response.status, "")
-        raise StorageError(f"the server answers {response.status} to PUT", url=url, hint=hint)
+        raise StorageError(f"the server answers {response.status} to PUT", url=url, hint=hint, status=response.status)
