@@ -6,12 +6,14 @@ import json
 import os
 import pickle
 import resource
+import shutil
+import socket
 import sqlite3
 import stat
 import subprocess
 import sys
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -266,3 +268,146 @@ def test_rows_that_share_a_value_do_not_multiply_it(tmp_path: Path) -> None:
     done = wl("create", "--count", "2", str(tmp_path / "in.parquet"), "-o", str(tmp_path / "out.tar"))
     assert done.returncode == 0, done.stderr[-300:]
     assert [len(sample["txt"]) for sample in wds.WebDataset(str(tmp_path / "out.tar"))] == [20 << 20] * 2
+
+
+# -- runs that somebody else has planted -------------------------------------------------------------
+
+
+@pytest.fixture
+def canary(tmp_path: Path) -> Iterator[Path]:
+    """A file that must not be there at the end of the test."""
+    path = tmp_path / "canary"
+    yield path
+    assert not path.exists()
+
+
+@pytest.fixture
+def run_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a run of `LINE`, as it is beside the outputs."""
+    monkeypatch.chdir(tmp_path)
+    assert wl(*LINE).returncode == 0
+    (folder,) = (tmp_path / ".runs").iterdir()
+    return folder
+
+
+LINE = ("jobs", "-s", "{0..1}", "--redo", "all", "--", "echo", "{}")
+
+
+def poison(folder: Path, **facts: Any) -> None:
+    """Change the plan of a run."""
+    (plan,) = folder.glob("plans/*/plan.json")
+    plan.write_text(json.dumps(json.loads(plan.read_text()) | facts))
+
+
+def test_a_plan_that_somebody_has_swapped_is_not_run(run_folder: Path, canary: Path) -> None:
+    poison(run_folder, program={"kind": "command", "words": ["touch", str(canary)], "outputs": []})
+    assert wl(*LINE).returncode == 0
+    assert (run_folder / "logs" / "1.1.txt").read_text() == "1\n"
+
+
+@pytest.mark.parametrize("words", [LINE, ("jobs", "resume", "FOLDER"), ("jobs", "cancel", "FOLDER")])
+def test_a_run_to_which_others_may_write_is_refused(run_folder: Path, canary: Path, words: tuple[str, ...]) -> None:
+    poison(run_folder, program={"kind": "command", "words": ["touch", str(canary)], "outputs": []})
+    run_folder.chmod(0o777)
+    done = wl(*(word.replace("FOLDER", str(run_folder)) for word in words))
+    assert done.returncode == 1
+    assert b"chmod" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["logs/0.1.txt", "logs", "generations"])
+def test_a_link_in_a_run_empties_no_file_and_leads_nowhere(run_folder: Path, tmp_path: Path, name: str) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "0.1.txt").write_text("precious")
+    before = sorted(mine.iterdir())
+    planted = run_folder / name
+    shutil.rmtree(planted) if planted.is_dir() else planted.unlink()
+    planted.symlink_to(mine / "0.1.txt" if name == "logs/0.1.txt" else mine)
+    wl(*LINE)
+    assert (mine / "0.1.txt").read_text() == "precious"
+    assert sorted(mine.iterdir()) == before
+
+
+def test_a_second_name_of_a_file_as_a_log_empties_no_file(run_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("precious")
+    (run_folder / "logs" / "0.1.txt").unlink()
+    os.link(tmp_path / "mine", run_folder / "logs" / "0.1.txt")
+    assert wl(*LINE).returncode == 0
+    assert (tmp_path / "mine").read_text() == "precious"
+
+
+def submit(folder: Path, engine: str, handle: dict[str, Any]) -> None:
+    """Say that tasks of a run were given to an engine."""
+    (plan,) = folder.glob("plans/*")
+    facts = {"engine": engine, "plan": plan.name, "numbers": "0-1", "per_task": 1, "handle": handle, "tried": {}}
+    (folder / "submissions" / "00000001-aaaaaaaa-bbbbbb.json").write_text(json.dumps(facts))
+
+
+@pytest.mark.parametrize("word", ["logs", "cancel"])
+def test_looking_at_a_run_runs_no_program_of_its_kubeconfig(
+    run_folder: Path, canary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, word: str
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    login = {"apiVersion": "client.authentication.k8s.io/v1", "command": "touch", "args": [str(canary)]}
+    facts = {
+        "users": [{"name": "u", "user": {"exec": {**login, "interactiveMode": "Never"}}}],
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}],
+        "contexts": [{"name": "x", "context": {"user": "u", "cluster": "c"}}],
+    }
+    (tmp_path / "evil").write_text(json.dumps({"apiVersion": "v1", "kind": "Config", "current-context": "x", **facts}))
+    poison(run_folder, options={"k8s": {"kubeconfig": str(tmp_path / "evil")}})
+    submit(run_folder, "k8s", {"job": "a"})
+    wl("jobs", word, str(run_folder))
+
+
+@pytest.mark.parametrize("job", ["--state=RUNNING", "--me", "7;true", "7 8", "../7", "", None])
+@pytest.mark.parametrize("word", ["logs", "cancel", "resume"])
+def test_the_number_of_a_job_is_never_an_option(
+    run_folder: Path, canary: Path, monkeypatch: pytest.MonkeyPatch, word: str, job: Any
+) -> None:
+    tools = canary.parent / "tools"
+    tools.mkdir()
+    for name in ("scancel", "squeue", "scontrol"):
+        (tools / name).write_text(f"#!/bin/sh\ntouch {canary}\n")
+        (tools / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+    submit(run_folder, "slurm", {"jobs": [job]})
+    done = wl("jobs", word, str(run_folder))
+    assert done.returncode == 1
+    assert b"number of a job" in done.stderr
+
+
+@pytest.mark.parametrize("job", ["../../../api/v1/namespaces/default/secrets", "a?b", "--help", "A", "a/b", None])
+def test_the_name_of_a_job_is_never_a_path(run_folder: Path, tmp_path: Path, monkeypatch: Any, job: Any) -> None:
+    (tmp_path / "kube").write_text(json.dumps({"apiVersion": "v1", "kind": "Config", "current-context": "x",
+        "users": [{"name": "u", "user": {}}], "contexts": [{"name": "x", "context": {"user": "u", "cluster": "c"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:9"}}]}))  # fmt: skip
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kube"))
+    submit(run_folder, "k8s", {"job": job})
+    done = wl("jobs", "cancel", str(run_folder))
+    assert done.returncode == 1
+    assert b"no name of a Job" in done.stderr
+
+
+def test_a_run_that_was_begun_by_somebody_else_is_resumed_only_when_asked(run_folder: Path, tmp_path: Path) -> None:
+    copied = shutil.copytree(run_folder, tmp_path / "download" / "run")
+    poison(copied, program={"kind": "command", "words": ["touch", "ran-{}"], "outputs": []}, digest="other")
+    done = wl("jobs", "resume", str(copied))
+    assert done.returncode == 1
+    assert b"ran-{}" in done.stderr
+    assert not (tmp_path / "ran-0").exists()
+    done = wl("jobs", "resume", str(copied), "--allow-foreign")
+    assert b"ran-{}" in done.stderr
+    assert (tmp_path / "ran-0").exists()
+
+
+def test_the_status_of_a_strangers_run_asks_no_server_that_it_names(run_folder: Path, tmp_path: Path) -> None:
+    server = socket.create_server(("127.0.0.1", 0))
+    server.settimeout(0.1)
+    copied = shutil.copytree(run_folder, tmp_path / "download" / "run")
+    (part,) = copied.glob("plans/*/items-*.json")
+    url = f"http://127.0.0.1:{server.getsockname()[1]}/a.tar"
+    part.write_text(json.dumps([[name, [], [url], None, None] for name in "01"]))
+    assert wl("jobs", "status", str(copied)).returncode == 0
+    with pytest.raises(TimeoutError), server:
+        server.accept()

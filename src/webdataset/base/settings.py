@@ -82,6 +82,12 @@ class Environment:
         return _flag("WDS_ALLOW_BIND")
 
     @property
+    def owner(self) -> int | None:
+        """`WDS_OWNER`: the number of the user whose runs this process may do, besides its own; set in pods of runs."""
+        value = os.environ.get("WDS_OWNER")
+        return _int("WDS_OWNER", value) if value else None
+
+    @property
     def max_member_bytes(self) -> int:
         """The largest member that is read into memory (`WDS_MAX_MEMBER_BYTES`, such as 20G)."""
         return _size("WDS_MAX_MEMBER_BYTES") or min(DEFAULT_MEMBER_BYTES, _memory() // 2)

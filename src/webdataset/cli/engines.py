@@ -147,7 +147,7 @@ def carry_out(options: Namespace, place: str, facts: dict[str, Any], items: Iter
         return _dry_run(options, run, engine, program, items)
     plan = plan_of(run.place, program, task_options, items)
     _say(options, f"run {run.url}")
-    follow_earlier(options, run, plan)
+    follow_earlier(options, run, plan, task_options)
     return follow(options, run, plan, engine)
 
 
@@ -201,27 +201,35 @@ def follow(options: Namespace, run: Run, plan: RunPlan, engine: Engine) -> int:
             return watch(options, run, controller, controller.events())
 
 
-def submitted(run: Run) -> Iterator[tuple[Engine, Submission]]:
-    """Yield the submissions that outlive the process that made them, each with its engine."""
+def submitted(options: Namespace, run: Run, believed: TaskOptions | None = None) -> Iterator[tuple[Engine, Submission]]:
+    """Yield the submissions that outlive the process that made them, each with its engine.
+
+    Which cluster is asked, and how, is the user's own configuration, or these options: a plan may be a stranger's.
+    """
     from webdataset.runs.engines import engine_named
 
+    task_options = believed or task_options_of(options)
     for id in run.submissions():
         submission = run.read_submission(id)
         if submission.handle:
-            engine = engine_named(submission.engine, submission.plan.options)
+            engine = engine_named(submission.engine, task_options)
+            planned = submission.plan.options.own.get(engine.name, {})
+            if left_out := [name for name in engine.reaches if planned.get(name) != engine.own.get(name)]:
+                text = f"{', '.join(left_out)} of [{engine.name}] in its plan is not used: --config FILE names your own"
+                _say(options, text)
             with closing(engine):
                 engine.attach(submission)
                 yield engine, submission
 
 
-def follow_earlier(options: Namespace, run: Run, plan: RunPlan) -> None:
+def follow_earlier(options: Namespace, run: Run, plan: RunPlan, believed: TaskOptions) -> None:
     """Wait for tasks of the same plan that are still there; those of another plan must be cancelled first."""
     from webdataset.errors import StateError
     from webdataset.runs.control import RunController
     from webdataset.runs.records import generation_of
     from webdataset.runs.runs import is_wanted
 
-    for engine, submission in submitted(run):
+    for engine, submission in submitted(options, run, believed):
         if engine.finished:
             continue
         if submission.plan.id != plan.id:

@@ -26,8 +26,7 @@ from webdataset.storage.stores.lookup import is_stored, unfinished
 
 from .outcomes import StopRunError
 from .places import Place
-from .plans import FOLDER as PLANS
-from .plans import RunPlan, read_plan
+from .plans import RunPlan, plan_in
 
 FOLDER = "generations/"
 STAGE = ".webdataset-"
@@ -92,7 +91,7 @@ class Generation:
             if lease(self.place, name).get("ended"):
                 break  # which removed all before it
             plans.add(facts_of(self.place, name)["plan"])
-        for plan in (read_plan(self.place.join(f"{PLANS}{name}")) for name in plans):
+        for plan in (plan_in(self.place, name) for name in plans):
             for folder in plan.folders:
                 if is_stored(folder):
                     self._discard_uploads(plan, folder)
@@ -247,7 +246,7 @@ def _began(pid: int) -> str:
 def _remove_stages(folder: str, names: set[str]) -> None:
     for _ in range(TRIES):  # a task may make a file while others are removed
         try:
-            stages = [name for name in os.listdir(folder) if name.removeprefix(STAGE) in names and STAGE in name]
+            stages = [name for name in os.listdir(folder) if name.startswith(STAGE) and name[len(STAGE) :] in names]
         except FileNotFoundError:
             return
         if not stages:

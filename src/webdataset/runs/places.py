@@ -6,9 +6,11 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping
 
+from webdataset.base import private
 from webdataset.errors import MissingShardError, StorageError, WebDatasetError
 from webdataset.gopen import gopen
-from webdataset.storage.publish import AtomicFile, as_storage_error
+from webdataset.storage.local import allowed_path
+from webdataset.storage.publish import as_storage_error
 from webdataset.storage.stores.lookup import STORES, listed
 from webdataset.storage.urls import is_local, local_path, scheme_of
 
@@ -17,7 +19,9 @@ PARALLEL = 32
 
 
 class Place:
-    """Files by name in one folder or prefix.
+    """Files by name in one folder or prefix; a folder is this user's own, and nobody else can write to it.
+
+    With `foreign` it may be anybody's, to be shown.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -27,13 +31,14 @@ class Place:
     (b'{}', {'plan/a.json': 2})
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *, foreign: bool = False) -> None:
         if url == "-" or not (is_local(url) or scheme_of(url) in STORES):
             hint = f"a folder, or a prefix of a store ({', '.join(sorted(STORES))})"
             raise StorageError("a run cannot be kept here", url=url, hint=hint)
         path = local_path(url)
         self.folder = None if path is None else os.path.abspath(path)
         self.url = self.folder or url.rstrip("/")
+        self.foreign = foreign
 
     def join(self, name: str) -> str:
         """Return the url of a file."""
@@ -41,6 +46,8 @@ class Place:
 
     def read(self, name: str) -> bytes:
         """Return the contents of a file."""
+        if self.folder is not None:
+            return self._read_from(name, 0)
         with gopen(self.join(name)) as stream:
             data: bytes = stream.read()
             return data
@@ -54,23 +61,24 @@ class Place:
 
     def read_new(self, starts: Mapping[str, int]) -> Iterator[tuple[str, bytes]]:
         """Yield what these files have from an offset on; some cannot be read yet, though they are listed."""
-        found: Iterable[bytes] = map(self._read_from, starts, starts.values())
+        found: Iterable[bytes] = map(self._read_new, starts, starts.values())
         if self.folder is None:
             from concurrent.futures import ThreadPoolExecutor
 
             with ThreadPoolExecutor(PARALLEL, "webdataset-records") as pool:
-                found = list(pool.map(self._read_from, starts, starts.values()))
+                found = list(pool.map(self._read_new, starts, starts.values()))
         yield from ((name, data) for name, data in zip(starts, found, strict=True) if data)
 
-    def _read_from(self, name: str, start: int) -> bytes:
+    def _read_new(self, name: str, start: int) -> bytes:
         try:
-            if self.folder is None:
-                return self.read(name)[start:]
-            with open(self.join(name), "rb") as file:
-                file.seek(start)
-                return file.read()
+            return self.read(name)[start:] if self.folder is None else self._read_from(name, start)
         except (WebDatasetError, OSError):
             return b""
+
+    def _read_from(self, name: str, start: int) -> bytes:
+        with self._opened(name, os.O_RDONLY) as number, open(number, "rb", closefd=False) as file:
+            file.seek(start)
+            return file.read()
 
     def write(self, name: str, data: bytes) -> None:
         """Write a whole file, which appears when it is complete."""
@@ -79,63 +87,79 @@ class Place:
             stream.write(data)
             stream.close()
             return
-        file = AtomicFile(self._made(name))
-        file.write(data)
-        file.publish()
+        with self._told(name):
+            private.write_private(allowed_path(self.folder), name, data)
 
     def append(self, name: str, data: bytes) -> None:
         """Append to a file of a folder."""
-        number = self.opened(name, os.O_WRONLY | os.O_APPEND)
-        try:
+        with self._opened(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT) as number:
             os.write(number, data)
-        except OSError as error:
-            raise as_storage_error(error, self.join(name)) from error
-        finally:
-            os.close(number)
 
-    def opened(self, name: str, flags: int) -> int:
-        """Open a file of a folder, made if it is not there, and return its descriptor."""
-        path = self.join(name)
-        try:
-            try:
-                return os.open(path, flags | os.O_CREAT, 0o666)
-            except FileNotFoundError:  # the first file of its folder
-                return os.open(self._made(name), flags | os.O_CREAT, 0o666)
-        except OSError as error:
-            raise as_storage_error(error, path) from error
+    def created(self, name: str) -> int:
+        """Make a file of a folder, in place of one that is there, and return its descriptor."""
+        assert self.folder is not None
+        with self._told(name), private.inside(allowed_path(self.folder), name, make=True) as (parent, last):
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(last, dir_fd=parent)  # not emptied: it could be another file's second name
+            flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL | private.NO_LINKS
+            return os.open(last, flags, 0o644, dir_fd=parent)
+
+    def make(self, name: str) -> None:
+        """Make a folder in a folder."""
+        assert self.folder is not None
+        with self._told(name), private.inside(allowed_path(self.folder), f"{name}/file", make=True):
+            """It is there now."""
 
     def sizes(self, prefix: str) -> dict[str, int]:
         """Return the files whose names begin like this, and their sizes."""
         if self.folder is None:
             return dict(self._listed(prefix))
         folder, _, start = prefix.rpartition("/")
-        return dict(self._found(folder, start))
-
-    def _found(self, folder: str, start: str) -> Iterator[tuple[str, int]]:
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError), os.scandir(self.join(folder)) as entries:
-            for entry in entries:
-                name = f"{folder}/{entry.name}"
-                if not entry.name.startswith(start) or entry.name.startswith("."):
-                    continue
-                if entry.is_dir():
-                    yield from self._found(name, "")
-                else:
-                    with contextlib.suppress(FileNotFoundError):
-                        yield name, entry.stat().st_size
+        found: dict[str, int] = {}
+        with (
+            contextlib.suppress(FileNotFoundError),
+            self._told(prefix),
+            private.inside(allowed_path(self.folder), f"{prefix}-", foreign=self.foreign) as (number, _),
+        ):
+            found.update(_found(number, folder, start))
+        return found
 
     def _listed(self, prefix: str) -> Iterator[tuple[str, int]]:
         for url, size in listed(self.join(prefix)):
             yield url[len(self.url) + 1 :], size
 
-    def _made(self, name: str) -> str:
-        path = self.join(name)
+    @contextlib.contextmanager
+    def _opened(self, name: str, flags: int) -> Iterator[int]:
+        assert self.folder is not None
+        with self._told(name), private.opened(allowed_path(self.folder), name, flags, foreign=self.foreign) as number:
+            yield number
+
+    @contextlib.contextmanager
+    def _told(self, name: str) -> Iterator[None]:
+        """Raise errors of the system as ours."""
         try:
-            if self.folder is not None and not os.path.isdir(self.folder):
-                os.makedirs(os.path.dirname(self.folder), exist_ok=True)
-                # for this user only: plans have storage options and code that tasks run
-                with contextlib.suppress(FileExistsError):
-                    os.mkdir(self.folder, 0o700)
-            os.makedirs(os.path.dirname(path), exist_ok=True)
+            yield
+        except WebDatasetError:
+            raise
+        except (FileNotFoundError, NotADirectoryError) as error:
+            raise MissingShardError("no such file", url=self.join(name)) from error
         except OSError as error:
-            raise as_storage_error(error, path) from error
-        return path
+            raise as_storage_error(error, self.join(name)) from error
+
+
+def _found(parent: int, folder: str, start: str = "") -> Iterator[tuple[str, int]]:
+    """Yield the files in an open folder and its folders; links are none."""
+    with os.scandir(parent) as entries:
+        for entry in entries:
+            name = f"{folder}/{entry.name}"
+            if not entry.name.startswith(start) or entry.name.startswith("."):
+                continue
+            with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+                if entry.is_dir(follow_symlinks=False):
+                    inner = os.open(entry.name, os.O_RDONLY | os.O_DIRECTORY | private.NO_LINKS, dir_fd=parent)
+                    try:
+                        yield from _found(inner, name)
+                    finally:
+                        os.close(inner)
+                elif entry.is_file(follow_symlinks=False):
+                    yield name, entry.stat(follow_symlinks=False).st_size

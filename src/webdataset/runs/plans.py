@@ -75,12 +75,12 @@ class RunPlan:
         """Return one item."""
         if not 0 <= number < self.count:
             raise StateError(f"the plan has items 0 to {self.count - 1}, not {number}", url=self.url)
-        return _part(self.url, number // PART_ITEMS)[number % PART_ITEMS]
+        return _part(self.place, self.id, number // PART_ITEMS)[number % PART_ITEMS]
 
     def items(self) -> Iterator[Item]:
         """Yield all items, in order."""
         for part in range(-(-self.count // PART_ITEMS)):
-            yield from _read_part(self.url, part)
+            yield from _read_part(self.place, self.id, part)
 
     def file(self, name: str) -> bytes:
         """Return a file that belongs to the program."""
@@ -88,7 +88,7 @@ class RunPlan:
 
 
 def write_plan(place: Place, program: RunProgram, options: TaskOptions, items: Iterable[Item]) -> RunPlan:
-    """Write a plan, unless there is the same one already."""
+    """Write a plan; files of it that are there already stay, if they say the same."""
     facts = {"format": FORMAT, "program": program.facts, "digest": program.digest, "options": options.as_dict()}
     facts["cwd"] = os.getcwd()
     content = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
@@ -106,14 +106,19 @@ def write_plan(place: Place, program: RunProgram, options: TaskOptions, items: I
         facts |= {"count": count, "folders": sorted(folders - {""})}
         plan = _plan(place, content.hexdigest()[:16], facts, options)
         name = f"{FOLDER}{plan.id}"
-        if place.read_if_there(f"{name}/plan.json") is None:
-            for part in sorted(os.listdir(folder)):
-                with open(os.path.join(folder, part), "rb") as file:
-                    place.write(f"{name}/{part}", file.read())
-            for own, data in program.files.items():
-                place.write(f"{name}/{own}", data)
-            place.write(f"{name}/plan.json", json.dumps(facts, indent=1).encode())
+        for part in sorted(os.listdir(folder)):
+            with open(os.path.join(folder, part), "rb") as file:
+                _keep(place, f"{name}/{part}", file.read())
+        for own, data in program.files.items():
+            _keep(place, f"{name}/{own}", data)
+        _keep(place, f"{name}/plan.json", json.dumps(facts, indent=1).encode())
     return plan
+
+
+def _keep(place: Place, name: str, data: bytes) -> None:
+    """Write a file unless it is there: its name tells what it should say, but anybody may have made it."""
+    if place.read_if_there(name) != data:
+        place.write(name, data)
 
 
 @contextmanager
@@ -133,7 +138,12 @@ def read_plan(url: str) -> RunPlan:
     run, _, name = url.rstrip("/").rpartition(f"/{FOLDER}")
     if not run:
         raise StateError("this is no plan", url=url, hint="its name has the form RUN/plans/ID")
-    place = Place(run)
+    return plan_in(Place(run), name)
+
+
+def plan_in(place: Place, name: str) -> RunPlan:
+    """Read a plan of a run by its id."""
+    url = place.join(f"{FOLDER}{name}")
     data = place.read_if_there(f"{FOLDER}{name}/plan.json")
     if data is None:
         hint = "a run in a folder needs a disk that all workers share; a store is reached from everywhere"
@@ -167,10 +177,10 @@ def _part_name(number: int) -> str:
 
 
 @lru_cache(maxsize=4)
-def _part(url: str, number: int) -> Sequence[Item]:
-    return list(_read_part(url, number))
+def _part(place: Place, id: str, number: int) -> Sequence[Item]:
+    return list(_read_part(place, id, number))
 
 
-def _read_part(url: str, number: int) -> Iterator[Item]:
-    for name, inputs, outputs, size, version in json.loads(Place(url).read(_part_name(number))):
+def _read_part(place: Place, id: str, number: int) -> Iterator[Item]:
+    for name, inputs, outputs, size, version in json.loads(place.read(f"{FOLDER}{id}/{_part_name(number)}")):
         yield Item(name, tuple(inputs), tuple(outputs), size, version)

@@ -13,15 +13,17 @@ from enum import StrEnum
 from itertools import islice
 from typing import Any
 
+from webdataset.base import private
 from webdataset.base.redact import redacted
 from webdataset.base.settings import settings
-from webdataset.errors import StateError
+from webdataset.errors import SecurityError, StateError
+from webdataset.storage.urls import local_path
 
 from .generations import Generation, facts_of, generations, owned
 from .items import Item, output_versions
 from .numbers import parsed_ranges, ranges
 from .places import Place
-from .plans import PART_ITEMS, RunPlan, read_plan, without_collector
+from .plans import PART_ITEMS, RunPlan, plan_in, without_collector
 from .records import DONE, START, AttemptRecord, RecordReader
 
 
@@ -85,10 +87,12 @@ class _Known:
 
 
 class Run:
-    """A run, by the url of its folder or prefix."""
+    """A run, by the url of its folder or prefix; with `foreign` it may be anybody's, to be shown."""
 
-    def __init__(self, url: str) -> None:
-        self.place = Place(url)
+    def __init__(self, url: str, *, foreign: bool = False) -> None:
+        self.place = Place(url, foreign=foreign)
+        self.is_trusted = not foreign
+        """Whether its plan is believed: outputs are looked at wherever it says that they are."""
 
     @property
     def url(self) -> str:
@@ -117,7 +121,7 @@ class Run:
 
     def plan(self) -> RunPlan:
         """Return the latest plan."""
-        return read_plan(self.place.join(f"plans/{self.facts()['plan']}"))
+        return plan_in(self.place, self.facts()["plan"])
 
     # -- submissions -------------------------------------------------------------------------------------
 
@@ -147,7 +151,7 @@ class Run:
     def read_submission(self, id: str) -> Submission:
         """Read a submission."""
         facts = json.loads(self.place.read(f"submissions/{id}.json"))
-        plan = read_plan(self.place.join(f"plans/{facts['plan']}"))
+        plan = plan_in(self.place, facts["plan"])
         numbers = list(parsed_ranges(facts["numbers"]))
         tried = {int(number): count for number, count in facts["tried"].items()}
         return Submission(id, facts["engine"], plan, numbers, facts["per_task"], tried, facts["handle"])
@@ -167,10 +171,20 @@ class Run:
             known = _known(plan, RecordReader(self.place).ended() if records is None else records)
         items = enumerate(plan.items())
         while chunk := list(islice(items, PART_ITEMS)):
-            outputs = [url for _, item in chunk if _is_done(known.get(item.name)) for url in item.outputs]
+            done = (item for _, item in chunk if _is_done(known.get(item.name)))
+            outputs = [url for item in done for url in item.outputs if self._may_look_at(url)]
             versions = output_versions(outputs) if outputs else {}
             for number, item in chunk:
                 yield number, item, _standing(plan, item, known.get(item.name), versions)
+
+    def _may_look_at(self, url: str) -> bool:
+        """Whether to ask for an output: a stranger's plan could name any server, which would get this user's keys."""
+        return self.is_trusted or local_path(url) is not None or _bucket_of(url) == _bucket_of(self.url)
+
+    @property
+    def was_begun_here(self) -> bool:
+        """Whether this user has begun it, with this cache folder."""
+        return redacted(self.url) in _remembered(self.name)
 
     def attempts(self, plan: RunPlan) -> Counter[str]:
         """Return how often each item of a plan was begun."""
@@ -233,19 +247,33 @@ def is_wanted(item: Item, standing: Standing, redo: str | None) -> bool:
     return fnmatch.fnmatchcase(item.name, redo)
 
 
-def found_run(text: str) -> Run:
+def found_run(text: str, *, foreign: bool = False) -> Run:
     """Return a run by its folder or prefix, or by its name if it was begun on this machine."""
-    if "/" not in text and not os.path.exists(os.path.join(text, "generations")):
-        with suppress(OSError), open(os.path.join(settings.runs_dir, text), encoding="utf-8") as file:
-            return Run(file.read().strip())
-    run = Run(text)
+    if "/" not in text and not os.path.exists(os.path.join(text, "generations")) and (urls := _remembered(text)):
+        return Run(urls[-1], foreign=foreign)
+    run = Run(text, foreign=foreign)
     run.facts()
     return run
 
 
+def _remembered(name: str) -> list[str]:
+    """Return the places of the runs of this name that were begun on this machine, the latest last."""
+    with (
+        suppress(OSError, SecurityError),
+        private.opened(settings.runs_dir, name, os.O_RDONLY) as number,
+        open(number, encoding="utf-8", closefd=False) as file,
+    ):
+        return file.read().splitlines()
+    return []
+
+
 def _remember(name: str, url: str) -> None:
     """Keep the place of a run under its name; a machine without a home does without."""
-    with suppress(OSError):
-        os.makedirs(settings.runs_dir, exist_ok=True)
-        with open(os.path.join(settings.runs_dir, name), "w", encoding="utf-8") as file:
-            file.write(redacted(url))
+    urls = [known for known in _remembered(name) if known != redacted(url)] + [redacted(url)]
+    with suppress(OSError, SecurityError):
+        private.make_private(settings.runs_dir)
+        private.write_private(settings.runs_dir, name, "\n".join(urls).encode())
+
+
+def _bucket_of(url: str) -> list[str]:
+    return url.split("/", 3)[:3]

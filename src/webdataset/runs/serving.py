@@ -218,8 +218,8 @@ def _captured(plan: RunPlan, name: str) -> Iterator[None]:
     place = plan.place
     unnamed = os.path.join(tempfile.gettempdir(), f"webdataset-log-{os.urandom(8).hex()}.txt")
     path = place.join(name) if place.folder is not None else unnamed
-    flags = os.O_RDWR | os.O_TRUNC | os.O_APPEND
-    log = place.opened(name, flags) if place.folder is not None else os.open(path, flags | os.O_CREAT, 0o666)
+    flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL
+    log = place.created(name) if place.folder is not None else os.open(path, flags, 0o600)
     before = os.dup(1), os.dup(2)
     try:
         sys.stdout.flush()

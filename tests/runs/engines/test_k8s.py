@@ -97,7 +97,8 @@ def test_what_the_options_ask_for_is_in_the_manifest(submission: Submission) -> 
         "requests": {"cpu": "4", "memory": "8589934592"},
         "limits": {"memory": "8589934592", "nvidia.com/gpu": "1"},
     }
-    assert container["env"] == [{"name": "AWS_REGION", "value": "eu"}]
+    owner = {"name": "WDS_OWNER", "value": str(os.geteuid())}
+    assert container["env"] == [{"name": "AWS_REGION", "value": "eu"}, owner]
     assert job["metadata"]["labels"]["team"] == "ocr"
 
 

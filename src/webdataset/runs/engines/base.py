@@ -20,6 +20,8 @@ MOST_QUEUED = 10_000
 """Tasks that wait in a cluster's queue; more are submitted when some are done."""
 
 
+NOT_OURS = "the records of this run were not written by this package"
+
 TURNS, MOST_SHARDS = 16, 20
 """Tasks that each worker does at least, if there are enough shards, so that all end at about the same time; and the
 most shards of a task, unless the user says how many."""
@@ -47,6 +49,8 @@ class Engine(ABC):
     """Starts the tasks of a submission and knows whether they run."""
 
     name: ClassVar[str]
+    reaches: ClassVar[tuple[str, ...]] = ()
+    """Options of its section that say where the cluster is, and how it is reached."""
     poll_seconds: ClassVar[float] = 0.5
     run_command: RunCommand | None = None
     """Runs our own commands, for tasks in copies of this process; a program that does not have them leaves it out."""

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from webdataset.errors import SecurityError
 from webdataset.runs.outcomes import EXIT_CODES, Verdict
 from webdataset.runs.runs import Submission
 
-from .base import Engine, EngineError
+from .base import NOT_OURS, Engine, EngineError
 from .kube import ConflictError, KubeClient, KubeError, MissingError, kube_client
 from .manifests import COMMON, CONTAINER, as_text, labels, merged, object_name, pod_options, task_container
 
@@ -23,6 +25,8 @@ KEPT = 24 * 3600
 """Seconds for which a Job that has ended stays, with its pods and their logs, if the user does not say."""
 PATIENCE = 600.0
 """Seconds for which a server may not answer while tasks run."""
+JOB = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?")
+"""What Kubernetes takes for the name of an object."""
 SECTION = (*COMMON, "kubeconfig", "context", "client", "job", "poll", "ttl")
 
 
@@ -30,6 +34,7 @@ class KubernetesEngine(Engine):
     """Submits one Job whose indexes are the tasks."""
 
     name = "k8s"
+    reaches = ("kubeconfig", "context", "client", "namespace")
 
     def __init__(self, options: TaskOptions) -> None:
         super().__init__(options)
@@ -93,16 +98,21 @@ class KubernetesEngine(Engine):
         except ConflictError:
             # also what a server says that got the first request, whose answer was lost
             job = self.client.read(self._name)
-            if job["metadata"].get("labels", {}).get("webdataset/submission") != submission.id.lower():
+            if not _is_of(submission, job):
                 hint = f"`kubectl delete job {self._name}`, or wait for its end"
                 raise EngineError(f"there is another Job of the name {self._name}", hint=hint) from None
         self._take(job)
         submission.handle = {"job": self._name, "namespace": self.client.namespace}
 
     def attach(self, submission: Submission) -> None:
-        self._name = submission.handle["job"]
+        self._name = _job_of(submission)
         try:
-            self._take(self.client.read(self._name))
+            job = self.client.read(self._name)
+            if not _is_of(submission, job):
+                raise SecurityError(
+                    f"the Job {self._name} is of something else", url=_run_of(submission), hint=NOT_OURS
+                )
+            self._take(job)
         except MissingError:
             self._status = {"conditions": [{"type": "Failed", "status": "True", "message": "the Job is gone"}]}
 
@@ -148,7 +158,24 @@ class KubernetesEngine(Engine):
             self._status = {"conditions": [{"type": "Failed", "status": "True", "message": "cancelled"}]}
 
     def logs(self, submission: Submission) -> Iterator[tuple[str, str]]:
-        yield from self.client.logs(submission.handle["job"], CONTAINER)
+        yield from self.client.logs(_job_of(submission), CONTAINER)
+
+
+def _job_of(submission: Submission) -> str:
+    """Return the name of the Job of a submission; anything else would be another path of the server."""
+    name = str(submission.handle.get("job"))
+    if not JOB.fullmatch(name):
+        raise SecurityError(f"{name!r} is no name of a Job", url=_run_of(submission), hint=NOT_OURS)
+    return name
+
+
+def _run_of(submission: Submission) -> str:
+    return submission.plan.place.url
+
+
+def _is_of(submission: Submission, job: dict[str, Any]) -> bool:
+    found = job["metadata"].get("labels", {}).get("webdataset/submission")
+    return bool(found == submission.id.lower())
 
 
 def _exit_code(verdict: Verdict) -> dict[str, Any]:

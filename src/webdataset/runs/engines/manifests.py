@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -29,8 +30,10 @@ def task_container(options: TaskOptions, own: Mapping[str, Any], submission: Sub
         raise EngineError("pods cannot reach this folder", url=place.url, hint=hint)
     command = [*own.get("command", ["wl"]), "task", submission.plan.url, "--submission", submission.id]
     container: dict[str, Any] = {"name": CONTAINER, "image": options.image, "command": command}
-    if options.environment:
-        container["env"] = [{"name": name, "value": value} for name, value in sorted(options.environment.items())]
+    # in a pod this process has another user's number, and would take the folder for a stranger's
+    owner = {"WDS_OWNER": str(os.geteuid())} if place.folder is not None else {}
+    if environment := owner | options.environment:
+        container["env"] = [{"name": name, "value": value} for name, value in sorted(environment.items())]
     if own.get("secrets"):
         container["envFrom"] = [{"secretRef": {"name": name}} for name in own["secrets"]]
     if own.get("claim"):

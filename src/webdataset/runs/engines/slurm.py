@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import re
 import shlex
 import shutil
@@ -14,9 +13,10 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from webdataset.errors import SecurityError
 from webdataset.runs.runs import Run, Submission
 
-from .base import Engine, EngineError
+from .base import NOT_OURS, Engine, EngineError
 
 if TYPE_CHECKING:
     from webdataset.runs.options import TaskOptions
@@ -25,6 +25,8 @@ MOST_TASKS = 200
 """Tasks of a submission, if the user does not say how many shards each has: sites ask for few and long ones."""
 SECTION = ("partition", "account", "qos", "time", "constraint", "options", "setup", "poll")
 PATIENCE = 60.0
+JOB = re.compile(r"\d+(_(\d+|\[[\d,:%-]+\]))?")
+"""A job, one task of an array, or some of them."""
 RUNS = {"RUNNING", "COMPLETING", "CONFIGURING", "STAGE_OUT"}
 
 
@@ -45,7 +47,7 @@ class SlurmEngine(Engine):
     def submit(self, submission: Submission) -> None:
         size = _array_limit()
         if submission.plan.place.folder is not None:  # else Slurm does not start the task
-            os.makedirs(submission.plan.place.join("logs"), exist_ok=True)
+            submission.plan.place.make("logs")
         self._ids = []
         self._finished = False
         for first in range(0, submission.count, size):
@@ -87,7 +89,7 @@ class SlurmEngine(Engine):
         return f"#!/bin/bash\n{setup}{variables}exec {shlex.join(words)}\n"
 
     def attach(self, submission: Submission) -> None:
-        self._ids = list(submission.handle.get("jobs", ()))
+        self._ids = _jobs_of(submission)
         self._look()
 
     def poll(self, seconds: float) -> None:
@@ -120,17 +122,26 @@ class SlurmEngine(Engine):
 
     def cancel(self) -> None:
         if self._ids:
-            _called(["scancel", *self._ids])
+            _called(["scancel", "--", *self._ids])
 
     def logs(self, submission: Submission) -> Iterator[tuple[str, str]]:
         place = submission.plan.place
-        jobs = tuple(f"logs/slurm-{job}_" for job in submission.handle.get("jobs", ()))
+        jobs = tuple(f"logs/slurm-{job}_" for job in _jobs_of(submission))
         for name, size in sorted(place.sizes("logs/").items()):
             if size and name.startswith(jobs):
                 yield name, place.read(name).decode("utf-8", "replace")
 
     def shards_per_task(self, count: int) -> int:
         return max(1, math.ceil(count / MOST_TASKS))
+
+
+def _jobs_of(submission: Submission) -> list[str]:
+    """Return the numbers of jobs that a submission names; anything else could be an option of Slurm's programs."""
+    jobs = list(submission.handle.get("jobs", ()))
+    for job in jobs:
+        if not JOB.fullmatch(str(job)):
+            raise SecurityError(f"{job!r} is no number of a job", url=submission.plan.place.url, hint=NOT_OURS)
+    return list(map(str, jobs))
 
 
 def _short_name(submission: Submission) -> str:

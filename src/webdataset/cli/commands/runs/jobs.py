@@ -7,7 +7,8 @@ command is taken as its output and the other words with `{}` in them as its inpu
 count samples; others write local outputs into a hidden folder, from which they are moved when the command succeeds.
 
 Running the same line again does what is missing, failed or out of date. `wl jobs status|logs|cancel|resume|clean RUN`
-is about a run, named by its folder or prefix, or by its name if it was begun on this machine.
+is about a run, named by its folder or prefix, or by its name if it was begun on this machine. Only `resume` runs the
+code of its plan; the others reach a cluster as --config, or your own file of options, says.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from __future__ import annotations
 import re
 import sys
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from webdataset.cli import engines, grammar
+from webdataset.errors import SecurityError
 
 if TYPE_CHECKING:
     from webdataset.runs.items import Item
@@ -43,6 +45,8 @@ def configure(parser: grammar.Parser) -> None:
     add("--output", metavar="URL", action="append", help="an output, with {}: shards are done while it is missing")
     add("--name", metavar="NAME", help="name of the run (that of the command)")
     add("--item", metavar="PATTERN", help="with logs: only of items whose names match")
+    parser.switch("--allow-foreign", help="with resume: run the plan of somebody else; with status: ask servers that "
+        "it names")  # fmt: skip
     engines.add_engines(parser, default="local")
     grammar.add_progress(parser)
 
@@ -140,11 +144,20 @@ def _found(text: str) -> Run:
     return found_run(text)
 
 
+def _shown(options: Namespace, text: str) -> Run:
+    """Return a run that is only looked at, and may be anybody's."""
+    from webdataset.runs.runs import found_run
+
+    run = found_run(text, foreign=True)
+    run.is_trusted = options.allow_foreign or run.was_begun_here
+    return run
+
+
 def _status(options: Namespace, text: str) -> int:
     """Print how far a run is."""
     from webdataset.runs.status import status_of
 
-    run = _found(text)
+    run = _shown(options, text)
     status = status_of(run)
     if options.html:
         from webdataset.cli.outputs import writing
@@ -166,7 +179,7 @@ def _logs(options: Namespace, text: str) -> int:
 
     from webdataset.runs.serving import ERRORS, LOGS
 
-    run = _found(text)
+    run = _shown(options, text)
     for folder in (LOGS, ERRORS):
         for name in sorted(run.place.sizes(folder)):
             item = unquote(name.removeprefix(folder)).rpartition(".")[0]
@@ -176,7 +189,7 @@ def _logs(options: Namespace, text: str) -> int:
             sys.stdout.write(f"==> {item}{'' if folder == LOGS else ' (samples)'} <==\n")
             sys.stdout.write(run.place.read(name).decode("utf-8", "replace"))
     if not options.item:
-        for engine, submission in engines.submitted(run):
+        for engine, submission in engines.submitted(options, run):
             for name, content in engine.logs(submission):
                 sys.stdout.write(f"==> {name} <==\n{content}")
     return 0
@@ -186,7 +199,7 @@ def _cancel(options: Namespace, text: str) -> int:
     """End what was submitted."""
     run = _found(text)
     count = 0
-    for engine, _ in engines.submitted(run):
+    for engine, _ in engines.submitted(options, run):
         if not engine.finished:
             engine.cancel()
             count += 1
@@ -215,10 +228,28 @@ def _resume(options: Namespace, text: str) -> int:
 
     run = _found(text)
     plan = run.plan()
+    what = _code_of(plan.program)
+    if not (run.was_begun_here or options.allow_foreign):
+        hint = f"it would run {what}; --allow-foreign does so, if you trust who has begun it"
+        raise SecurityError("this run was begun by somebody else, or on another machine", url=run.url, hint=hint)
+    engines._say(options, f"resuming: {what}")
     _check_code(run)
-    engines.follow_earlier(options, run, plan)
+    engines.follow_earlier(options, run, plan, plan.options)
     engine = engine_named(run.facts()["engine"], plan.options)
     return engines.follow(options, run, plan, engine)
+
+
+def _code_of(program: Mapping[str, Any]) -> str:
+    """Return what a plan runs, in words.
+
+    >>> _code_of({"kind": "command", "words": ["wc", "-c", "a-{}.txt"]}), _code_of({"kind": "wl", "command": "map"})
+    ("the command wc -c 'a-{}.txt'", 'the command wl map')
+    """
+    from shlex import join
+
+    if program["kind"] == "function":
+        return "a function of its program"
+    return f"the command {join(program['words']) if program['kind'] == 'command' else 'wl ' + program['command']}"
 
 
 def _check_code(run: Run) -> None:
