@@ -213,10 +213,15 @@ def test_tensors_are_batched_by_torchs_own_collation(make_shards):
     assert torch.equal(batch, torch.tensor([0, 1, 2, 3]))
 
 
-def test_a_dataset_of_the_main_process_can_be_pickled_after_use(make_shards):
-    dataset = wds.WebDataset(make_shards(1)).map(key_of)
-    list(dataset)
-    assert len(list(pickle.loads(pickle.dumps(dataset)))) == 10
+def test_a_pickled_copy_of_a_dataset_that_was_read_goes_its_own_way(make_shards):
+    def dataset():
+        return wds.WebDataset(make_shards(12, samples=1), shardshuffle=100, seed=7).map(key_of)
+
+    first, second, third = (list(read) for one in [dataset()] for read in (one, one, one))
+    original = dataset()
+    assert list(original) == first
+    copy = pickle.loads(pickle.dumps(original))
+    assert [list(copy), list(copy), list(original)] == [second, third, second]
 
 
 @wds.pipelinefilter(per_sample=True)

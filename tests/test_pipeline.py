@@ -80,6 +80,19 @@ def test_an_empty_pass_ends_the_repetition():
     assert list(wds.DataPipeline(lambda: iter([])).repeat()) == []
 
 
+def test_an_empty_pass_does_not_end_the_repetition_where_it_is_the_rest_of_one():
+    pipeline, resumed = wds.DataPipeline(range(1, 4)).repeat(2), wds.DataPipeline(range(1, 4)).repeat(2)
+    items = iter(pipeline)
+    assert [next(items) for _ in range(3)] == [1, 2, 3]
+    resumed.load_state_dict(pipeline.state_dict())
+    assert list(resumed) == [1, 2, 3]
+
+
+def test_a_state_of_rounds_of_another_length_is_refused():
+    with pytest.raises(wds.StateError):
+        wds.DataPipeline(range(9)).with_epoch(3).load_state_dict(wds.DataPipeline(range(9)).repeat(2).state_dict())
+
+
 def test_without_with_length_there_is_no_len():
     pipeline = wds.DataPipeline(five)
     assert not hasattr(pipeline, "__len__")

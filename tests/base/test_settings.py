@@ -17,7 +17,7 @@ def test_flags(monkeypatch, value, expected):
 
 def test_a_number_that_is_none_is_named(monkeypatch):
     monkeypatch.setenv("WDS_SEED", "seven")
-    with pytest.raises(ValueError, match="WDS_SEED must be a number, got 'seven'"):
+    with pytest.raises(ValueError, match="WDS_SEED"):
         _ = settings.seed
 
 

@@ -47,7 +47,6 @@ def test_a_stop_does_not_hold_those_below_it():
     stop = Stop()
     gone = weakref.ref(_below(stop))
     assert gone() is None
-    assert stop._below == set()
     stop.set()
 
 
@@ -82,18 +81,21 @@ def test_a_wait_ends_when_its_time_is_over():
 
 
 def test_a_ring_ends_all_waits():
-    bell, rung = Bell(), threading.Lock()
-    rung.acquire()
-    waiting = [threading.Thread(target=bell.wait, args=(lambda: not rung.locked(),)) for _ in range(3)]
+    bell, rung, looked = Bell(), threading.Event(), []
+
+    def look() -> bool:
+        looked.append(threading.get_ident())
+        return rung.is_set()
+
+    waiting = [threading.Thread(target=bell.wait, args=(look,)) for _ in range(3)]
     for thread in waiting:
         thread.start()
-    assert soon(lambda: len(bell._asleep) == 3)
-    rung.release()
+    assert soon(lambda: len(set(looked)) == 3)
+    rung.set()
     bell.ring()
     for thread in waiting:
         thread.join(HANG_SECONDS)
     assert not any(thread.is_alive() for thread in waiting)
-    assert bell._asleep == set()
 
 
 def test_what_is_looked_for_may_ring_the_bell():
