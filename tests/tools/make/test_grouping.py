@@ -32,15 +32,25 @@ UNRELATED = {
     "times of day": [f"2024-05-{day:02d} 12.{day:02d}.{second:02d}.jpg" for day in range(1, 9) for second in (1, 59)],
     "articles": [f"{month}.{number:05d}.pdf" for month in range(2101, 2105) for number in range(month, 9000, 1000)],
     "names of people": ["john.doe.jpg", "john.smith.jpg", "mary.jane.jpg", "mary.poppins.jpg", "bob.jpg"],
+    "a name that all begin with": ["photo.paris.jpg", "photo.london.jpg", "photo.rome.jpg", "a.jpg"],
+    "an input and a target of one sample, for all one knows": ["a.input.png", "a.target.png"],
+    "photos and videos": ["IMG.0030.jpg", "IMG.0031.mp4", "IMG.0032.png"],
+    "a photo and the text of another": ["IMG.0030.jpg", "IMG.0031.txt"],
+    "times of photos and videos": ["2024-05-01 12.30.jpg", "2024-05-01 12.45.mp4", "2024-05-01 13.00.jpg"],
+    "names of people in many formats": ["john.doe.jpg", "john.smith.png", "mary.jane.jpg", "bob.png"],
     "names with blanks": ["Dr. Jones.jpg", "Dr. Smith.jpg"],
     "class folders": [f"{name}/IMG.{number}.jpg" for name, number in (("cat", 1), ("cat", 2), ("dog", 7), ("dog", 8))],
 }
 RELATED = {
     "captions": (["a.jpg", "a.json", "b.jpg", "b.json"], 2),
-    "input and target": (["a.input.png", "a.target.png"], 1),
     "input and target of many": ([f"{key}.{name}.png" for key in "abc" for name in ("input", "target")], 3),
     "a mask": (["a.jpg", "a.seg.png"], 1),
-    "all at once": (["a.jpg", "a.json", "b.input.png", "b.target.png", "c.jpg", "c.seg.png", "x.tar.gz"], 4),
+    "parts of one image": (["a.jpg", "a.seg.png", "a.depth.npy", "a.json"], 1),
+    "all at once": (
+        ["a.jpg", "a.json", "c.jpg", "c.seg.png", "x.tar.gz"]
+        + [f"{key}.{name}" for key in "bd" for name in ("input.png", "target.npy")],
+        5,
+    ),
     "views": ([f"{key}.view{view}.jpg" for key in "abc" for view in range(6)], 3),
     "numbered views": ([f"{key}.{view}.jpg" for key in "abc" for view in range(6)], 3),
     "frames": ([f"{key}.{frame:03d}.jpg" for key in range(9) for frame in range(20 + key)], 9),

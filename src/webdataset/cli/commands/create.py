@@ -8,10 +8,10 @@ sounds as Hugging Face stores them in Parquet become jpg, png, wav and so on. A 
 .parquet, whose column file_name names the files, becomes samples of a file and a json with the rest of its row. Files
 of a zip or tar archive that share a basename are a sample.
 
-Files that share a basename and an extension are one sample only if others have the same fields: a.left.png and
-a.right.png are, with b.left.png and b.right.png; IMG.0030.jpg and IMG.0031.jpg are not, and an error before anything is
-written. --key last-dot makes the key all before the last dot, with _ for its dots: IMG_0030.jpg; --key first-dot says
-that such files belong together. Keys of rows must have no dot; --key last-dot writes _ for it. Hidden files, Thumbs.db,
+Files like a.left.png and a.right.png are one sample only if others have the same fields, b.left.png and b.right.png;
+IMG.0030.jpg and IMG.0031.jpg are none, nor is the first with IMG.0031.mp4: that is an error before anything is written.
+--key last-dot makes the key all before the last dot, with _ for its dots: IMG_0030.jpg; --key first-dot says that such
+files belong together. Keys of rows must have no dot; --key last-dot writes _ for it. Hidden files, Thumbs.db,
 desktop.ini, __MACOSX and names without an extension are left out and counted.
 
 --shuffle writes the samples of each source in random order, the same for the same --seed. Only names are held in
@@ -34,7 +34,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from webdataset.cli import grammar
+from webdataset.cli import grammar, terminal
 
 if TYPE_CHECKING:
     from webdataset.cli.progress import ProgressDisplay
@@ -190,10 +190,10 @@ class _ClassList:
         if self.options.json:
             import json
 
-            sys.stderr.write(json.dumps({"classes": self.names}) + "\n")
+            terminal.err(json.dumps({"classes": self.names}) + "\n")
             return
         for number, name in enumerate(self.names):
-            sys.stderr.write(f"class {number}: {name}\n")
+            terminal.err(f"class {number}: {name}\n")
 
 
 def _ordered(source: str, options: Namespace, opened: ExitStack) -> Iterable[MemberSource]:

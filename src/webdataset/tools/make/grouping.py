@@ -50,8 +50,8 @@ def kept(paths: Iterable[str]) -> list[str]:
 def member_names(files: Sequence[str], key_end: str | None = None, *, origin: str | None = None) -> list[str]:
     """The names that files get in an archive; it is an error if readers would take unrelated ones for one sample.
 
-    A key ends at the first dot. Several files of a sample with the same extension must have fields that other samples
-    have too, as a.left.png and a.right.png; `key_end="first-dot"` says that they need not. With "last-dot" the dots
+    A key ends at the first dot. Files of a sample that may be files on their own, as a.left.png and a.right.png, must
+    have fields that other samples have too; `key_end="first-dot"` says that they need not. With "last-dot" the dots
     before the last one become `_`. `origin` is where the files are.
 
     >>> member_names(["IMG.0030.jpg", "IMG.0031.jpg"], "last-dot")
@@ -129,20 +129,20 @@ def _check_related(files: Sequence[str], origin: str | None) -> None:
     for key, files_of in samples.items():
         fields = _alike(files_of)
         others = [field for field in files_of if field not in fields and _is_word(field)]
-        if any(map(is_shared, others)) or 2 * sum(map(is_shared, fields)) > len(fields):
-            continue
-        if len(samples) > 1 or not all(map(_is_word, fields)):  # the words of a single sample are believed
+        if not any(map(is_shared, others)) and 2 * sum(map(is_shared, fields)) <= len(fields):
             raise _merged([files_of[field] for field in fields], key, origin)
 
 
 def _alike(fields: Collection[str]) -> list[str]:
-    """Fields that have an extension in common, as left.png and right.png; png itself is none of them."""
-    times = Counter(_ending(field) for field in fields if "." in field)
-    return [field for field in fields if "." in field and times[_ending(field)] > 1]
+    """Fields that may be of files on their own: left.png and right.png, or 30.jpg and 31.mp4; png itself is not.
 
-
-def _ending(field: str) -> str:
-    return field[field.rfind(".") :]
+    Words with different extensions, seg.png and depth.npy, are taken for parts of the file that has no word, if any.
+    """
+    dotted = [field for field in fields if "." in field]
+    if len(dotted) == len(fields) or not all(map(_is_word, dotted)):
+        return dotted if len({field.rpartition(".")[0] for field in dotted}) > 1 else []
+    times = Counter(field.rpartition(".")[2] for field in dotted)
+    return [field for field in dotted if times[field.rpartition(".")[2]] > 1]
 
 
 def _is_word(field: str) -> bool:
