@@ -46,7 +46,7 @@ def test_a_pass_that_failed_is_not_served_as_whole(cache):
         yield from SAMPLES[:5]
         raise OSError("the disk is gone")
 
-    with pytest.raises(OSError, match="the disk is gone"):
+    with pytest.raises(OSError, match="gone"):
         list(cache.run(failing()))
     assert list(cache.run(iter(SAMPLES))) == SAMPLES
 

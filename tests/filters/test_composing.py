@@ -25,9 +25,3 @@ def test_the_old_names_of_curried_filters():
     assert filters.RestCurried is filters.Curried is Filter
     assert list(filters.RestCurried(filters._map)(str)([1])) == ["1"]
     assert list(filters.pipelinefilter(filters._map)(str)([1])) == ["1"]
-
-
-def test_names_that_programs_import_are_there():
-    from webdataset.filters import _shuffle, default_collation_fn, getfirst, pipelinefilter, reraise_exception, unlisted
-
-    assert all(map(callable, [_shuffle, default_collation_fn, getfirst, pipelinefilter, reraise_exception, unlisted]))

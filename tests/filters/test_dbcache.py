@@ -115,8 +115,10 @@ def test_while_one_fills_it_another_does_without(path):
 
 def test_a_file_that_is_no_cache_is_left_alone(path):
     Path(path).write_text("my thesis, the only copy\n" * 100)
-    with pytest.raises(StorageError, match=r"no cache.*cache.db.*delete it"):
+    with pytest.raises(StorageError) as raised:
         list(DBCache(path, 5).run(SAMPLES))
+    assert raised.value.url == path
+    assert "delete" in raised.value.hint
     assert "thesis" in Path(path).read_text()
 
 
@@ -125,13 +127,14 @@ def test_another_database_is_left_alone(path):
         db.execute("create table cache (key text primary key, data blob)")
         db.execute("create table meta (name text, value text)")
     db.close()
-    with pytest.raises(StorageError, match="not written by this version"):
+    with pytest.raises(StorageError, match="version"):
         list(DBCache(path, 5).run(SAMPLES))
 
 
 def test_a_folder_that_is_not_there_is_an_error_that_names_the_file(tmp_path):
-    with pytest.raises(StorageError, match=r"cannot be opened.*nosuch/cache.db"):
+    with pytest.raises(StorageError) as raised:
         list(DBCache(tmp_path / "nosuch" / "cache.db", 5).run(SAMPLES))
+    assert raised.value.url == str(tmp_path / "nosuch" / "cache.db")
 
 
 def test_a_cache_made_by_someone_else_runs_no_code(path, tmp_path):
@@ -173,5 +176,5 @@ def test_a_missing_sample_is_an_error(path):
     with sqlite3.connect(path) as db:
         db.execute("delete from cache where number = 2")
     db.close()
-    with pytest.raises(StorageError, match="sample 2 is missing"):
+    with pytest.raises(StorageError, match="sample 2"):
         list(DBCache(path, 5).run(not_read()))

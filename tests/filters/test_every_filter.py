@@ -155,7 +155,7 @@ def test_an_error_of_the_source_passes_through(stage, items):
         yield items[0]
         raise OSError("the disk is gone")
 
-    with pytest.raises(OSError, match="the disk is gone"):
+    with pytest.raises(OSError, match="gone"):
         list(stage(source()))
 
 

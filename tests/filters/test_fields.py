@@ -1,5 +1,6 @@
 import pytest
 
+from webdataset.errors import SampleError
 from webdataset.filters import (
     associate,
     extract_keys,
@@ -32,14 +33,17 @@ def test_to_tuple_takes_fields_alternatives_and_one_string_of_several(args, expe
 
 @pytest.mark.parametrize("fields", [("q",), ("x", "q"), ("x;z", "q")])
 def test_a_missing_field_is_an_error_that_names_it_and_what_there_is(fields):
-    with pytest.raises(ValueError, match=r"no field 'q'; it has x, y \[url x.tar, key a\]"):
+    with pytest.raises(SampleError, match=r"'q'.* x, y") as raised:
         list(to_tuple(*fields)([SAMPLE]))
+    assert (raised.value.url, raised.value.key) == ("x.tar", "a")
 
 
 @pytest.mark.parametrize("fields", [("y",), ("x", "y"), ("q;y", "x")])
 def test_none_is_an_error_too(fields):
-    with pytest.raises(ValueError, match=r"the field is None \[url x.tar, key a, field (q;)?y\]"):
+    with pytest.raises(SampleError, match="None") as raised:
         list(to_tuple(*fields)([SAMPLE]))
+    assert (raised.value.url, raised.value.key) == ("x.tar", "a")
+    assert raised.value.field in ("y", "q;y")
 
 
 def test_missing_and_none_can_be_allowed():
@@ -47,7 +51,7 @@ def test_missing_and_none_can_be_allowed():
     assert list(to_tuple("y", "x", none_is_error=False)([SAMPLE])) == [(None, 1)]
     with pytest.raises(ValueError, match="None"):
         list(to_tuple("q", missing_is_error=False, none_is_error=True)([SAMPLE]))
-    with pytest.raises(ValueError, match="no field 'q'"):
+    with pytest.raises(ValueError, match="'q'"):
         list(to_tuple("q", none_is_error=False)([SAMPLE]))
 
 
@@ -56,13 +60,13 @@ def test_a_handler_skips_samples_without_the_field():
 
 
 def test_spaces_in_one_field_of_several_are_a_mistake():
-    with pytest.raises(ValueError, match="';', not by spaces"):
+    with pytest.raises(ValueError, match="spaces"):
         to_tuple("x __key__", "y")([])
 
 
 @pytest.mark.parametrize("fields", ["a b", "a;b"])
 def test_to_tuple_takes_dicts_only(fields):
-    with pytest.raises(TypeError, match="dicts, got tuple"):
+    with pytest.raises(TypeError, match="tuple"):
         list(to_tuple(fields)([(1, 2)]))
 
 
@@ -77,7 +81,7 @@ def test_rename_can_swap():
 
 
 def test_rename_needs_one_of_the_fields():
-    with pytest.raises(ValueError, match="no field 'q' or 'r'"):
+    with pytest.raises(ValueError, match="'q' or 'r'"):
         list(rename(z="q;r")([SAMPLE]))
 
 
@@ -98,20 +102,20 @@ def test_later_rules_of_rename_keys_win():
 
 
 def test_each_pattern_must_match_unless_told():
-    with pytest.raises(ValueError, match=r"no field matches '\*.png'"):
+    with pytest.raises(ValueError, match=r"\*\.png"):
         list(rename_keys(("j", "*.png"))([FILES]))
     assert list(rename_keys(("j", "*.png"), must_match=False)([FILES])) == [{}]
 
 
 def test_two_fields_of_one_name_are_an_error_unless_told():
-    with pytest.raises(ValueError, match="two fields would both be 'j'"):
+    with pytest.raises(ValueError, match="'j'"):
         list(rename_keys(("j", "*"))([FILES]))
     assert list(rename_keys(("j", "*"), duplicate_is_error=False)([FILES])) == [{"j": "a"}]
 
 
 def test_a_renamed_field_does_not_silently_replace_one_that_is_kept():
     for sample in ({"jpg": 1, "j": 2}, {"j": 2, "jpg": 1}):
-        with pytest.raises(ValueError, match="two fields"):
+        with pytest.raises(ValueError, match="'j'"):
             list(rename_keys(j="jpg", keep_unselected=True)([sample]))
 
 
@@ -123,10 +127,10 @@ def test_extract_keys_matches_with_and_without_a_dot():
 
 def test_extract_keys_wants_one_match_for_each():
     sample = {"jpg": 1, "cls": 2}
-    with pytest.raises(ValueError, match="no field matches"):
+    with pytest.raises(ValueError, match="png"):
         list(extract_keys("*.png")([sample]))
     assert list(extract_keys("*.png", "cls", ignore_missing=True)([sample])) == [(2,)]
-    with pytest.raises(ValueError, match="all match"):
+    with pytest.raises(ValueError, match="jpg"):
         list(extract_keys("*")([sample]))
     assert list(extract_keys("*", duplicate_is_error=False)([sample])) == [(1,)]
 
@@ -140,14 +144,14 @@ def test_associate_adds_fields_by_key():
 
 
 def test_associate_needs_a_dict_or_function():
-    with pytest.raises(TypeError, match="a dict or a function"):
+    with pytest.raises(TypeError, match="dict"):
         associate(5)([])
 
 
 def test_getfirst():
     assert getfirst({"b": 1}, "a;b") == getfirst({"b": 1}, ["a", "b"]) == 1
     assert getfirst({"b": 1}, "a", 5, missing_is_error=False) == 5
-    with pytest.raises(ValueError, match="no field 'a'; it has b"):
+    with pytest.raises(ValueError, match="'a'"):
         getfirst({"b": 1}, "a")
 
 
@@ -159,5 +163,5 @@ def test_parse_field_spec():
 def test_transform_with():
     assert transform_with([1, 2, 3], [str, None]) == ["1", 2, 3]
     assert transform_with((1, 2), None) == (1, 2)
-    with pytest.raises(ValueError, match="2 functions for a sample of 1"):
+    with pytest.raises(ValueError, match="2 functions"):
         transform_with([1], [str, str])

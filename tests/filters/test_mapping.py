@@ -6,7 +6,7 @@ import numpy
 import pytest
 
 from webdataset import filters
-from webdataset.errors import DecodingError, UnsafePickleError
+from webdataset.errors import DecodingError, UnsafePickleError, WebDatasetError
 from webdataset.filters import decode, find_decoder, map, map_dict, map_tuple, pipe, select, then, xdecode
 
 
@@ -45,14 +45,16 @@ def test_a_dict_of_another_kind_keeps_its_kind():
 
 
 def test_map_needs_a_function():
-    with pytest.raises(TypeError, match="takes a function"):
+    with pytest.raises(TypeError, match="function"):
         map(3)([])
 
 
 def test_an_error_of_the_function_keeps_its_type_and_names_the_sample():
     with pytest.raises(ZeroDivisionError) as caught:
         list(map(lambda s: 1 / 0)([{"__key__": "a7", "__url__": "x.tar"}]))
-    assert "in sample 'a7' of x.tar" in caught.value.__notes__[0]
+    (note,) = caught.value.__notes__
+    assert "a7" in note
+    assert "x.tar" in note
 
 
 def test_map_dict_changes_the_named_fields():
@@ -65,9 +67,9 @@ def test_map_dict_needs_the_field():
 
 
 def test_map_dict_needs_a_field_and_functions():
-    with pytest.raises(ValueError, match="at least one field"):
+    with pytest.raises(ValueError, match="field"):
         map_dict()([])
-    with pytest.raises(TypeError, match=r"map_dict\(x=...\)"):
+    with pytest.raises(TypeError, match="x="):
         map_dict(x=None)([])
 
 
@@ -127,14 +129,15 @@ class Custom:
 
 
 def test_decode_comes_before_to_tuple():
-    with pytest.raises(TypeError, match="before to_tuple"):
+    with pytest.raises(TypeError, match="to_tuple"):
         list(decode()([(b"a", b"b")]))
 
 
 def test_decode_asks_its_handler():
     samples = [{"__key__": "a", "json": b"[1,]"}, {"__key__": "b", "json": b"[1]"}]
-    with pytest.raises(DecodingError, match="json"):
+    with pytest.raises(DecodingError) as raised:
         list(decode()(samples))
+    assert (raised.value.key, raised.value.field) == ("a", "json")
     assert list(decode(handler=filters.identity)(samples)) == [{"__key__": "b", "json": [1]}]
 
 
@@ -155,14 +158,16 @@ def test_false_leaves_the_bytes():
 
 
 def test_xdecode_must_know_the_field_unless_told():
-    with pytest.raises(ValueError, match=r"no rule for this field.*\[.*key a, field foo\]; add a rule"):
+    with pytest.raises(WebDatasetError) as raised:
         list(xdecode()([{"__key__": "a", "foo": b"q"}]))
+    assert (raised.value.key, raised.value.field) == ("a", "foo")
+    assert "must_decode" in raised.value.hint
     assert list(xdecode(must_decode=False)([{"foo": b"q"}])) == [{"foo": b"q"}]
 
 
 def test_xdecode_gives_streams_on_and_refuses_other_values():
     assert list(xdecode()([{"txt": io.BytesIO(b"a")}])) == [{"txt": "a"}]
-    with pytest.raises(DecodingError, match="holds int"):
+    with pytest.raises(DecodingError, match="int"):
         list(xdecode()([{"txt": 5}]))
 
 

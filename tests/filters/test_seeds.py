@@ -84,12 +84,12 @@ def test_the_global_generators_are_as_they_were() -> None:
 
 
 def test_a_sample_without_a_key_is_an_error() -> None:
-    with pytest.raises(wds.SampleError, match="without a key"):
+    with pytest.raises(wds.SampleError, match="key"):
         list(wds.DataPipeline([[{"x": 1}]], wds.map(wds.repeatable(augmented))))
 
 
 def test_a_function_that_is_called_by_itself_takes_the_seed_of_the_sample() -> None:
     function = wds.repeatable(augmented)
     assert function({"__seed__": 4})["x"] == function({"__seed__": 4})["x"] != function({"__seed__": 5})["x"]
-    with pytest.raises(wds.SampleError, match="does not know the epoch"):
+    with pytest.raises(wds.SampleError, match="epoch"):
         function({"__key__": "a"})
