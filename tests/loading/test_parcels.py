@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
 import webdataset as wds
+from waiting import soon
 from webdataset.base.memory import Memory
 from webdataset.errors import WorkerError
 from webdataset.loading import parcels
@@ -182,12 +185,22 @@ class Arrays(torch.utils.data.IterableDataset):
         return (np.full(1 << 20, n) for n in range(3))
 
 
+@pytest.fixture
+def no_news_of_children():
+    """torch raises an error for a worker that was killed wherever the main thread is, also in a test's own lines."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    yield
+    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@pytest.mark.usefixtures("no_news_of_children")
 def test_no_file_is_left_and_no_memory_kept_when_workers_are_killed():
+    others = {place[0] for place in parcels._maps}  # of loaders that have not been collected
     loader = wds.WebLoader(numbers(4000, 2), batch_size=None, num_workers=2)
     before = set(os.listdir("/dev/shm"))
     batches = iter(loader)
     held = next(batches)
-    (worker, *_) = {place[0] for place in parcels._maps} - {os.getpid()}
+    (worker, *_) = {place[0] for place in parcels._maps} - others
     os.kill(worker, signal.SIGKILL)
     with pytest.raises(WorkerError, match="killed by SIGKILL"):
         for _ in batches:
@@ -196,3 +209,31 @@ def test_no_file_is_left_and_no_memory_kept_when_workers_are_killed():
     parcels.forget_dead_workers()
     assert worker not in {place[0] for place in parcels._maps}
     assert not {name for name in set(os.listdir("/dev/shm")) - before if "webdataset" in name}
+
+
+def open_blocks(process):
+    """The files of a worker's blocks."""
+    files = Path(f"/proc/{process}/fd").iterdir()
+    return [int(file.name) for file in files if "memfd:webdataset" in str(file.resolve())]
+
+
+def ends_slowly(pid_file):
+    """Two items, of which one still waits for the loader when the files of this process are closed."""
+    pid_file.write_text(str(os.getpid()))
+    yield np.zeros(1 << 20)
+    yield np.ones(1 << 20)
+    for file in open_blocks("self"):
+        os.close(file)
+    time.sleep(1.0)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.usefixtures("no_news_of_children")
+def test_a_worker_whose_files_are_gone_before_it_has_ended_is_named(tmp_path):
+    pid = tmp_path / "pid"
+    loader = wds.WebLoader(wds.DataPipeline(lambda: ends_slowly(pid)), batch_size=None, num_workers=1)
+    items = iter(loader)
+    next(items)  # and the worker goes on after the second
+    assert soon(lambda: not open_blocks(int(pid.read_text())), 20)
+    with pytest.raises(WorkerError, match="killed by SIGKILL"):
+        next(items)

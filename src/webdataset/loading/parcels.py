@@ -90,6 +90,10 @@ class SharedBlock(Block):
             os.close(self.file)
 
 
+class LostParcelError(Exception):
+    """An item whose worker has ended before it was opened."""
+
+
 class Part(NamedTuple):
     """Where a piece of an item lies: in which of the parcel's blocks, from where on, and how many bytes."""
 
@@ -195,14 +199,17 @@ def _opened(process: int, file: int, size: int) -> Any:
     import numpy as np
 
     path = f"/proc/{process}/fd/{file}"
-    place = (process, file, os.stat(path).st_ino)
-    if place not in _maps:
-        forget_dead_workers()
-        handle = os.open(path, os.O_RDWR)
-        try:
-            _maps[place] = mmap.mmap(handle, HEADER + size)
-        finally:
-            os.close(handle)
+    try:
+        place = (process, file, os.stat(path).st_ino)
+        if place not in _maps:
+            forget_dead_workers()
+            handle = os.open(path, os.O_RDWR)
+            try:
+                _maps[place] = mmap.mmap(handle, HEADER + size)
+            finally:
+                os.close(handle)
+    except (FileNotFoundError, PermissionError, ProcessLookupError) as exn:  # as the files of a process that ends
+        raise LostParcelError(f"worker process {process} has ended") from exn
     memory = np.frombuffer(_maps[place], np.uint8, size, HEADER)
     weakref.finalize(memory, _give_back, _maps[place], os.getpid()).atexit = False
     return memory

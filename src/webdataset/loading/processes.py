@@ -8,6 +8,7 @@ import re
 import signal
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing.connection import wait
 from typing import Any, Self
 
 from webdataset.base.mailbox import Mailbox
@@ -17,7 +18,7 @@ from webdataset.errors import MissingPackageError, WorkerError
 from webdataset.storage.shell.guards import process_exists
 
 from .forks import leaving_garbage
-from .parcels import Packing, can_share, forget_dead_workers
+from .parcels import LostParcelError, Packing, can_share, forget_dead_workers
 
 LOOK_SECONDS = 1.0
 GRACE_SECONDS = 10.0
@@ -124,14 +125,18 @@ def _raised(exn: Exception, mailbox: Mailbox | None) -> Exception | None:
 
 def _died(exn: Exception, batches: object) -> WorkerError | None:
     """Which worker died, and of what; torch tells its process id, and not always the signal."""
-    found = re.match(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\)", str(exn))
-    if found is None or not isinstance(exn, RuntimeError):
-        return None
-    pids = {int(pid) for pid in found[1].split(",")}
     workers = getattr(batches, "_workers", [])
-    dead = [(n, worker) for n, worker in enumerate(workers) if worker.pid in pids]
-    for _, worker in dead:
-        worker.join(1)  # the exit code may come after the news
+    if isinstance(exn, LostParcelError):
+        wait([worker.sentinel for worker in workers], 5)  # its files are gone before it is
+        dead = [(n, worker) for n, worker in enumerate(workers) if not worker.is_alive()]
+    else:
+        found = re.match(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\)", str(exn))
+        if found is None or not isinstance(exn, RuntimeError):
+            return None
+        pids = {int(pid) for pid in found[1].split(",")}
+        dead = [(n, worker) for n, worker in enumerate(workers) if worker.pid in pids]
+        for _, worker in dead:
+            worker.join(1)  # the exit code may come after the news
     ends = [f"worker {n} of {len(workers)} (pid {worker.pid}) {_end(worker.exitcode)}" for n, worker in dead]
     killed = any(worker.exitcode == -signal.SIGKILL for _, worker in dead)
     hint = "the system kills processes when memory runs out: smaller batches, buffers or fewer workers need less"
