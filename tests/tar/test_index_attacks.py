@@ -44,7 +44,6 @@ CLAIMS: dict[str, bytes] = {
     "two hundred million samples": claiming(samples=200_000_000, size=1 << 50),
     "more samples than fit": claiming(samples=200_000_000),
     "fewer samples than places": claiming(samples=1),
-    "a negative number of samples": claiming(samples=-1),
     "an endless number of samples": claiming(samples=float("inf")),
     "a text for a size": claiming(size="10240"),
     "a column before the file": rewritten(lambda head: head["columns"]["starts"].__setitem__(0, -100)),
@@ -55,7 +54,7 @@ CLAIMS: dict[str, bytes] = {
 
 @pytest.mark.parametrize("name", CLAIMS)
 def test_a_header_with_an_impossible_claim_is_refused(name: str) -> None:
-    with pytest.raises(ShardError, match="the index is damaged"):
+    with pytest.raises(ShardError, match="damaged"):
         ShardIndex.from_bytes(CLAIMS[name])
 
 
@@ -67,19 +66,19 @@ def members_of(size: int, *, field: str = "txt", data_offset: int = 512) -> Shar
 
 @pytest.mark.parametrize("size", [513, 4 << 30, (1 << 64) - 1, (1 << 63) + 5])
 def test_a_member_larger_than_its_sample_is_refused(size: int) -> None:
-    with pytest.raises(ShardError, match="'sizes' makes no sense"):
+    with pytest.raises(ShardError, match="'sizes'"):
         members_of(size).members(0)
 
 
 @pytest.mark.parametrize("field", ["__key__", "__url__", "__local_path__", "__"])
 def test_a_field_cannot_pass_for_a_samples_own_entry(field: str) -> None:
-    with pytest.raises(ShardError, match="'layouts' makes no sense"):
+    with pytest.raises(ShardError, match="'layouts'"):
         members_of(5, field=field).members(0)
 
 
 @pytest.mark.parametrize("data_offset", [0, 512 * 40])
 def test_a_member_that_begins_outside_its_sample_is_refused(data_offset: int) -> None:
-    with pytest.raises(ShardError, match="makes no sense"):
+    with pytest.raises(ShardError, match=r"'(starts|layouts)'"):
         members_of(5, data_offset=data_offset).members(0)
 
 

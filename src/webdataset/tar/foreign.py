@@ -7,14 +7,10 @@ which version of the shard.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
 
 from webdataset.errors import EncodingError, ShardError
 
 from .index import IndexedMember, ShardIndex
-
-if TYPE_CHECKING:
-    import numpy
 
 DALI_VERSION = "v1.2"
 
@@ -71,22 +67,6 @@ def check_dali_name(name: str) -> None:
 def energon_bytes(index: ShardIndex) -> bytes:
     """An index as Energon reads it: where each sample begins and the last one ends, in 8 bytes each."""
     return index.starts.astype("<u8").tobytes()
-
-
-def parse_energon(data: bytes, *, url: str | None = None) -> numpy.ndarray[Any, Any]:
-    """Where each sample begins, and the last one ends.
-
-    >>> parse_energon(bytes(8) + (1024).to_bytes(8, "little")).tolist()
-    [0, 1024]
-    """
-    import numpy as np
-
-    if len(data) % 8 or not data:
-        raise ShardError(f"this is no index of Energon's: it has {len(data)} bytes", url=url)
-    starts = np.frombuffer(data, "<u8")
-    if (starts[1:] < starts[:-1]).any() or (starts % 512).any():
-        raise ShardError("this is no index of Energon's: its numbers are no places of samples", url=url)
-    return starts
 
 
 def _dali_words(member: IndexedMember) -> str:
