@@ -178,6 +178,19 @@ def test_all_sources_are_checked_before_one_is_written(wl: Any) -> None:
     assert (ended.code, sorted(path.name for path in Path().iterdir())) == (1, ["bad", "good"])
 
 
+def test_the_end_of_a_source_and_the_beginning_of_the_next_are_no_sample(wl: Any) -> None:
+    put("photos", ["1.jpg", "2.jpg"])
+    put("texts", ["2.txt", "3.txt"])
+    ended = wl("create", "photos", "texts", "-o", "out.tar")
+    assert (ended.code, Path("out.tar").exists()) == (1, False)
+    assert "'2.jpg' and '2.txt'" in ended.err
+    assert wl("create", "photos", "texts", "-o", "out.tar", "--sort").code == 0
+    assert samples_of() == {"1": {"jpg"}, "2": {"jpg", "txt"}, "3": {"txt"}}
+    put("more", ["1.jpg"])
+    assert wl("create", "texts", "more", "-o", "out.tar", "--force").code == 0
+    assert samples_of() == {"2": {"txt"}, "3": {"txt"}, "1": {"jpg"}}
+
+
 def test_an_archive_from_a_pipe_is_checked_and_written() -> None:
     archive = Path(tarred(CAMERA))
     words = [sys.executable, "-m", "webdataset", "create", "--from", "tar", "-", "-o", "out.tar"]
