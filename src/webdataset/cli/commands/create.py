@@ -72,7 +72,7 @@ def configure(parser: grammar.Parser) -> None:
     add("inputs", nargs="*", metavar="SOURCE", help="folder, recipe, table, text or archive; - for stdin")
     grammar.add_shards(parser)
     add("--from", dest="kind", choices=KINDS, help="kind of source (default: by its name, else recipe)")
-    parser.switch("--sort", help="sort by key")
+    parser.switch("--sort", help="sort by key, which joins what several sources have of a sample")
     parser.switch("--shuffle", help="write the samples of each source in random order")
     grammar.add_seed(parser)
     grammar.add_flag_with_file(
@@ -100,7 +100,7 @@ def run(options: Namespace) -> int:
     from webdataset.base.reports import Report
     from webdataset.cli.flow import finished, handler_of, refuse_terminal
     from webdataset.cli.progress import ProgressDisplay
-    from webdataset.tools.make.creating import write_items
+    from webdataset.tools.make.creating import chained, write_items
     from webdataset.writing.shardsets import is_numbered
 
     sources = options.inputs or ["-"]
@@ -117,7 +117,7 @@ def run(options: Namespace) -> int:
     with ExitStack() as opened, report.in_force():
         items = [_ordered(source, options, opened) for source in sources if options.count != 0]
         write_items(
-            chain.from_iterable(items),
+            chain.from_iterable(items) if options.sort else chained(items),
             options.output,
             wrote=progress.add,
             sort=options.sort,

@@ -243,6 +243,24 @@ def folder_size(folder: str) -> int:
     return total
 
 
+def chained(sources: Iterable[Iterable[MemberSource]]) -> Iterator[MemberSource]:
+    """The members of all sources; it is an error if one begins with the key with which the one before it ends.
+
+    >>> list(chained([[MemberSource("a.jpg", bytes)], [MemberSource("a.txt", bytes)]]))
+    Traceback (most recent call last):
+    webdataset.errors.SampleError: 'a.jpg' and 'a.txt' of two sources would become one sample [key a]; ...
+    """
+    last: MemberSource | None = None
+    for members in sources:
+        before = last
+        for last in members:
+            if before is not None and _key(before) == _key(last):
+                message = f"{before.name!r} and {last.name!r} of two sources would become one sample"
+                raise SampleError(message, key=_key(last), hint="--sort says that they belong together; or rename one")
+            before = None
+            yield last
+
+
 def write_items(
     items: Iterable[MemberSource],
     output: Any,
