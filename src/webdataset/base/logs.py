@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
+
+from .printing import harmless
+
+if TYPE_CHECKING:
+    from logging import LogRecord
 
 
 class Log:
     """The logger of this name, as `logging.getLogger` gives it when the first record is written.
+
+    Text that came out of data cannot give orders to a terminal that shows its records.
 
     >>> Log("webdataset.gopen").isEnabledFor(10)
     False
@@ -20,7 +27,16 @@ class Log:
     def __getattr__(self, attribute: str) -> Any:
         import logging
 
-        return getattr(logging.getLogger(self.name), attribute)
+        logger = logging.getLogger(self.name)
+        logger.addFilter(_made_harmless)  # once: it is the same one
+        return getattr(logger, attribute)
+
+
+def _made_harmless(record: LogRecord) -> bool:
+    text = record.getMessage()
+    if harmless(text) != text:
+        record.msg, record.args = harmless(text), ()
+    return True
 
 
 def progress_bar(what: str, unit: str, total: int | None = None) -> Any:

@@ -21,6 +21,15 @@ def printable(text: str, limit: int | None = None) -> str:
     return cut if limit is None or len(text) <= limit else f"{cut[:limit]}..."
 
 
+def harmless(text: str) -> str:
+    """The text with what a terminal takes for orders escaped, as it may stand on several lines.
+
+    >>> harmless("a\\tb\\r\\n\\x1b[2J\\u202e")
+    'a\\tb\\n\\\\x1b[2J\\\\u202e'
+    """
+    return _ORDERS.sub(lambda found: _escaped(found[0]), text.replace("\r\n", "\n"))
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """The end of a message about a word that nobody knows: the known one that looks most like it, if one does.
 
@@ -48,6 +57,10 @@ def short_repr(value: object, width: int) -> str:
         bounded.maxlevel, bounded.maxstring, bounded.maxother = 4, max(width, 30), max(width, 30)
         return bounded.repr(value)[:width]
     return repr(value)[:width]
+
+
+# control characters, broken ones, which become bytes again, and those that turn the direction of the text
+_ORDERS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def _escaped(char: str) -> str:

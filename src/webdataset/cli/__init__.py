@@ -18,6 +18,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from . import terminal
 from .streams import occupy_closed_streams
 from .table import COMMANDS
 
@@ -50,7 +51,7 @@ def _run(argv: Sequence[str] | None) -> int:
 
 def _print(text: str) -> int:
     try:
-        sys.stdout.write(text)
+        terminal.out(text)
         sys.stdout.flush()
     except OSError as error:
         from .running import say_lost_stream

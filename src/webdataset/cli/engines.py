@@ -10,7 +10,7 @@ from contextlib import closing
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from . import grammar
+from . import grammar, terminal
 
 if TYPE_CHECKING:
     from webdataset.runs.control import RunController
@@ -290,7 +290,7 @@ def _print_manifest(options: Namespace, controller: RunController) -> int:
         generation.make_stages(plan)
         per_task = plan.options.shards_per_task or engine.shards_per_task(len(numbers))
         submission = run.submission(plan, engine.name, numbers, per_task, generation=generation)
-        sys.stdout.write(_manifest(engine, submission))
+        terminal.out(_manifest(engine, submission))
     generation.leave()
     _say(options, f"{len(numbers)} shards to do; `wl jobs status {run.url}` shows how far they are")
     return 0
@@ -318,10 +318,10 @@ def _dry_run(options: Namespace, run: Run, engine: Engine, program: RunProgram, 
         per_task = engine.options.shards_per_task or engine.shards_per_task(len(wanted))
         submission = Submission("SUBMISSION", engine.name, plan, [number for number, _, _ in wanted], per_task)
         if wanted and (text := _manifest(engine, submission)):
-            sys.stdout.write(text)
+            terminal.out(text)
         else:
             for _, item, why in wanted:
-                sys.stdout.write(f"{why}\t{item.name}\t{' '.join(item.inputs)}\t{' '.join(item.outputs)}\n")
+                terminal.out(f"{why}\t{item.name}\t{' '.join(item.inputs)}\t{' '.join(item.outputs)}\n")
     _say(options, f"{len(wanted)} of {plan.count} shards would be done, in {submission.count} tasks on {engine.name}")
     return 0
 
@@ -338,14 +338,14 @@ def _summary(options: Namespace, run: Run, controller: RunController) -> int:
             stream.write(page(run, controller.plan, counts.facts(), failures).encode())
     if options.json:
         failed = [{"item": record.item, "error": record.error} for record in failures]
-        sys.stderr.write(_json({"end": True, "run": run.url, **counts.facts(), "failures": failed}))
+        terminal.err(_json({"end": True, "run": run.url, **counts.facts(), "failures": failed}))
     elif not options.quiet:
-        sys.stderr.write(f"{counts.done} shards done, {counts.skipped} were done before, {counts.failed} failed, ")
-        sys.stderr.write(f"{_amounts(counts.facts())}\n")
+        terminal.err(f"{counts.done} shards done, {counts.skipped} were done before, {counts.failed} failed, ")
+        terminal.err(f"{_amounts(counts.facts())}\n")
         for record in failures[:20]:
-            sys.stderr.write(f"  {record.item}: {record.error}\n")
+            terminal.err(f"  {record.item}: {record.error}\n")
         if len(failures) > 20:
-            sys.stderr.write(f"  and {len(failures) - 20} more; `wl jobs status {run.url}` lists them\n")
+            terminal.err(f"  and {len(failures) - 20} more; `wl jobs status {run.url}` lists them\n")
     if controller.stopped:
         from webdataset.runs.api import RunError
 
@@ -360,7 +360,7 @@ def _amounts(facts: Mapping[str, Any]) -> str:
 
 def _say(options: Namespace, text: str) -> None:
     if not (options.quiet or options.json):
-        sys.stderr.write(f"{text}\n")
+        terminal.err(f"{text}\n")
 
 
 def _json(facts: Mapping[str, Any]) -> str:
@@ -395,17 +395,16 @@ class RunDisplay:
             return
         self._shown_at = now
         if self.json:
-            sys.stderr.write(_json(facts))
+            terminal.err(_json(facts))
         else:
-            terminal = sys.stderr.isatty()
-            sys.stderr.write(f"\r\x1b[K{run_line(facts)}" if terminal else f"{run_line(facts)}\n")
-            self._line = terminal
+            self._line = sys.stderr.isatty()
+            terminal.replace_line(run_line(facts)) if self._line else terminal.err(f"{run_line(facts)}\n")
         sys.stderr.flush()
 
     def clear(self) -> None:
         """Erase the line."""
         if self._line:
-            sys.stderr.write("\r\x1b[K")
+            terminal.replace_line("")
             self._line = False
 
 

@@ -18,6 +18,7 @@ from webdataset.base.reports import Report, current_report
 from webdataset.handlers import Handler, close
 from webdataset.tariterators import tarfile_samples
 
+from . import terminal
 from .grammar import UsageError
 
 _RANGE = re.compile(r"(.+)(#(\d+),(\d+))", re.DOTALL)
@@ -86,7 +87,7 @@ def _received(url: str, handler: Handler) -> Iterator[Sample]:
 
 def say_bound(url: str) -> None:
     """Print the url that others connect to, if this command has bound port 0."""
-    sys.stderr.write(f"wl: listening on {url}\n")
+    terminal.err(f"wl: listening on {url}\n")
     sys.stderr.flush()
 
 

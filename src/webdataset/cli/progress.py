@@ -18,6 +18,8 @@ from webdataset.base.stops import Thread
 from webdataset.base.units import counted, size_text
 from webdataset.storage.urls import local_path
 
+from . import terminal
+
 if TYPE_CHECKING:
     from webdataset.tools.parallel import SharedCounts
 
@@ -145,20 +147,20 @@ class ProgressDisplay:
         if self.json:
             reasons = stats.get("reasons", {})
             facts = {"done": True, "samples": self.count, "seconds": round(seconds, 3), **skipped, "reasons": reasons}
-            sys.stderr.write(_json(facts | more))
+            terminal.err(_json(facts | more))
             return
         if self.verbose or self.summarized or (self.shown and (not self.terminal or seconds > FIRST)):
-            sys.stderr.write(self._sentence(stats, written, seconds))
+            terminal.err(self._sentence(stats, written, seconds))
         for name, n in skipped.items():
-            sys.stderr.write(f"left out: {counted(n, name.split('_')[0].removesuffix('s'))}\n")
+            terminal.err(f"left out: {counted(n, name.split('_')[0].removesuffix('s'))}\n")
         if skipped:
             for reason, n in list(stats.get("reasons", {}).items())[:10]:
-                sys.stderr.write(f"  {n:,} x {reason}\n")
+                terminal.err(f"  {n:,} x {reason}\n")
 
     def clear(self) -> None:
         """Erase the line, so that something else can be printed."""
         if self._line:
-            sys.stderr.write("\r\x1b[K")
+            terminal.replace_line("")
             self._line = False
 
     def _sentence(self, stats: dict[str, Any], written: str, seconds: float) -> str:
@@ -203,7 +205,7 @@ class ProgressDisplay:
         left = seconds / done * (1 - done) if 0 < done < 1 else None
         if self.json:
             facts = {"samples": count, "rate": round(count / seconds, 1), "fraction": round(done, 4), "eta": left}
-            sys.stderr.write(_json(facts))
+            terminal.err(_json(facts))
             return
         parts = [f"{1 + second}/{len(self.passes)} {self.passes[second]}"] if self.passes[1:] else []
         parts += [_bar(done)] if done else []
@@ -216,10 +218,10 @@ class ProgressDisplay:
     def _print(self, text: str) -> None:
         if self.terminal:
             text = text[: os.get_terminal_size(sys.stderr.fileno()).columns - 1] if _has_size() else text
-            sys.stderr.write(f"\r\x1b[K{text}")
+            terminal.replace_line(text)
             self._line = True
         else:
-            sys.stderr.write(f"{text}\n")
+            terminal.err(f"{text}\n")
         sys.stderr.flush()
 
     def _all_read(self) -> tuple[int, int]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from . import streams
+from . import streams, terminal
 from .grammar import Parser, UsageError, add_storage, command_parser, defaults
 from .table import ALL, COMMANDS, SHARDWISE
 
@@ -150,12 +150,12 @@ def say_error(program: str, error: BaseException, *, verbose: bool = False) -> i
     if verbose and not isinstance(error, UsageError):
         import traceback
 
-        sys.stderr.write(redacted("".join(traceback.format_exception(error))))
+        terminal.err(redacted("".join(traceback.format_exception(error))))
     wrong_use = isinstance(error, UsageError) or is_about_an_argument(error)
     known = wrong_use or isinstance(error, (WebDatasetError, OSError))
     text = str(error) if known else f"{type(error).__name__}: {error}"
     lines = text if isinstance(error, UsageError) else printable(" ".join(text.split("\n")))
-    sys.stderr.write(f"{program}: {redacted(lines)}\n")
+    terminal.err(f"{program}: {redacted(lines)}\n")
     say_notes(program, error)
     return USAGE_ERROR if wrong_use else DATA_ERROR
 
@@ -178,7 +178,7 @@ def say_interrupted(program: str, interrupt: BaseException) -> int:
     # end by the signal instead of with the exit code. It forgets it at the next exec().
     exec("")  # noqa: S102 - runs nothing
     with contextlib.suppress(OSError):
-        sys.stderr.write(f"{program}: interrupted\n")
+        terminal.err(f"{program}: interrupted\n")
     say_notes(program, interrupt)
     return INTERRUPTED
 
@@ -187,7 +187,7 @@ def say_notes(program: str, error: BaseException) -> None:
     """Print the notes of an exception, such as which complete shards are left."""
     with contextlib.suppress(OSError):
         for note in getattr(error, "__notes__", ()):
-            sys.stderr.write(f"{program}: {note}\n")
+            terminal.err(f"{program}: {note}\n")
 
 
 def stdout_is_gone(error: BaseException) -> bool:
@@ -237,7 +237,7 @@ def _warnings_as_lines(program: str, options: Namespace) -> Iterator[None]:
         text = str(message)
         if not quiet and not issubclass(category, FOR_PROGRAMMERS) and text not in shown:
             shown.add(text)
-            sys.stderr.write(f"{program}: warning: {message}\n")
+            terminal.err(f"{program}: warning: {message}\n")
 
     with warnings.catch_warnings():
         warnings.simplefilter("always")

@@ -13,6 +13,10 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
+from webdataset.base.printing import harmless
+
+from . import terminal
+
 MOST_ROWS = 200
 WAIT_SECONDS = 0.5
 """Rows are drawn when this many are there, or when the first has waited this long: a list may be endless, or slow."""
@@ -47,7 +51,7 @@ class Table(Generic[Row]):
         """Print a row, now or soon."""
         if not self._drawn:
             self._before()
-            sys.stdout.write(self._line(row) + "\n")
+            terminal.out(self._line(row) + "\n")
             return
         self._since = self._since if self._rows else time.monotonic()
         self._rows.append(self._cells(row))
@@ -81,7 +85,7 @@ class Table(Generic[Row]):
                 name.removesuffix(">"), justify=justify, overflow="fold", min_width=min(self._widths[number], fair)
             )
         for row in self._rows:
-            table.add_row(*map(Text, row))  # not as markup: names may have brackets
+            table.add_row(*(Text(harmless(cell)) for cell in row))  # not as markup: names may have brackets
         console.print(table)
         self._rows, self._began = [], True
 

@@ -1,11 +1,43 @@
-"""What images the terminal can show, by its name and by asking it."""
+"""What commands print, harmless to a terminal; and what images the terminal can show, by its name and by asking it.
+
+Text that came out of data may hold what a terminal takes for orders. So all text of commands goes through `out` and
+`err`, which escape it where a terminal shows it, and only there; what we ourselves say to the terminal goes to `draw`.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
+from typing import TextIO
+
+from webdataset.base.printing import harmless
 
 ANSWER_SECONDS = 0.2
+ERASED = "\r\x1b[K"
+
+
+def out(text: str) -> None:
+    """Print text on stdout."""
+    _write(sys.stdout, text)
+
+
+def err(text: str) -> None:
+    """Print text on stderr."""
+    _write(sys.stderr, text)
+
+
+def replace_line(text: str) -> None:
+    """Print a line on stderr, a terminal, in place of the one that is there."""
+    sys.stderr.write(ERASED + harmless(text))
+
+
+def draw(text: str) -> None:
+    """Write what is meant for the terminal itself, such as pictures, to stdout."""
+    sys.stdout.write(text)
+
+
+def _write(stream: TextIO, text: str) -> None:
+    stream.write(harmless(text) if stream.isatty() else text)
 
 
 def protocol() -> str:
@@ -39,7 +71,7 @@ def _supports_sixel() -> bool:
     before = termios.tcgetattr(keyboard)
     try:
         tty.setcbreak(keyboard)
-        sys.stdout.write("\x1b[c")
+        draw("\x1b[c")
         sys.stdout.flush()
         answer = _answer(keyboard)
     except (OSError, termios.error):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from argparse import Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from webdataset.base.units import counted, size_text
-from webdataset.cli import grammar
+from webdataset.cli import grammar, terminal
 
 if TYPE_CHECKING:
     from webdataset.cli.tables import Table
@@ -83,7 +82,7 @@ def _clear(folder: str, options: Namespace) -> int:
 
     removed = clear(folder, unused_for=options.unused * SECONDS_PER_DAY, foreign=options.foreign)
     for path in removed:
-        sys.stdout.write((json.dumps({"removed": path}) if options.json else shown(path)) + "\n")
+        terminal.out((json.dumps({"removed": path}) if options.json else shown(path)) + "\n")
     _summarize(f"{counted(len(removed), 'file')} removed", options)
     return 0
 
@@ -115,4 +114,4 @@ def _table(options: Namespace, before: Callable[[], object] = lambda: None) -> T
 
 def _summarize(text: str, options: Namespace) -> None:
     if not options.quiet:
-        sys.stderr.write(text + "\n")
+        terminal.err(text + "\n")

@@ -5,11 +5,13 @@ The sample is the first one, or chosen by its number, starting from 0 (SKIP), it
 
 from __future__ import annotations
 
+import codecs
 import sys
 from argparse import Namespace
+from collections.abc import Iterator
 from typing import Any
 
-from webdataset.cli import grammar
+from webdataset.cli import grammar, terminal
 
 EXAMPLES = (
     ("wl cat 'train-{000000..000009}.tar' jpg 17 > image.jpg", "the image of the 18th sample"),
@@ -47,10 +49,10 @@ def run(options: Namespace) -> int:
         raise _not_found(options)
     name = field_named(sample, options.field.split(";"))
     if options.verbose:
-        sys.stderr.write(f"{sample['__key__']}.{name}\n")
+        terminal.err(f"{sample['__key__']}.{name}\n")
     pieces = sample[name].pieces() if isinstance(sample[name], LargeMember) else iter([sample[name]])
+    pieces = _checked(pieces, options.output)
     first = next(pieces, b"")
-    _check_terminal(options.output, first)
     with writing(options.output) as stream:
         stream.write(first)
         for piece in pieces:
@@ -80,9 +82,15 @@ def _not_found(options: Namespace) -> Exception:
     return SampleError(f"the condition is not true for {many}", url=options.url)
 
 
-def _check_terminal(output: str, data: bytes) -> None:
+def _checked(pieces: Iterator[bytes], output: str) -> Iterator[bytes]:
+    """Yield the pieces; on a terminal those before anything that is not text."""
+    from webdataset.base.printing import harmless
     from webdataset.cli.flow import refuse_terminal
 
-    text = data[:10_000].decode("utf-8", "replace")
-    if not all(char.isprintable() or char in "\n\t\r" for char in text) or "\ufffd" in text:
-        refuse_terminal(output)
+    decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+    for piece in pieces:
+        if output == "-" and sys.stdout.isatty():
+            text = decoder.decode(piece).replace("\r\n", "\n")
+            if harmless(text) != text:
+                refuse_terminal(output)
+        yield piece

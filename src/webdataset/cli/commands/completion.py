@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
 
+from webdataset.cli import terminal
 from webdataset.cli.grammar import Parser
 from webdataset.cli.running import parser_of
 from webdataset.cli.table import COMMANDS
@@ -20,7 +20,7 @@ def configure(parser: Parser) -> None:
 
 
 def run(options: Namespace) -> None:
-    sys.stdout.write(SCRIPTS[options.shell]())
+    terminal.out(SCRIPTS[options.shell]())
 
 
 def options_of(name: str) -> list[tuple[list[str], str]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 
-from webdataset.cli import grammar
+from webdataset.cli import grammar, terminal
 
 EXAMPLES = (
     ("wl cp -P 4 'http://server/train-{000000..000146}.tar' data/", "147 shards into a folder, four at a time"),
@@ -68,7 +68,7 @@ def run(options: Namespace) -> int:
         progress.add(not shard.skipped, 0, shards=1)
         progress.clear()
         if not options.quiet:
-            sys.stderr.write(
+            terminal.err(
                 f"{redacted(shard.target)}: {'is there already' if shard.skipped else size_text(shard.size)}\n"
             )
     progress.clear()

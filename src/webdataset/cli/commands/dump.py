@@ -5,10 +5,9 @@ Files stay in the folder that -o names, whatever the keys are, and never replace
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
 
-from webdataset.cli import grammar
+from webdataset.cli import grammar, terminal
 
 EXAMPLES = (
     ("wl dump -f jpg -o 'photos/{cls}/{key}' train.tar", "back to a folder for each class"),
@@ -51,6 +50,6 @@ def run(options: Namespace) -> int:
         raise
     for path in paths:
         if not options.quiet:
-            sys.stdout.write(shown(path) + "\n")
+            terminal.out(shown(path) + "\n")
     report.add(dataset.stats())
     return finished(options, progress, report.as_dict(), options.output)

@@ -7,11 +7,10 @@ stores, so that every machine finds them; where that is refused, in the cache fo
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
 
 from webdataset.base.units import counted
-from webdataset.cli import grammar
+from webdataset.cli import grammar, terminal
 
 EXAMPLES = (
     ("wl index train-{000000..000009}.tar", "train-000000.tar.wdx, ... next to the shards"),
@@ -67,7 +66,7 @@ def _make(urls: list[str], formats: list[str], options: Namespace) -> int:
     def report(error: Exception) -> bool:
         go_on = bool(decide(error))
         errors.append(error)
-        sys.stderr.write(f"wl index: {error}\n")
+        terminal.err(f"wl index: {error}\n")
         return go_on
 
     shown, places = _Counter(options), PlacesOfIndices()
@@ -87,7 +86,7 @@ def _make(urls: list[str], formats: list[str], options: Namespace) -> int:
         catalogue.save(options.output)
     if not options.quiet:
         where = f"; {places}" if "wdx" in formats and places.counts else ""
-        sys.stderr.write(f"{counted(len(catalogue), 'shard')}, {counted(catalogue.total, 'sample')}{where}\n")
+        terminal.err(f"{counted(len(catalogue), 'shard')}, {counted(catalogue.total, 'sample')}{where}\n")
     return 1 if errors else 0
 
 
@@ -108,7 +107,7 @@ def _check(urls: list[str], formats: list[str], options: Namespace) -> int:
                 problem = str(error)
             if problem is not None:
                 failed = 1
-                sys.stdout.write(f"{url}: {problem}; `wl index --force {url}` remakes it\n")
+                terminal.out(f"{url}: {problem}; `wl index --force {url}` remakes it\n")
     return failed
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from webdataset.base.units import counted
-from webdataset.cli import grammar
+from webdataset.cli import grammar, terminal
 
 if TYPE_CHECKING:
     from webdataset.display.describing import Description
@@ -59,7 +58,7 @@ def run(options: Namespace) -> int:
         with writing(options.plot) as out:
             plot(description, out, format=image_format(options.plot))
     if options.json:
-        sys.stdout.write(json.dumps(plain_value(description.as_dict()), indent=1) + "\n")
+        terminal.out(json.dumps(plain_value(description.as_dict()), indent=1) + "\n")
     else:
         _print(description, options)
     return finished(options, progress, report.as_dict())
@@ -72,15 +71,15 @@ def _print(description: Description, options: Namespace) -> None:
     seen = _seen(options, description)
     if not can_draw():
         for line in lines(description, histograms=not options.nohist, seen=seen):
-            sys.stdout.write(line + "\n")
+            terminal.out(line + "\n")
         return
-    sys.stdout.write("\n".join([*heading(description, seen=seen), "", ""]))
+    terminal.out("\n".join([*heading(description, seen=seen), "", ""]))
     with Table(("field", "", ""), line="  ".join, cells=list) as table:
         for row in fields_table(description):
             table.add(row)
     if not options.nohist:
         for line in all_histograms(description):
-            sys.stdout.write(line + "\n")
+            terminal.out(line + "\n")
 
 
 def _seen(options: Namespace, description: Description) -> str:

@@ -6,13 +6,12 @@ Exits with 1 if there are any. Every shard is read completely. `wl lint --explai
 from __future__ import annotations
 
 import json
-import sys
 from argparse import Namespace
 from collections import Counter
 from typing import TYPE_CHECKING
 
 from webdataset.base.units import counted
-from webdataset.cli import grammar
+from webdataset.cli import grammar, terminal
 
 if TYPE_CHECKING:
     from webdataset.tools.inspect.linting import Finding
@@ -92,8 +91,8 @@ def _json(finding: Finding) -> str:
 
 def _summarize(counts: Counter[str], most: int, seen: str) -> None:
     if not counts:
-        sys.stderr.write(f"no problems in {seen}\n")
+        terminal.err(f"no problems in {seen}\n")
         return
-    sys.stderr.write(f"{counted(counts.total(), 'problem')} in {seen}\n")
+    terminal.err(f"{counted(counts.total(), 'problem')} in {seen}\n")
     for problem, n in counts.most_common():
-        sys.stderr.write(f"{n:>8,} x {problem}{f' ({most:,} shown)' if n > most else ''}\n")
+        terminal.err(f"{n:>8,} x {problem}{f' ({most:,} shown)' if n > most else ''}\n")

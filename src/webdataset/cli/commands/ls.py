@@ -7,12 +7,11 @@ hf:// and ais://. An object of that name goes first; a slash at the end says tha
 from __future__ import annotations
 
 import json
-import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from webdataset.cli import grammar
+from webdataset.cli import grammar, terminal
 
 if TYPE_CHECKING:
     from webdataset.cli.tables import Table
@@ -61,8 +60,10 @@ def run(options: Namespace) -> int:
 
 def _is_folder_of_store(url: str) -> bool:
     from webdataset.storage.stores.lookup import is_stored
+    from webdataset.storage.urls import rewritten_url
 
-    return url.endswith("/") and is_stored(url)
+    address = rewritten_url(url)
+    return address.endswith("/") and is_stored(address)
 
 
 def _list_store(folders: list[str], options: Namespace) -> int:
@@ -103,7 +104,7 @@ def _items(urls: list[str], options: Namespace) -> Iterator[tuple[str, Any]]:
         except Exception as error:
             if not ask(handler_of(options), error, report, "shards_skipped"):
                 return
-            sys.stderr.write(f"wl ls: {error}\n")
+            terminal.err(f"wl ls: {error}\n")
 
 
 def _table(options: Namespace) -> Table[tuple[str, Any]]:

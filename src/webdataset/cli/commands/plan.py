@@ -7,10 +7,9 @@ read.
 from __future__ import annotations
 
 import json
-import sys
 from argparse import Namespace
 
-from webdataset.cli import grammar
+from webdataset.cli import grammar, terminal
 
 EXAMPLES = (
     ("wl plan --ranks 8 --batch 32 train-{000000..000009}.tar", "eight GPUs with batches of 32 each"),
@@ -45,4 +44,4 @@ def run(options: Namespace) -> None:
     names = ("ranks", "workers", "batch", "remainder", "seed", "epoch", "shuffle_bytes", "block_bytes", "lanes")
     same = {name: getattr(options, name) for name in (*names, "concatenated")}
     made = plan(urls_of(options.inputs), partial=not options.whole, **same)
-    sys.stdout.write((json.dumps(made.as_dict()) if options.json else str(made)) + "\n")
+    terminal.out((json.dumps(made.as_dict()) if options.json else str(made)) + "\n")

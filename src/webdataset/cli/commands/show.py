@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from webdataset.cli import grammar
+from webdataset.cli import grammar, terminal
 
 if TYPE_CHECKING:
     from webdataset.cli.progress import ProgressDisplay
@@ -93,7 +93,6 @@ def _with_fields(samples: Iterator[Any], options: Namespace) -> Iterator[Any]:
 
 
 def _print(samples: Iterator[Any], options: Namespace, progress: ProgressDisplay) -> None:
-    from webdataset.cli import terminal
     from webdataset.tools.inspect.showing import terminal_lines, text_lines, value_lines
 
     protocol = terminal.protocol() if options.protocol == "auto" else options.protocol
@@ -104,8 +103,8 @@ def _print(samples: Iterator[Any], options: Namespace, progress: ProgressDisplay
     for sample in samples:
         progress.clear()
         for line in terminal_lines(sample, protocol, columns=width, text=shown, normalized=normalized):
-            sys.stdout.write(line + "\n")
-        sys.stdout.write("\n")
+            terminal.draw(line + "\n")
+        terminal.out("\n")
         _pause(options)
 
 

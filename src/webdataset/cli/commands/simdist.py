@@ -8,10 +8,9 @@ others leave them waiting. Nothing is read but indices; with --samples the shard
 from __future__ import annotations
 
 import json
-import sys
 from argparse import Namespace
 
-from webdataset.cli import grammar
+from webdataset.cli import grammar, terminal
 
 EXAMPLES = (
     ("wl simdist --ranks 8 --workers 4 --batch 32 train-{000000..000009}.tar", "eight GPUs, four workers each"),
@@ -58,7 +57,7 @@ def run(options: Namespace) -> None:
             plot(deals, out, format=image_format(options.plot))
     if options.json:
         facts = {"shards": len(shards), "samples": shards.total, "batch": options.batch}
-        sys.stdout.write(json.dumps(facts | {name: deal.as_dict() for name, deal in deals.items()}) + "\n")
+        terminal.out(json.dumps(facts | {name: deal.as_dict() for name, deal in deals.items()}) + "\n")
         return
     job = f"{options.ranks} ranks x {options.workers} workers, batches of {options.batch}"
     text = [f"{shards.total} samples in {len(shards)} shards; {job}"]
@@ -69,7 +68,7 @@ def run(options: Namespace) -> None:
         several = -(-len(shards) // together) * together
         cures = f"exact=True; or resampled=True with .with_epoch(N); or {several} shards of one size"
         text += ["", f"To make ranks equal: {cures}"]
-    sys.stdout.write("\n".join(text) + "\n")
+    terminal.out("\n".join(text) + "\n")
 
 
 _CALLS = {

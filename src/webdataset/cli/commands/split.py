@@ -6,12 +6,11 @@ A shard is full when it has --maxcount samples or --maxsize bytes. It appears un
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
 from collections.abc import Callable
 
 from webdataset.base.redact import redacted
-from webdataset.cli import grammar
+from webdataset.cli import grammar, terminal
 
 EXAMPLES = (
     ("tar -cf - --sort=name -C data train | wl split --maxsize 1e9 -o train-%06d.tar", "a folder into shards of 1 GB"),
@@ -70,7 +69,7 @@ def _post(options: Namespace) -> Callable[[str], None]:
 
     def post(name: str) -> None:
         if options.verbose:
-            sys.stderr.write(f"# wrote {redacted(name)}\n")
+            terminal.err(f"# wrote {redacted(name)}\n")
         if command is not None:
             command(name)
 

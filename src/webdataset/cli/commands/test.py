@@ -8,7 +8,7 @@ from argparse import Namespace
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from webdataset.cli import grammar
+from webdataset.cli import grammar, terminal
 
 if TYPE_CHECKING:
     from webdataset.tools.inspect.speed import Speed, SpeedTest
@@ -49,9 +49,14 @@ def run(options: Namespace) -> int:
 
     urls = urls_of(options.inputs)
     test = _test(options)
-    if not options.quiet and not options.json and sys.stderr.isatty():
-        sys.stderr.write(f"reading for {options.seconds:.0f} s at most...\r")
-    speeds = [measure(urls, test)]
+    waiting = not options.quiet and not options.json and sys.stderr.isatty()
+    if waiting:
+        terminal.replace_line(f"reading for {options.seconds:.0f} s at most...")
+    try:
+        speeds = [measure(urls, test)]
+    finally:
+        if waiting:
+            terminal.replace_line("")
     if not speeds[0].samples:
         hint = "the code of -m may have dropped them all" if options.map is not None else ""
         raise EmptyDatasetError("there are no samples to measure", url=urls[0] if urls else None, hint=hint)
@@ -59,10 +64,10 @@ def run(options: Namespace) -> int:
         _check_workers(urls, options.processes)
         speeds.append(measure_workers(urls, test, options.processes))
     if options.json:
-        sys.stdout.write(json.dumps([speed.as_dict() for speed in speeds], indent=1) + "\n")
+        terminal.out(json.dumps([speed.as_dict() for speed in speeds], indent=1) + "\n")
     else:
         for text in lines(speeds, test):
-            sys.stdout.write(text + "\n")
+            terminal.out(text + "\n")
     return 0
 
 
@@ -112,4 +117,4 @@ def _function(code: str, decode: str | None) -> Callable[[Any], Any]:
 
 def _check_workers(urls: list[str], workers: int) -> None:
     if len(urls) < workers:
-        sys.stderr.write(f"wl test: {len(urls)} shards for {workers} workers: some workers will be idle\n")
+        terminal.err(f"wl test: {len(urls)} shards for {workers} workers: some workers will be idle\n")

@@ -17,7 +17,7 @@ from argparse import Namespace
 from typing import TYPE_CHECKING
 
 from webdataset.base.stops import Thread
-from webdataset.cli import grammar
+from webdataset.cli import grammar, terminal
 
 if TYPE_CHECKING:
     from webdataset.view.answers import View
@@ -51,8 +51,8 @@ def run(options: Namespace) -> int:
         tempfile.TemporaryDirectory() as folder,
     ):
         try:
-            sys.stderr.write("wl view: open this address in a browser; Ctrl-C ends the view\n")
-            sys.stdout.write(f"{view.server.url}\n")
+            terminal.err("wl view: open this address in a browser; Ctrl-C ends the view\n")
+            terminal.out(f"{view.server.url}\n")
             sys.stdout.flush()
             if not options.nobrowser:
                 open_browser(view.server.url, folder)

@@ -14,7 +14,7 @@ from argparse import Namespace
 from collections.abc import Callable
 from typing import TYPE_CHECKING, BinaryIO
 
-from webdataset.cli import grammar
+from webdataset.cli import grammar, terminal
 
 from .map import split_count_and_code
 
@@ -111,7 +111,7 @@ def write_stderr(data: bytes) -> None:
     """Write bytes to stderr."""
     buffer: BinaryIO | None = getattr(sys.stderr, "buffer", None)
     if buffer is None:
-        sys.stderr.write(data.decode("utf-8", "replace"))
+        terminal.err(data.decode("utf-8", "replace"))
     else:
         buffer.write(data)
         buffer.flush()

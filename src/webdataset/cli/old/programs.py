@@ -7,6 +7,7 @@ import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
 
+from webdataset.cli import terminal
 from webdataset.cli.grammar import UsageError, add_storage, command_parser, defaults
 from webdataset.cli.running import command_module, description, parser_of, run_parser, say_error
 from webdataset.cli.streams import occupy_closed_streams
@@ -44,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         subcommands = [name.removeprefix("tarp ") for name in PROGRAMS if name.startswith("tarp ")]
         if rest[:1] in (["-h"], ["--help"]):
             lines = [example for name in subcommands for example in examples(f"tarp {name}")]
-            sys.stdout.write("".join(f"  # {text}\n  {line}\n" for line, text in lines))
+            terminal.out("".join(f"  # {text}\n  {line}\n" for line, text in lines))
             return 0
         if not rest or rest[0] not in subcommands:
             return say_error("tarp", UsageError(f"usage: tarp {'|'.join(subcommands)} [options]"))
@@ -72,7 +73,7 @@ def _warning(name: str, run: Run) -> Run:
 
     def warn_and_run(options: Namespace) -> int | None:
         for text in getattr(options, "without_effect", ()) if not options.quiet else ():
-            sys.stderr.write(f"{name}: warning: {text}\n")
+            terminal.err(f"{name}: warning: {text}\n")
         return run(options)
 
     return warn_and_run

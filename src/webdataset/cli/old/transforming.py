@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from argparse import ArgumentTypeError, Namespace
 from collections.abc import Callable
 
-from webdataset.cli import grammar
+from webdataset.cli import grammar, terminal
 from webdataset.cli.commands import concat, map, shuffle, sort, xargs
 from webdataset.cli.commands.runs import jobs
 from webdataset.cli.grammar import Parser
@@ -52,7 +51,7 @@ def run_wl_map(options: Namespace) -> int:
 
     function = map.function_maker(options)()
     text = inspect.getdoc(function) or "it has no documentation"
-    sys.stdout.write(f"{getattr(function, '__name__', 'transform')}{inspect.signature(function)}\n\n{text}\n")
+    terminal.out(f"{getattr(function, '__name__', 'transform')}{inspect.signature(function)}\n\n{text}\n")
     return 0
 
 
@@ -280,7 +279,7 @@ def run_kujob(options: Namespace) -> int:
         image = task_options_of(options).image
         options.on = "k8s" if image else "local"
         if not image and not options.quiet:
-            sys.stderr.write(
+            terminal.err(
                 "kujob: no container image is named, so this runs on this machine; --image is for Kubernetes\n"
             )
     return jobs.run_items(options)

@@ -7,10 +7,9 @@ secret.
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
 
-from webdataset.cli import grammar
+from webdataset.cli import grammar, terminal
 
 EXAMPLES = (
     ("wl keygen serve.key train.key", "keys for producers, and for a trainer"),
@@ -29,4 +28,4 @@ def run(options: Namespace) -> None:
 
     written = make_keys(options.producer, options.trainers)
     if not options.quiet:
-        sys.stderr.write(f"wl keygen: wrote {', '.join(written)}\n")
+        terminal.err(f"wl keygen: wrote {', '.join(written)}\n")

@@ -9,7 +9,7 @@ from argparse import Namespace
 from itertools import islice
 from typing import Any
 
-from webdataset.cli import grammar
+from webdataset.cli import grammar, terminal
 
 EXAMPLES = (
     ("wl mon -c 2 tcp://cpu-{0..3}:7880 --keys train.key", "two reports of four producers, a second apart"),
@@ -62,5 +62,5 @@ def _watch_streams(options: Namespace) -> None:
 
 
 def _print(options: Namespace, facts: dict[str, Any], text: str) -> None:
-    sys.stdout.write((json.dumps(facts) if options.json else text) + "\n")
+    terminal.out((json.dumps(facts) if options.json else text) + "\n")
     sys.stdout.flush()

@@ -16,7 +16,7 @@ import time
 from argparse import SUPPRESS, Namespace
 from typing import TYPE_CHECKING, Any
 
-from webdataset.cli import grammar
+from webdataset.cli import grammar, terminal
 
 if TYPE_CHECKING:
     from webdataset.remote.producer import ProducerStatus
@@ -121,7 +121,7 @@ class _Display:
             self._tell({"bound": address})
         elif not self._quiet:
             self._clear()
-            sys.stderr.write(f"wl serve: serving at {address} (process {os.getpid()})\n")
+            terminal.err(f"wl serve: serving at {address} (process {os.getpid()})\n")
             sys.stderr.flush()
 
     def show(self, status: ProducerStatus) -> None:
@@ -129,7 +129,7 @@ class _Display:
             self._tell(status._asdict())
         elif self._shown:
             text = json.dumps(status._asdict()) if self._json else str(status)
-            sys.stderr.write(f"\r\x1b[K{text[:200]}" if self._line else f"{text}\n")
+            terminal.replace_line(text[:200]) if self._line else terminal.err(f"{text}\n")
             sys.stderr.flush()
 
     def end(self) -> None:
@@ -137,8 +137,8 @@ class _Display:
 
     def _clear(self) -> None:
         if self._line and self._shown:
-            sys.stderr.write("\r\x1b[K")
+            terminal.replace_line("")
 
     def _tell(self, message: dict[str, Any]) -> None:
-        sys.stdout.write(json.dumps(message) + "\n")
+        terminal.out(json.dumps(message) + "\n")
         sys.stdout.flush()

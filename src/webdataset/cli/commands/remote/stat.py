@@ -6,10 +6,9 @@ A few batches are read as by a trainer of its own; trainers that read at the sam
 from __future__ import annotations
 
 import json
-import sys
 from argparse import Namespace
 
-from webdataset.cli import grammar
+from webdataset.cli import grammar, terminal
 
 EXAMPLES = (
     ("wl stat tcp://cpu-{0..3}:7880 --keys train.key", "20 batches of an epoch"),
@@ -31,7 +30,7 @@ def run(options: Namespace) -> None:
     how = {"keys": options.keys, "insecure": options.insecure, "patience": options.patience}
     found = statistics(remote_batches(options.inputs, options.count, **how))
     if options.json:
-        sys.stdout.write(json.dumps({name: field.as_dict() for name, field in found.items()}, indent=1) + "\n")
+        terminal.out(json.dumps({name: field.as_dict() for name, field in found.items()}, indent=1) + "\n")
         return
     for line in statistics_lines(found):
-        sys.stdout.write(line + "\n")
+        terminal.out(line + "\n")

@@ -14,13 +14,12 @@ code of its plan; the others reach a cluster as --config, or your own file of op
 from __future__ import annotations
 
 import re
-import sys
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from webdataset.cli import engines, grammar
+from webdataset.cli import engines, grammar, terminal
 from webdataset.errors import SecurityError
 
 if TYPE_CHECKING:
@@ -166,9 +165,9 @@ def _status(options: Namespace, text: str) -> int:
         with writing(options.html) as stream:
             stream.write(page(run, run.plan(), status.facts(), status.failures).encode())
     if options.json:
-        sys.stdout.write(engines._json(status.facts()))
+        terminal.out(engines._json(status.facts()))
     else:
-        sys.stdout.write(status.text())
+        terminal.out(status.text())
     return 1 if status.failures else 0
 
 
@@ -186,12 +185,12 @@ def _logs(options: Namespace, text: str) -> int:
             bare = item.rpartition(".")[0] if folder == LOGS else item
             if options.item and not fnmatch.fnmatchcase(bare, options.item):
                 continue
-            sys.stdout.write(f"==> {item}{'' if folder == LOGS else ' (samples)'} <==\n")
-            sys.stdout.write(run.place.read(name).decode("utf-8", "replace"))
+            terminal.out(f"==> {item}{'' if folder == LOGS else ' (samples)'} <==\n")
+            terminal.out(run.place.read(name).decode("utf-8", "replace"))
     if not options.item:
         for engine, submission in engines.submitted(options, run):
             for name, content in engine.logs(submission):
-                sys.stdout.write(f"==> {name} <==\n{content}")
+                terminal.out(f"==> {name} <==\n{content}")
     return 0
 
 
@@ -205,7 +204,7 @@ def _cancel(options: Namespace, text: str) -> int:
             count += 1
     _end(run, take_over=True)
     if not options.quiet:
-        sys.stderr.write(f"{count} submissions cancelled; `wl jobs resume {run.url}` does the rest\n")
+        terminal.err(f"{count} submissions cancelled; `wl jobs resume {run.url}` does the rest\n")
     return 0
 
 

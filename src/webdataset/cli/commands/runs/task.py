@@ -9,7 +9,7 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import TYPE_CHECKING
 
-from webdataset.cli import grammar
+from webdataset.cli import grammar, terminal
 
 if TYPE_CHECKING:
     from webdataset.runs.runs import Submission
@@ -48,9 +48,7 @@ def run(options: Namespace) -> int:
             submission, numbers = _task(options)
             code, _ = do_items(plan, numbers, task=submission.task_name(numbers), tried=submission.tried)
     except (OSError, StopRunError) as error:  # the plan, or the place for records; or the run has another owner
-        import sys
-
-        sys.stderr.write(f"wl task: {error}\n")
+        terminal.err(f"wl task: {error}\n")
         return EXIT_CODES[Verdict.RETRY if isinstance(error, OSError) else Verdict.STOP]
     return int(code)
 
