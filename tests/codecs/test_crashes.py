@@ -23,6 +23,8 @@ import pytest
 from PIL import Image
 
 from tests_support import python
+from webdataset.autodecode import Decoder
+from webdataset.errors import DecodingError
 
 LIMITS = {"as": 4 << 30, "cpu": 30}
 CPU_SECONDS = {"cpu": 20}
@@ -77,6 +79,16 @@ def npz(member: bytes) -> bytes:
     return stream.getvalue()
 
 
+def lying_zip(name: str) -> bytes:
+    """An archive that says of a file that it has 100 bytes, though it expands to more than a gigabyte."""
+    packer = zlib.compressobj(9, wbits=-15)
+    packed = (packer.compress(bytes(1 << 20)) + packer.flush(zlib.Z_FULL_FLUSH)) * 1200 + packer.flush()
+    facts = struct.pack("<HHHHIIIH", 0, zipfile.ZIP_DEFLATED, 0, 0, 0, len(packed), 100, len(name))
+    first = b"PK\3\4" + struct.pack("<H", 20) + facts + bytes(2) + name.encode() + packed
+    listed = b"PK\1\2" + struct.pack("<HH", 20, 20) + facts + bytes(16) + name.encode()
+    return first + listed + b"PK\5\6" + struct.pack("<HHHHIIH", 0, 0, 1, 1, len(listed), len(first), 0)
+
+
 def dtype_by_divisor(unit: str) -> bytes:
     honest = pickle.dumps(np.dtype("M8[s]"), 2)
     letters = f"M8[{unit}]".encode()
@@ -114,6 +126,24 @@ ARRAYS: dict[str, tuple[str, bytes]] = {
 @pytest.mark.parametrize("name", ARRAYS)
 def test_an_array_that_lies_is_refused(name: str, tmp_path: Path) -> None:
     assert read_in_a_process(tmp_path, *ARRAYS[name]).startswith("refused: ")
+
+
+IN_ZIP = [("npz", "a.npy"), ("npz", "a.txt"), ("pth", "archive/data.pkl")]
+
+
+@pytest.mark.parametrize(("field", "name"), IN_ZIP)
+def test_a_zip_archive_that_lies_about_its_files_takes_no_memory(field: str, name: str, tmp_path: Path) -> None:
+    assert read_in_a_process(tmp_path, field, lying_zip(name), room=ROOM).startswith("refused: ")
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+@pytest.mark.parametrize(("field", "name"), IN_ZIP)
+def test_what_python_expands_as_a_whole_is_refused(field: str, name: str, method: int) -> None:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", method) as archive:
+        archive.writestr(name, b"")
+    with pytest.raises(DecodingError, match="deflate"):
+        Decoder([])({"__key__": "a", field: stream.getvalue()})
 
 
 # -- containers within each other ------------------------------------------------------------------

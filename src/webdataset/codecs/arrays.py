@@ -13,7 +13,7 @@ from webdataset.base.packages import is_installed, package
 from webdataset.errors import DecodingError, EncodingError, SecurityError
 
 from .basic import kind_of
-from .compression import check_expansion
+from .compression import check_expansion, zip_pieces
 from .dtypes import dtype_from, fits, is_shape
 from .packages import is_array, is_tensor
 from .tenbin import decode_buffer, encode_buffer
@@ -167,7 +167,7 @@ def _literal(text: str) -> Any:
 
 
 def _npz_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> tuple[str, Any]:
-    data = archive.read(member)
+    data = b"".join(zip_pieces(archive, member))
     if member.filename.endswith(".npy"):
         return member.filename.removesuffix(".npy"), decode_npy(data)
     return member.filename, data

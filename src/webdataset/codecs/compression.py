@@ -14,17 +14,22 @@ from __future__ import annotations
 
 import io
 import math
-from typing import Any, Protocol
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Protocol
 
 from webdataset.base.settings import settings
 from webdataset.errors import DecodingError, LimitError, ShardError
 
 from .methods import KINDS, StreamCompressor
 
+if TYPE_CHECKING:
+    from zipfile import ZipFile, ZipInfo
+
 READ_BYTES = 256 << 10
 WRITE_BYTES = 256 << 10  # the smallest piece that is decompressed at once
 HEAD_BYTES = 512
 IMAGE_COPIES = 3  # that are held at once, at most, while a deep image is read and converted
+ZIP_METHODS = (0, 8)  # stored and deflated; zipfile expands the others as a whole, whatever size they claim
 RATIO_FLOOR = 64 << 20  # small data may be mostly zeros; above this size a bomb is worth looking for
 
 
@@ -125,6 +130,16 @@ def gunzip_bounded(data: bytes, *, max_bytes: int | None = None, max_ratio: int 
     except ShardError as error:
         raise DecodingError(error.message) from error
     return b"".join(pieces)
+
+
+def zip_pieces(archive: ZipFile, member: ZipInfo) -> Iterator[bytes]:
+    """The content of a file in a zip archive piece by piece, not more than the archive says that it has."""
+    if member.compress_type not in ZIP_METHODS:
+        raise DecodingError(
+            "in zip archives, only stored and deflated files are read", hint="pack it again with deflate"
+        )
+    with archive.open(member) as file:
+        yield from iter(lambda: file.read(WRITE_BYTES), b"")
 
 
 def check_expansion(size: int, stored: int) -> None:

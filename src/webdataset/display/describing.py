@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 import random
 from collections import Counter
@@ -327,9 +326,9 @@ def _header(name: str, data: bytes) -> SoundInfo | VideoInfo | None:
 
 
 def _mode(data: bytes) -> str:
-    from PIL import Image
+    from webdataset.codecs.stored import opened
 
-    with Image.open(io.BytesIO(data)) as image:
+    with opened(data) as image:
         return f"{image.format} {image.mode}"
 
 

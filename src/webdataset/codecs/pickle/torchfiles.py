@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from webdataset.base.settings import settings
-from webdataset.codecs.compression import check_decoded, check_expansion
+from webdataset.codecs.compression import check_decoded, check_expansion, zip_pieces
 from webdataset.codecs.packages import torch_package
 from webdataset.errors import DecodingError, SecurityError, UnsafePickleError, WebDatasetError
 
@@ -105,9 +105,9 @@ def _check_keys(data: bytes) -> None:
         check_keys(data, LEGACY_PICKLES)
         return
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
-        for name in archive.namelist():
-            if name.endswith(".pkl"):
-                check_keys(archive.read(name))
+        for record in archive.infolist():
+            if record.filename.endswith(".pkl"):
+                check_keys(b"".join(zip_pieces(archive, record)))
 
 
 def _check_tensors(tensors: Iterable[Any], size: int) -> None:

@@ -263,13 +263,11 @@ class _Collected(Report):
 
 
 def _image_problem(extension: str, data: bytes) -> tuple[str, str] | None:
-    import io
+    from webdataset.codecs.stored import opened, pillow
 
-    from webdataset.base.packages import package
-
-    image_module = package("PIL.Image", extra="image", purpose="to check images")
+    pillow()
     try:
-        with image_module.open(io.BytesIO(data)) as image:
+        with opened(data) as image:
             found = image.format
         _decode(data)
     except Exception as error:

@@ -19,7 +19,7 @@ from typing import Any
 from webdataset.base.packages import imported
 from webdataset.base.settings import settings
 from webdataset.codecs import encode
-from webdataset.codecs.compression import Budget, check_ratio
+from webdataset.codecs.compression import Budget, check_ratio, zip_pieces
 from webdataset.errors import (
     DecodingError,
     EncodingError,
@@ -43,11 +43,8 @@ METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 """Files that say more about the files of a folder: their column `file_name` names them."""
 NAME_COLUMN = "file_name"
 ROWS = 1000
-PIECE = 1 << 20
 DAMAGES = (zipfile.BadZipFile, OSError, ValueError, NotImplementedError)
 """What zipfile raises for archives that are damaged."""
-BOUNDED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-"""What zipfile expands piece by piece; a few bytes of the other methods become gigabytes at once."""
 
 Row = Mapping[str, Any]
 
@@ -283,12 +280,8 @@ class _ZipReader:
 
     def content(self, name: str) -> bytes:
         """The bytes of a file."""
-        info = self._archive.getinfo(name)
-        if info.compress_type not in BOUNDED:
-            hint = "pack it again with deflate, or unpack it and name the folder"
-            raise ShardError("only stored and deflated files are read", url=self._path, member=name, hint=hint)
         try:
-            return b"".join(self._pieces(info))
+            return b"".join(self._pieces(self._archive.getinfo(name)))
         except LimitError:
             raise
         except DecodingError as error:
@@ -298,17 +291,16 @@ class _ZipReader:
 
     def _pieces(self, info: zipfile.ZipInfo) -> Iterator[bytes]:
         limit, budget = settings.max_member_bytes, Budget()
-        with self._archive.open(info) as file:
-            while piece := file.read(PIECE):
-                self._given += len(piece)
-                limit -= len(piece)
-                if limit < 0:
-                    message, hint = f"the file has more than {settings.max_member_bytes} bytes", "WDS_MAX_MEMBER_BYTES"
-                    raise LimitError(message, url=self._path, member=info.filename, hint=f"raise {hint}")
-                if info.compress_type != zipfile.ZIP_STORED:
-                    budget.spend(len(piece))
-                check_ratio(self._given, self._size)
-                yield piece
+        for piece in zip_pieces(self._archive, info):
+            self._given += len(piece)
+            limit -= len(piece)
+            if limit < 0:
+                message, hint = f"the file has more than {settings.max_member_bytes} bytes", "WDS_MAX_MEMBER_BYTES"
+                raise LimitError(message, url=self._path, member=info.filename, hint=f"raise {hint}")
+            if info.compress_type != zipfile.ZIP_STORED:
+                budget.spend(len(piece))
+            check_ratio(self._given, self._size)
+            yield piece
 
 
 def _key(item: MemberSource) -> str:
