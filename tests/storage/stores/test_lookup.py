@@ -527,6 +527,13 @@ def test_a_bucket_and_a_folder_are_listed_without_a_slash_at_the_end(folder, cap
     assert capsys.readouterr().out.count("cls txt\n") == 4
 
 
+def test_a_folder_is_listed_by_the_name_that_is_rewritten_to_it(folder, monkeypatch, capsys):
+    monkeypatch.setenv("GOPEN_REWRITE", f"mine:={folder}/;my-folder={folder}")
+    for name, prefix in [("mine:", "mine:"), ("my-folder", "my-folder/"), ("my-folder/", "my-folder/")]:
+        assert cli.main(["ls", name]) == 0
+        assert capsys.readouterr().out.split() == [prefix + found for found in ("a.tar", "b.tar", "deeper/c.tar")]
+
+
 def test_a_name_of_neither_an_object_nor_a_folder_is_one_clear_error(folder, capsys):
     assert cli.main(["ls", f"{folder}/dee"]) == 1
     told = capsys.readouterr()

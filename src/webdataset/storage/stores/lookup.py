@@ -78,7 +78,7 @@ def object_or_folder(url: str, options: StorageOptions | None = None) -> str:
     address = rewritten_url(url)
     if not is_stored(address) or is_replaced(address) or is_pattern(address):
         return url
-    if url.endswith(("/", *SHARD_ENDINGS)) or "?" in url or "{" in url:
+    if address.endswith(("/", *SHARD_ENDINGS)) or "?" in url or "{" in url:
         return url
     folder = f"{address}/"
     if _root(address) == len(address):
