@@ -179,6 +179,8 @@ def test_a_pipeline_without_fluent_methods_says_what_has_them(make_shards, own_c
         with pytest.raises(AttributeError, match="a DataPipeline has no method 'batched'"):
             pipeline.batched(4)
         assert not hasattr(pipeline, "shuffle")
+        with pytest.raises(AttributeError, match="'DataPipeline' object"):
+            _ = pipeline.nothing
         wrapped = wds.FluidWrapper(pipeline).to_tuple("__key__").batched(4)
         composed = pipeline.compose(wds.to_tuple("__key__"), wds.batched(4))
         assert [len(keys) for (keys,) in wrapped] == [len(keys) for (keys,) in composed]

@@ -69,11 +69,16 @@ class DataPipeline(ShownPipeline, TorchIterable, PipelineStage):
         __len__ = LengthIfKnown()  # pipelines that have one are of a class with the method
 
         def __getattr__(self, name: str) -> object:
+            kind = getattr(type(self), "_without_len", type(self)).__name__
             if not name.startswith("_") and hasattr(FilterMethods, name) and not hasattr(type(self), name):
-                kind = getattr(type(self), "_without_len", type(self)).__name__
                 cure = f"compose(wds.{name}(...)) does it, and FluidWrapper(pipeline) has all methods"
                 raise AttributeError(f"a {kind} has no method {name!r}: {cure}", name=name, obj=self)
-            return object.__getattribute__(self, name)  # raises what it raised before
+            try:
+                return object.__getattribute__(self, name)  # raises what it raised before
+            except AttributeError as error:
+                if error.obj is not self or error.name != name:
+                    raise  # a property's own
+                raise AttributeError(f"{kind!r} object has no attribute {name!r}", name=name, obj=self) from None
 
     def __bool__(self) -> bool:
         return not hasattr(self, "__len__") or len(self) > 0
