@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import pickle
@@ -20,7 +21,9 @@ from typing import Any
 import pytest
 
 import webdataset as wds
+from terminals import session
 from webdataset.base.printing import printable, short_repr
+from webdataset.cli import terminal
 from webdataset.errors import SampleError, ShardError, StorageError
 from webdataset.indices.catalogue import Catalogue, Shard
 from webdataset.shardlists.mixture import read_yaml
@@ -97,6 +100,62 @@ def test_csv_cannot_give_orders_to_a_terminal() -> None:
         shown = os.read(master, 1000).decode()
     os.close(master)
     assert all(char.isprintable() or char in "\r\n" for char in shown)
+
+
+@pytest.fixture
+def evil_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_shard: Callable[..., str]) -> None:
+    """A run and a shard whose names give orders; what the run has printed does, too."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "items").write_text(f"{EVIL}\n")
+    script = ["sh", "-c", "printf '%s\\r\\nnext' \"$1\"; exit 65", "sh", "{}"]
+    assert wl("jobs", "--items-from", "items", "--state", "run", "--", *script).returncode == 1
+    os.rename(make_shard(files=[("a.txt", b"x"), ("a.txt", b"x")]), tmp_path / f"{EVIL}.tar")
+    (tmp_path / "a.py").write_text(f"import logging, webdataset.base.logs as logs; logs.Log('x').error({EVIL!r})\n")
+
+
+@pytest.mark.parametrize("term", ["xterm", "dumb"])
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["jobs", "status", "run"], "ended with exit code 65"),
+        (["jobs", "logs", "run"], "2J\\x7f\r\nnext"),
+        (["jobs", "resume", "run"], "resuming: "),
+        (["lint", "EVIL.tar"], "repeated-field"),
+        (["map", "--load", "a.py:f", "EVIL.tar", "-o", "out.tar"], "title"),
+    ],
+)
+@pytest.mark.usefixtures("evil_names")
+def test_names_and_logs_cannot_give_orders_to_a_terminal(words: list[str], says: str, term: str) -> None:
+    shown = session(*(word.replace("EVIL", EVIL) for word in words), term=term).written
+    assert says in shown
+    assert not [order for order in ("\x1b]", "\x07", "\x9b", "\x7f") if order in shown]
+
+
+@pytest.mark.usefixtures("evil_names")
+def test_pipes_and_files_get_what_is_there() -> None:
+    assert EVIL.encode() in wl("jobs", "logs", "run").stdout
+
+
+def test_text_of_commands_reaches_a_terminal_in_one_place() -> None:
+    folder = Path(terminal.__file__).parent
+    others = [path for path in folder.rglob("*.py") if path.name not in ("terminal.py", "pages.py")]
+    writes = {"sys.stdout.write", "sys.stderr.write", "print"}
+    found = [
+        f"{path.name}:{node.lineno}"
+        for path in others
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in writes
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("start", [30_000, 2_000_000])
+def test_a_field_with_orders_is_not_shown_by_cat(start: int, make_shard: Callable[..., str]) -> None:
+    shard = make_shard(files=[("a.txt", b"x" * start + EVIL.encode())])
+    shown = session("cat", shard, "txt").written
+    assert "not writing bytes to a terminal" in shown
+    assert "\x1b]" not in shown
+    assert wl("cat", shard, "txt").stdout.endswith(EVIL.encode())
 
 
 def test_cells_that_a_spreadsheet_would_run_are_marked_when_asked(make_shard: Callable[..., str]) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import re
+import select
 import signal
 import subprocess
 import sys
@@ -15,6 +17,7 @@ import pytest
 
 import webdataset as wds
 from remote_support import write_shards
+from terminals import session
 
 PROGRAM = """
 import numpy as np
@@ -107,6 +110,41 @@ def test_mon_says_what_a_producer_does(wl, serving) -> None:
     facts = json.loads(wl("mon", "-c", 1, "--json", serving).out)
     assert facts["url"] == serving
     assert facts["readers"] == []
+
+
+def test_the_name_of_a_job_cannot_give_orders_to_a_terminal(program) -> None:
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "webdataset", "serve", f"{program}:dataset", "--bind", "tcp://127.0.0.1:0"]
+    process = subprocess.Popen(command, stderr=theirs)
+    os.close(theirs)
+    try:
+        shown = until(ours, r"serving at (\S+)")
+        url = re.search(r"serving at (\S+)", shown)[1]
+        with wds.RemoteLoader([url], patience=60, job="\x1b]0;title\x07") as loader:
+            batches = iter(loader)
+            next(batches)
+            shown = until(ours, "title.* rank 0 of 1") + session("mon", "-c", 1, url).written
+            assert shown.count("rank 0 of 1") >= 2
+            assert "\x1b]" not in shown
+            assert "\x07" not in shown
+    finally:
+        process.terminate()
+        while select.select([ours], [], [], 60)[0]:  # a terminal that nobody reads would hold the process up
+            try:
+                os.read(ours, 1 << 16)
+            except OSError:
+                break
+        process.wait(60)
+        os.close(ours)
+
+
+def until(stream: int, pattern: str) -> str:
+    """What a terminal shows until this is there."""
+    shown = ""
+    while not re.search(pattern, shown):
+        assert select.select([stream], [], [], 60)[0], shown
+        shown += os.read(stream, 1 << 16).decode()
+    return shown
 
 
 def test_stat_summarizes_batches(wl, serving) -> None:
