@@ -49,7 +49,7 @@ def test_what_is_missing_is_an_error_that_names_it(urls, ais_bucket, place, stre
     wanted = [*urls[:place], absent, *urls[place : place + 2]] if place < 12 else [*urls, absent]
     with pytest.raises(MissingShardError) as caught:
         list(ais.get_batch(wanted, streaming=streaming, patience=5))
-    assert absent in str(caught.value) or not streaming
+    assert caught.value.url == absent or not streaming
 
 
 @pytest.mark.parametrize("streaming", [True, False])
@@ -61,7 +61,7 @@ def test_what_is_missing_can_be_none(urls, ais_bucket, streaming):
 
 @pytest.mark.parametrize("options", [{"missing": "what"}, {"batch_items": 0}])
 def test_options_are_checked_before_anything_is_asked(options):
-    with pytest.raises(ValueError, match="must be"):
+    with pytest.raises(ValueError, match=next(iter(options))):
         ais.get_batch([], **options)
 
 
@@ -118,9 +118,9 @@ def test_a_batch_is_not_waited_for_as_long_as_an_object(many, ais_double, monkey
 
 @pytest.mark.parametrize("function", [ais.get_batch, ais.list_objects])
 def test_an_option_that_does_not_exist_is_named_with_those_that_do(function):
-    with pytest.raises(ValueError, match=r"'timeouts'.*did you mean 'timeout'.*endpoint"):
+    with pytest.raises(ValueError, match="'timeout'"):
         function("ais://b/a", timeouts=3)
-    with pytest.raises(ValueError, match=r"timeout must be"):
+    with pytest.raises(ValueError, match="timeout"):
         function("ais://b/a", timeout=-1)
 
 
@@ -158,9 +158,10 @@ def test_what_a_lost_target_held_is_never_said_to_be_missing(many, ais_double, m
     double = ais_double.double
     assert list(ais.get_batch([many[0][0]])) == many[:1]
     double.leave("t2")
-    with pytest.raises(StorageError, match=r"404.*the cluster lacks targets that it had: t2") as caught:
+    with pytest.raises(StorageError, match="t2") as caught:
         list(ais.get_batch([url for url, _ in many], missing=missing, patience=0.2, **QUICK))
     assert not isinstance(caught.value, MissingShardError)
+    assert (caught.value.status, caught.value.retryable) == (404, True)
 
 
 def test_what_is_missing_is_none_at_once_in_a_cluster_that_is_whole(many, ais_double):
@@ -184,8 +185,9 @@ def test_a_member_of_a_missing_shard_is_missing(many, ais_double, place, streami
     wanted = [many[0][0], absent, many[1][0]][1 - place :]
     found = dict(ais.get_batch(wanted, missing="none", streaming=streaming))
     assert found == {url: dict(many).get(url) for url in wanted}
-    with pytest.raises(MissingShardError, match=r"none\.tar\?archpath"):
+    with pytest.raises(MissingShardError) as caught:
         list(ais.get_batch(wanted, streaming=streaming))
+    assert caught.value.url == absent
 
 
 def test_an_object_may_be_named_like_what_is_missing(ais_double):
@@ -228,8 +230,10 @@ def singles(double):
 def test_what_may_not_be_read_is_an_error_at_once(many, ais_double):
     ais_double.double.secret = b"secret"
     jwt = token(b"secret", admin=False, methods=("PUT",))
-    with pytest.raises(StorageError, match=r"403.*AIS_AUTHN_TOKEN"):
+    with pytest.raises(StorageError) as caught:
         list(ais.get_batch([url for url, _ in many], token=jwt))
+    assert (caught.value.status, caught.value.retryable) == (403, False)
+    assert "AIS_AUTHN_TOKEN" in caught.value.hint
 
 
 def test_a_cluster_under_load_is_waited_for(many, ais_double):
@@ -240,7 +244,7 @@ def test_a_cluster_under_load_is_waited_for(many, ais_double):
 def test_a_member_in_the_wrong_place_is_an_error(many, ais_double, monkeypatch):
     lookup = ais_double.double.lookup
     monkeypatch.setattr("servers.aistore_nodes.archive_of", shuffled)
-    with pytest.raises(StorageError, match="in the place of"):
+    with pytest.raises(StorageError, match="place"):
         list(ais.get_batch([url for url, _ in many], patience=0.2))
     assert lookup("b", "00") is not None
 
@@ -258,7 +262,7 @@ def test_more_than_was_asked_for_is_an_error(many, monkeypatch):
         return archive_of(message | {"in": message["in"] * 2}, bucket, lookup)
 
     monkeypatch.setattr("servers.aistore_nodes.archive_of", doubled)
-    with pytest.raises(StorageError, match="more than the 30 items"):
+    with pytest.raises(StorageError, match="30"):
         list(ais.get_batch([url for url, _ in many], patience=0.2))
 
 

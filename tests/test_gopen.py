@@ -10,18 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from webdataset.base.settings import settings
-from webdataset.errors import CommandError, SecurityError
+from webdataset.errors import CommandError, MissingShardError, SecurityError
 
 module = importlib.import_module("webdataset.gopen")
 gopen = module.gopen
 
 
 @pytest.fixture
-def secure():
-    settings.secure = True
-    yield
-    settings.secure = None
+def secure(monkeypatch):
+    monkeypatch.setenv("WDS_SECURE", "1")
 
 
 @pytest.fixture
@@ -50,10 +47,9 @@ def test_writing_and_reading_back(tmp_path):
 
 @pytest.mark.parametrize("mode", ["r", "w", "ab", "r+b", "rt", ""])
 def test_other_modes_are_refused(mode):
-    with pytest.raises(ValueError, match='"rb" or "wb"'):
+    with pytest.raises(ValueError, match="rb") as raised:
         gopen("a.tar", mode)
-    with pytest.raises(AssertionError):
-        gopen("a.tar", mode)
+    assert isinstance(raised.value, AssertionError)
 
 
 def test_a_dash_is_standard_input_and_output():
@@ -63,9 +59,10 @@ def test_a_dash_is_standard_input_and_output():
 
 
 def test_an_unknown_scheme_is_an_error_that_says_what_to_do():
-    with pytest.raises(ValueError, match=r"htpt://host/a.tar: no gopen handler .* known are .*ais, .*gopen_schemes"):
+    with pytest.raises(ValueError, match="gopen_schemes") as raised:
         gopen("htpt://host/a.tar")
-    with pytest.raises(ValueError, match="did you mean https:"):
+    assert "htpt://host/a.tar" in str(raised.value)
+    with pytest.raises(ValueError, match="https:"):
         gopen("htps://host/a.tar")
 
 
@@ -165,26 +162,25 @@ def test_verbose_mode_logs_urls_without_their_secrets(monkeypatch, caplog, schem
 )
 def test_secure_mode_runs_nothing_and_reads_no_file(secure, url):
     for mode in ("rb", "wb"):
-        with pytest.raises(ValueError, match=r"secure|SECURE") as caught:
+        with pytest.raises(SecurityError):
             gopen(url, mode)
-        assert isinstance(caught.value, SecurityError)
 
 
 def test_secure_mode_refuses_to_rewrite(secure, monkeypatch, schemes):
-    with pytest.raises(ValueError, match="does not rewrite urls"):
+    with pytest.raises(SecurityError):
         module.rewrite_url("http://h/")
     schemes["http"] = lambda url, mode, bufsize: io.BytesIO(url.encode())
     assert gopen("http://h/").read() == b"http://h/"
     monkeypatch.setenv("GOPEN_REWRITE", "http:=pipe:echo ")
     for refused in (module.rewrite_url, gopen, module.open_ranges):
-        with pytest.raises(ValueError, match=r"does not rewrite urls.*http://h/.*unset GOPEN_REWRITE") as caught:
+        with pytest.raises(SecurityError) as raised:
             refused("http://h/")
-        assert isinstance(caught.value, SecurityError)
+        assert raised.value.url == "http://h/"
+        assert "GOPEN_REWRITE" in raised.value.hint
 
 
-def test_errors_pickle():
-    with pytest.raises(FileNotFoundError) as caught:
+def test_an_error_of_the_system_pickles_with_its_number():
+    with pytest.raises(MissingShardError) as raised:
         gopen(Path("none.tar"))
-    again = pickle.loads(pickle.dumps(caught.value))
-    assert str(again) == str(caught.value)
-    assert isinstance(again, FileNotFoundError)
+    again = pickle.loads(pickle.dumps(raised.value))
+    assert (type(again), again.url, again.hint) == (MissingShardError, "none.tar", raised.value.hint)

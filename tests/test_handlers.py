@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import webdataset as wds
-from webdataset.base.reports import MAX_REASONS, Report, current_report
+from webdataset.base.reports import Report, current_report
 from webdataset.handlers import CountingHandler, handled
 
 ITEMS = ["1", "x", "3", "y", "5"]
@@ -22,10 +22,10 @@ def test_ignoring_goes_on_or_stops():
 
 
 def test_warning_goes_on_or_stops():
-    with pytest.warns(UserWarning, match="invalid literal") as caught:
+    with pytest.warns(UserWarning, match="'[xy]'") as caught:
         assert list(handled(ITEMS, int, wds.warn_and_continue)) == [1, 3, 5]
     assert len(caught) == 2
-    with pytest.warns(UserWarning, match="invalid literal"):
+    with pytest.warns(UserWarning, match="'[xy]'"):
         assert list(handled(ITEMS, int, wds.warn_and_stop)) == [1]
 
 
@@ -57,14 +57,6 @@ def test_an_error_is_told_the_sample_it_happened_in():
     with pytest.raises(KeyError) as caught:
         list(handled([{"__key__": "k7", "__url__": "http://u:pw@h/a.tar"}], lambda s: s["jpg"], wds.reraise_exception))
     assert caught.value.__notes__ == ["in sample 'k7' of http://***@h/a.tar"]
-
-
-def test_reasons_are_bounded():
-    report = Report()
-    for i in range(3 * MAX_REASONS):
-        report.dropped("samples_dropped", f"reason {i}")
-    assert len(report.reasons) <= MAX_REASONS + 1
-    assert sum(report.reasons.values()) == 3 * MAX_REASONS
 
 
 def test_a_report_is_in_force_in_its_block_only():

@@ -17,7 +17,7 @@ import webdataset as wds
 from tests_support import numbered, tar_bytes
 from webdataset import tariterators
 from webdataset.base.reports import Report
-from webdataset.errors import SampleError, ShardError, ShardWarning
+from webdataset.errors import CommandError, SampleError, ShardError, ShardWarning
 from webdataset.tariterators import (
     base_plus_ext,
     group_by_keys,
@@ -111,8 +111,10 @@ def test_files_are_renamed_first_and_then_selected(make_shard):
 
 def test_a_field_that_comes_twice_is_an_error_that_names_its_place(make_shard):
     shard = make_shard(files=[("a.cls", b"1"), ("a.cls", b"2")])
-    with pytest.raises(SampleError, match=r"'cls' comes twice .*a\.tar, shard 0, offset 1024, member a\.cls, key a"):
+    with pytest.raises(SampleError, match="'cls'") as raised:
         read(shard)
+    error = raised.value
+    assert (error.url, error.shard, error.offset, error.member, error.key) == (shard, 0, 1024, "a.cls", "a")
 
 
 def test_a_field_that_comes_twice_keeps_the_first_copy_when_the_handler_goes_on(make_shard):
@@ -127,15 +129,16 @@ def test_a_field_that_comes_twice_ends_the_stream_after_its_sample_when_the_hand
 
 def test_members_that_are_not_adjacent_give_one_warning_a_shard(make_shard):
     shard = make_shard(files=[("0.a", b""), ("1.a", b""), ("0.b", b""), ("1.b", b"")])
-    with pytest.warns(ShardWarning, match="not adjacent") as caught:
+    with pytest.warns(ShardWarning, match="adjacent") as caught:
         assert len(read(shard)) == 4
     assert len(caught) == 1
 
 
 def test_members_that_are_not_adjacent_are_an_error_in_strict_mode(make_shard):
     shard = make_shard(files=[("0.a", b""), ("1.a", b""), ("0.b", b""), ("1.b", b"")])
-    with Report(strict=True).in_force(), pytest.raises(ShardError, match=r"not adjacent.*key 0"):
+    with Report(strict=True).in_force(), pytest.raises(ShardError, match="adjacent") as raised:
         read(shard)
+    assert raised.value.key == "0"
 
 
 def test_the_same_sample_again_later_in_a_shard_is_no_cause_for_a_warning(make_shard):
@@ -185,16 +188,14 @@ def test_a_cut_shard_gives_its_whole_samples_and_never_half_of_one(make_shard, m
         ("000000", {"cls": b"0", "txt": b"txt0"}),
         ("000000", {"cls": b"0", "txt": b"txt0"}),
     ]
-    assert len(errors) == 1
-    assert isinstance(errors[0], ShardError)
-    assert "ends early" in str(errors[0])
+    assert [(type(error), error.url, error.offset) for error in errors] == [(ShardError, shard, ENTRY * 3)]
 
 
 def test_a_cut_between_members_delivers_what_is_there_with_one_warning(make_shard):
     shard = make_shard(samples=5)
     with open(shard, "r+b") as file:
         file.truncate(ENTRY * 4)
-    with pytest.warns(ShardWarning, match=r"end marker.*offset 4096"):
+    with pytest.warns(ShardWarning, match="4096"):
         assert len(read(shard)) == 2
 
 
@@ -203,14 +204,16 @@ def test_garbage_over_a_header_is_an_error_that_old_handlers_catch(make_shard):
     with open(shard, "r+b") as file:
         file.seek(ENTRY * 4)
         file.write(b"garbage!" * 64)
-    with pytest.raises(tarfile.ReadError, match=r"offset 4096"):
+    with pytest.raises(tarfile.ReadError) as raised:
         read(shard)
+    assert raised.value.offset == 4096
 
 
 def test_a_command_that_fails_after_writing_everything_is_an_error(make_shard):
     shard = make_shard(samples=2)
-    with pytest.raises(OSError, match="3"):
+    with pytest.raises(CommandError) as raised:
         read(f"pipe:cat {shard}; exit 3")
+    assert raised.value.status == 3
 
 
 def test_a_missing_shard_is_skipped_and_counted_when_the_handler_goes_on(make_shard, tmp_path):
@@ -291,9 +294,9 @@ def test_a_bad_sample_is_not_valid():
     assert valid_sample({"__key__": "a"})
 
 
-def test_the_stage_pickles():
-    stage = pickle.loads(pickle.dumps(tarfile_to_samples(handler=wds.warn_and_continue)))
-    assert stage.kw == {"handler": wds.warn_and_continue}
+def test_the_stage_pickles_with_its_handler(make_shard):
+    stage = pickle.loads(pickle.dumps(tarfile_to_samples(handler=wds.ignore_and_continue)))
+    assert keys(stage([{"url": "none.tar"}, {"url": make_shard(samples=1)}])) == ["000000"]
 
 
 def test_no_file_is_left_to_the_garbage_collector(make_shard):

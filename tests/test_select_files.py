@@ -58,16 +58,16 @@ def test_a_member_of_nine_gigabytes_is_passed_over(huge: str) -> None:
 
 
 def test_a_member_of_nine_gigabytes_that_is_wanted_is_an_error_still(huge: str) -> None:
-    with pytest.raises(LimitError, match=f"a member of {9 * GIB} bytes"):
+    with pytest.raises(LimitError, match=str(9 * GIB)):
         list(wds.WebDataset(huge))
-    with pytest.raises(LimitError, match=f"a member of {9 * GIB} bytes"):
+    with pytest.raises(LimitError, match=str(9 * GIB)):
         list(wds.WebDataset(huge, select_files=lambda name: name[0] == "a"))
 
 
 def test_exact_epochs_pass_over_it_too(huge: str) -> None:
     dataset = wds.WebDataset(huge, exact=True, select_files=texts, shuffle_bytes=0, strict=True)
     assert found(dataset) == [("a", b"1"), ("b", b"2")]
-    with pytest.raises(LimitError, match=f"a member of {9 * GIB} bytes"):
+    with pytest.raises(LimitError, match=str(9 * GIB)):
         list(wds.WebDataset(huge, exact=True, select_files=lambda name: name[0] == "c"))
 
 
@@ -137,7 +137,7 @@ def test_the_new_name_decides(large: str) -> None:
     }
     [first, _] = wds.WebDataset(large, **options)
     assert len(first["mid"]) == 1_500_000
-    with pytest.raises(LimitError, match="a member of 5000000 bytes"):
+    with pytest.raises(LimitError, match="5000000"):
         list(wds.WebDataset(large, rename_files=options["rename_files"], select_files=lambda name: ".bin" not in name))
 
 
@@ -163,7 +163,7 @@ def test_a_cut_in_a_member_that_is_left_out_is_an_error(large: str, tmp_path: Pa
     data = Path(large).read_bytes()[:size]
     (tmp_path / "cut.tar").write_bytes(data)
     for url in (str(tmp_path / "cut.tar"), f"pipe:cat {tmp_path}/cut.tar"):
-        with pytest.raises(ShardError, match="ends early"):
+        with pytest.raises(ShardError, match="early"):
             list(wds.WebDataset(url, select_files=texts))
 
 
