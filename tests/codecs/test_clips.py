@@ -110,10 +110,10 @@ def test_other_fields_are_left_to_others(film: bytes) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: wds.video(frames=0), "frames must be at least 1"),
-        (lambda: wds.video(start="middle"), 'seconds or "random", got .middle'),
-        (lambda: wds.audio(rate=0), "rate must be at least 1"),
-        (lambda: wds.audio(seconds=-1.0), "seconds above 0"),
+        (lambda: wds.video(frames=0), "frames"),
+        (lambda: wds.video(start="middle"), "middle"),
+        (lambda: wds.audio(rate=0), "rate"),
+        (lambda: wds.audio(seconds=-1.0), "seconds"),
     ],
 )
 def test_wrong_options_are_refused_at_once(make: Any, message: str) -> None:

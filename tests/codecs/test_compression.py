@@ -114,26 +114,28 @@ def test_zeros_after_a_member_are_padding(kind):
 def test_a_cut_stream_is_an_error(kind, keep):
     packed = FOREIGN[kind](CONTENT)
     stream = decompressed(io.BytesIO(packed[: int(len(packed) * keep)]), url="a.tar")
-    with pytest.raises(ShardError, match=r"ends early.*url a\.tar, offset \d+"):
+    with pytest.raises(ShardError, match="early") as raised:
         all_of(stream)
+    assert raised.value.url == "a.tar"
+    assert raised.value.offset is not None
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stream_without_its_last_byte_is_an_error(kind):
-    with pytest.raises(ShardError, match="ends early"):
+    with pytest.raises(ShardError, match="early"):
         all_of(decompressed(io.BytesIO(FOREIGN[kind](CONTENT)[:-1])))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_cut_second_member_is_an_error(kind):
     packed = FOREIGN[kind](CONTENT)
-    with pytest.raises(ShardError, match="ends early"):
+    with pytest.raises(ShardError, match="early"):
         all_of(decompressed(io.BytesIO(packed + packed[:-100])))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_bytes_that_do_not_belong_to_it_are_an_error(kind):
-    with pytest.raises(ShardError, match="do not belong"):
+    with pytest.raises(ShardError, match="belong"):
         all_of(decompressed(io.BytesIO(FOREIGN[kind](CONTENT) + b"garbage")))
 
 
@@ -141,7 +143,7 @@ def test_bytes_that_do_not_belong_to_it_are_an_error(kind):
 def test_one_flipped_bit_is_an_error(kind):
     packed = bytearray(compress(kind, CONTENT))
     packed[len(packed) // 2] ^= 4
-    with pytest.raises(ShardError, match=r"damaged|ends early|do not belong"):
+    with pytest.raises(ShardError):
         all_of(decompressed(io.BytesIO(bytes(packed))))
 
 
@@ -238,7 +240,7 @@ def bomb(kind: str, size: int) -> bytes:
 @pytest.mark.parametrize("kind", ["bz2", "xz", "zst"])
 def test_a_bomb_is_stopped(kind):
     stream = decompressed(io.BytesIO(bomb(kind, 80 << 20)), url="a.tar")
-    with pytest.raises(LimitError, match=r"expand.*WDS_MAX_RATIO"):
+    with pytest.raises(LimitError, match="WDS_MAX_RATIO"):
         all_of(stream, 1 << 20)
 
 
@@ -273,13 +275,13 @@ def test_gunzip_gives_the_content_of_a_field():
 def test_gunzip_refuses_more_than_the_limit():
     packed = gzip.compress(bytes(5000))
     assert len(gunzip_bounded(packed, max_bytes=5000)) == 5000
-    with pytest.raises(LimitError, match=r"more than 4999 bytes.*WDS_MAX_DECODED_BYTES"):
+    with pytest.raises(LimitError, match="WDS_MAX_DECODED_BYTES"):
         gunzip_bounded(packed, max_bytes=4999)
 
 
 def test_gunzip_obeys_the_environment(monkeypatch):
     monkeypatch.setenv("WDS_MAX_DECODED_BYTES", "1000")
-    with pytest.raises(LimitError, match="more than 1000 bytes"):
+    with pytest.raises(LimitError, match="1000"):
         gunzip_bounded(gzip.compress(bytes(5000)))
 
 
@@ -332,6 +334,21 @@ def test_writing_to_a_closed_compressor_is_an_error():
         stream.write(b"x")
 
 
+@pytest.mark.parametrize("kind", methods.KINDS)
+@pytest.mark.parametrize("level", [None, 1])
+def test_every_method_gives_what_it_expands_in_bounded_pieces(kind, level):
+    method = methods.KINDS[kind]
+    packer = method.compressor(level)
+    packed = packer.compress(CONTENT[:1000]) + packer.compress(CONTENT[1000:]) + packer.flush()
+    assert packed.startswith(method.magics)
+    decompressor, pieces, waiting = method.decompressor(), [], packed + b"tail"
+    while not decompressor.eof:
+        pieces.append(decompressor.decompress(waiting, 4096))
+        waiting = b""
+    assert max(map(len, pieces)) <= 4096
+    assert (b"".join(pieces), decompressor.unused_data) == (CONTENT, b"tail")
+
+
 def test_zlib_reads_what_isal_reads():
     for content in (b"", b"x", CONTENT, bytes(3 << 20)):
         stream = methods.ZlibDecompressor()
@@ -374,6 +391,8 @@ def test_a_damaged_zlib_stream_names_the_offset(monkeypatch):
     monkeypatch.setitem(methods.KINDS, "gz", methods.KINDS["gz"]._replace(decompressor=methods.ZlibDecompressor))
     packed = bytearray(gzip.compress(CONTENT))
     packed[len(packed) // 2] ^= 255
-    with pytest.raises(ShardError, match=r"damaged.*offset") as caught:
+    with pytest.raises(ShardError, match="damaged") as caught:
         all_of(decompressed(io.BytesIO(bytes(packed)), url="a.tar.gz"))
+    assert caught.value.url == "a.tar.gz"
+    assert caught.value.offset is not None
     assert isinstance(caught.value.__cause__, zlib.error)

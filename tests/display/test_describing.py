@@ -105,4 +105,5 @@ def test_without_pillow_headers_tell_format_and_size(make_shard: Any, tmp_path: 
 
 def test_images_that_fail_for_the_same_reason_are_counted_together() -> None:
     found = describe([{"__key__": str(number), "jpg": b"no image"} for number in range(3)]).fields["jpg"]
-    assert dict(found.errors) == {"UnidentifiedImageError: cannot identify image file the data": 3}
+    ((reason, count),) = found.errors.items()
+    assert (reason.partition(":")[0], count) == ("UnidentifiedImageError", 3)

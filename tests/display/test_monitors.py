@@ -111,7 +111,7 @@ def test_what_a_killed_program_left_is_forgotten(folder: str) -> None:
 
 def test_a_folder_that_belongs_to_somebody_else_is_not_used(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getuid", lambda: 12345)
-    with pytest.raises(PermissionError, match="belongs to somebody else"):
+    with pytest.raises(PermissionError):
         LoaderMonitor(dict)
     assert monitored() == []
 

@@ -58,7 +58,7 @@ def test_arrays_of_any_shape_are_pictures(shape: tuple[int, ...]) -> None:
 def test_complex_and_boolean_arrays_are_pictures_and_texts_are_not() -> None:
     heat_map(np.array([[1j, 2]]), 32)
     overlay_picture(np.array([[True, False]]), "mask", 32)
-    with pytest.raises(DecodingError, match="no colours"):
+    with pytest.raises(DecodingError, match="colours"):
         heat_map(np.array([["a"]]), 32)
     with pytest.raises(DecodingError, match="empty"):
         heat_map(np.zeros((0, 3)), 32)
@@ -74,9 +74,9 @@ def test_facts_of_arrays_leave_out_what_is_no_number() -> None:
 def test_too_many_pixels_and_numbers_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rasters, "MOST_PIXELS", 1000)
     monkeypatch.setattr(rasters, "MOST_NUMBERS", 1000)
-    with pytest.raises(LimitError, match="500 x 375 pixels"):
+    with pytest.raises(LimitError, match="500 x 375"):
         image_picture("jpg", PHOTO, 100)
-    with pytest.raises(LimitError, match="1001 numbers"):
+    with pytest.raises(LimitError, match="1001"):
         heat_map(np.zeros(1001), 10)
     assert array_facts(np.zeros(1001)) == {"shape": [1001], "dtype": "float64"}
 

@@ -29,8 +29,9 @@ def test_a_broken_image_is_one_error_whatever_the_crop(kind, make_shard):
             wds.images.train(32, seed=seed), handler=wds.ignore_and_continue
         )
         assert [sample["__key__"] for sample in data] == ["a", "c"]
-        with pytest.raises(DecodingError, match=r"field jpg.*key b|key b.*field jpg"):
+        with pytest.raises(DecodingError) as raised:
             list(wds.WebDataset(shard, shardshuffle=False).decode(wds.images.train(32, seed=seed)))
+        assert (raised.value.url, raised.value.key, raised.value.field) == (shard, "b", "jpg")
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +136,7 @@ def test_a_mask_goes_through_the_same_geometry_with_its_values(make_shard):
 
 def test_a_mask_of_another_size_is_an_error(make_shard):
     shard = make_shard(files=[("a.png", encoded(scene(80, 60), "PNG")), ("a.mask.png", encoded(scene(40, 60), "PNG"))])
-    with pytest.raises(DecodingError, match="40 x 60 pixels and another image of the sample 80 x 60"):
+    with pytest.raises(DecodingError, match="40 x 60"):
         list(wds.WebDataset(shard, shardshuffle=False).decode(wds.images.train(16, masks=["mask.png"])))
 
 
@@ -147,7 +148,7 @@ def test_views_are_made_of_the_same_picture_with_numbers_of_their_own():
 
 
 def test_a_class_in_place_of_an_operation_is_an_error():
-    with pytest.raises(TypeError, match=r"such as resize\(256\)"):
+    with pytest.raises(TypeError, match="resize"):
         pipeline(ops.flip)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fractions
 import pickle
+import re
 import sys
 from collections import Counter
 
@@ -83,7 +84,7 @@ def test_a_name_outside_the_list_is_refused_before_anything_is_imported(canary, 
     stacked = b"\x80\x04\x8c" + bytes([len(module)]) + module.encode()
     stacked += b"\x8c" + bytes([len(name)]) + name.encode() + b"\x93."
     for data in (raw_call(module, name, f"touch {canary}"), f"(i{module}\n{name}\n.".encode(), stacked):
-        with pytest.raises(UnsafePickleError, match="asks for"):
+        with pytest.raises(UnsafePickleError, match=re.escape(name)):
             pickles.loads(data)
     assert [name for name in set(sys.modules) - imported if not name.startswith("webdataset.")] == []
 
@@ -123,7 +124,7 @@ def test_only_what_is_on_the_list_can_be_called(data):
     ],
 )
 def test_no_object_or_class_gets_attributes(data):
-    with pytest.raises(UnsafePickleError, match="sets the state"):
+    with pytest.raises(UnsafePickleError, match="state"):
         pickles.loads(data)
     assert Counter("aa").update is not None
 

@@ -32,7 +32,7 @@ def test_other_objects_need_the_programs_word() -> None:
 
 
 def test_a_file_of_something_else_is_an_error() -> None:
-    with pytest.raises(DecodingError, match="tensors and plain data"):
+    with pytest.raises(DecodingError):
         decode_pth(b"garbage" * 100)
 
 
@@ -41,7 +41,7 @@ def test_a_zip_that_expands_too_far_is_refused(monkeypatch: pytest.MonkeyPatch) 
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("archive/data/0", bytes(10_000))
-    with pytest.raises(DecodingError, match="would expand to 10000 bytes"):
+    with pytest.raises(DecodingError, match="10000"):
         decode_pth(stream.getvalue())
 
 
