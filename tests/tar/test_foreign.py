@@ -8,6 +8,7 @@ import os
 import numpy as np
 import pytest
 
+from servers.doubles import Double, Question, Reply, ranged
 from webdataset import ShardWriter, TarWriter, WebDataset
 from webdataset.errors import EncodingError, ShardError, ShardWarning
 from webdataset.indices.files import StaleIndexError, find_index, index_from_dali, load_index, make_index
@@ -55,6 +56,20 @@ def test_our_index_is_made_of_dalis_without_the_shard(tmp_path):
     os.utime(tmp_path / "a.idx", (0, 0))
     with pytest.raises(StaleIndexError):
         index_from_dali(shard)
+
+
+def test_dalis_index_of_a_server_is_read_with_the_options_of_the_shard(tmp_path):
+    with TarWriter(tmp_path / "a.tar", index="dali") as sink:
+        sink.write({"__key__": "a", "cls": 7})
+    files = {f"/{path.name}": path.read_bytes() for path in tmp_path.iterdir()}
+
+    def answer(question: Question) -> Reply:
+        data = files.get(question.raw_path) if question.headers.get("x-key") == "hush" else None
+        return Reply(403) if data is None else ranged(question, data, '"1"')
+
+    with Double(answer) as server:
+        made = index_from_dali(f"{server.url}/a.tar", storage_options={"headers": {"X-Key": "hush"}})
+    assert made.agrees(make_index(str(tmp_path / "a.tar")))
 
 
 def test_dalis_index_of_another_shard_is_an_error(make_shard, tmp_path):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from webdataset.base.locks import locked
@@ -106,20 +106,22 @@ def _scan(url: str, shard: Opened, rules: ReadingRules, *, is_copy: bool = False
     )
 
 
-def index_from_dali(url: str, path: str | None = None) -> ShardIndex:
+def index_from_dali(
+    url: str, path: str | None = None, *, storage_options: Mapping[str, Any] | None = None
+) -> ShardIndex:
     """Convert the index that DALI's tools made of a shard, without reading the shard.
 
     It must be younger than the shard, since it does not say of which version it was made; by default it is `a.idx`
-    beside `a.tar`.
+    beside `a.tar`. `storage_options` are those of the shard and of its index.
     """
-    place = path or dali_path(url)
-    with gopen(place) as stream:
+    place, options = path or dali_path(url), StorageOptions.of(storage_options)
+    with gopen(place, storage_options=options) as stream:
         samples = parse_dali(read_up_to(MOST_INDEX_BYTES, stream, place), url=place)
     file = local_path(rewritten_url(url))
     if file is not None and local_path(place) is not None and os.stat(place).st_mtime_ns < os.stat(file).st_mtime_ns:
         raise StaleIndexError("the shard is younger than its index", url=place, hint=f"make it again: wl index {url}")
     members = [member for sample in samples for member in sample]
-    size, version = remote_state(url) if file is None else _file_state(file)
+    size, version = remote_state(url, options) if file is None else _file_state(file)
     end, places = 0, []
     for member in sorted(members, key=lambda member: member.data_offset):
         stop = member.data_offset + member.size + padding(member.size)
