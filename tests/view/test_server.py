@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import http.client
 import socket
+from contextlib import ExitStack, closing
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -10,7 +12,7 @@ import pytest
 
 from view_support import request
 from webdataset.view.answers import View
-from webdataset.view.server import Body, RequestError, ViewServer, as_json
+from webdataset.view.server import STRANGERS, Body, RequestError, ViewServer, as_json
 
 STATIC = Path(__file__).parents[2] / "src/webdataset/view/static"
 
@@ -44,6 +46,31 @@ def test_without_the_token_nothing_is_answered(shapes_view: View, path: str) -> 
     reply = request(shapes_view, path)
     assert reply.status == 403
     assert shapes_view.server.token.encode() not in reply.data
+
+
+def test_strangers_who_say_nothing_do_not_keep_the_owner_out(shapes_view: View) -> None:
+    with ExitStack() as silent:
+        for _ in range(2 * STRANGERS):
+            silent.enter_context(socket.create_connection(("127.0.0.1", shapes_view.server.port)))
+        assert request(shapes_view, "api/state").status == 200
+
+
+def test_who_has_shown_the_token_stays_while_strangers_come(shapes_view: View) -> None:
+    owner = http.client.HTTPConnection("127.0.0.1", shapes_view.server.port, timeout=60)
+    with ExitStack() as silent, closing(owner):
+        owner.request("GET", f"/{shapes_view.server.token}/api/state")
+        owner.getresponse().read()
+        kept = owner.sock
+        for _ in range(2 * STRANGERS):
+            silent.enter_context(socket.create_connection(("127.0.0.1", shapes_view.server.port)))
+        owner.request("GET", f"/{shapes_view.server.token}/api/state")
+        assert owner.getresponse().status == 200
+        assert owner.sock is kept
+
+
+def test_a_stranger_who_says_nothing_is_left(shapes_view: View) -> None:
+    with socket.create_connection(("127.0.0.1", shapes_view.server.port), timeout=40) as silent:
+        assert silent.recv(1) == b""  # after a few seconds, long before a minute
 
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "", "127.0.0.1.evil.example", "localhost."])

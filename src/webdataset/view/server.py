@@ -2,7 +2,8 @@
 
 - It listens on a loopback address, and answers requests only if they name one (`Host`), so that no other site that a
   browser has open can reach it by a name of its own.
-- Every path begins with a token, drawn at random for each start.
+- Every path begins with a token, drawn at random for each start. Who has not shown it may be silent for moments only,
+  and makes room for who comes later.
 - Files of the page are a fixed table, samples are numbers, fields are looked up in their sample: there are no paths.
 - The policy of the page allows its own script and style and nothing else; nothing of the data is ever sent as markup,
   pictures are encoded again, and sound and video have a type of our own table.
@@ -49,8 +50,10 @@ HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
 }
 HOSTS = frozenset(["127.0.0.1", "localhost", "[::1]"])
-CONNECTIONS = 64
-TIMEOUT = 60.0
+STRANGERS = 64
+"""Connections that have not shown the token; with one more, the oldest ends."""
+STRANGERS_TIMEOUT, TIMEOUT = 5.0, 60.0
+"""Seconds of silence after which a connection ends, before it has shown the token and afterwards."""
 PIECE = 1 << 20
 
 
@@ -137,22 +140,28 @@ class _Server(ThreadingHTTPServer):
     token: str
 
     def __init__(self, *args: Any) -> None:
-        self._room = threading.BoundedSemaphore(CONNECTIONS)
+        self._strangers: dict[Any, None] = {}
+        self._lock = threading.Lock()
         super().__init__(*args)
 
     def process_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
-        if not self._room.acquire(blocking=False):
-            self.shutdown_request(request)  # somebody opens connections without end
-            return
+        with self._lock:
+            self._strangers[request] = None
+            if len(self._strangers) > STRANGERS:
+                oldest = next(iter(self._strangers))
+                del self._strangers[oldest]
+                with contextlib.suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)  # its thread hears of it, and closes it
         super().process_request(request, client_address)
 
-    def process_request_thread(
-        self, request: socket.socket | tuple[bytes, socket.socket], client_address: object
-    ) -> None:
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._room.release()
+    def let_in(self, request: socket.socket | tuple[bytes, socket.socket]) -> None:
+        """Take note that a connection has shown the token, or has ended."""
+        with self._lock:
+            self._strangers.pop(request, None)
+
+    def shutdown_request(self, request: socket.socket | tuple[bytes, socket.socket]) -> None:
+        self.let_in(request)
+        super().shutdown_request(request)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A browser that goes away in the middle of an answer is nothing to tell."""
@@ -163,7 +172,7 @@ class _Handler(BaseHTTPRequestHandler):
     server: _Server
     server_version = "webdataset"
     sys_version = ""
-    timeout = TIMEOUT
+    timeout = STRANGERS_TIMEOUT
 
     def do_GET(self) -> None:
         self._answer(with_body=True)
@@ -192,7 +201,10 @@ class _Handler(BaseHTTPRequestHandler):
         target = urlsplit(self.path)
         token, _, path = target.path.lstrip("/").partition("/")
         if not hmac.compare_digest(token.encode(), self.server.token.encode()):
+            self.close_connection = True
             raise RequestError("open the address that `wl view` printed: its token is missing or of another start", 403)
+        self.server.let_in(self.connection)
+        self.connection.settimeout(TIMEOUT)
         if self._is_of_another_site() and not (path == "" and self.headers.get("Sec-Fetch-Dest") == "document"):
             raise RequestError("requests from other sites are refused", 403)
         if path in PAGE:
