@@ -144,6 +144,49 @@ def test_modules_that_a_function_imports_inside_are_part_of_it(tmp_path: Path) -
     assert digest_in_a_new_process(tmp_path, program) != before
 
 
+@pytest.mark.parametrize(
+    "function",
+    [
+        "import package.inner\ndef f(a, b): return package.inner.helper(1)",
+        "def f(a, b):\n    from package import inner\n    return inner.helper(1)",
+        "from package.outer import helper\ndef f(a, b): return helper(1)",
+        "from package.inner import Wrapper\n@Wrapper\ndef f(a, b): return 1",
+    ],
+    ids=["attribute", "inside", "relative and inside", "wrapper"],
+)
+@pytest.mark.parametrize("is_namespace", [False, True], ids=["package", "namespace"])
+def test_modules_of_packages_are_part_of_a_function(tmp_path: Path, function: str, is_namespace: bool) -> None:
+    (tmp_path / "package").mkdir()
+    if not is_namespace:
+        (tmp_path / "package" / "__init__.py").write_text("")
+    outer = "def helper(x):\n    from . import inner\n    return inner.helper(x)\n"
+    inner = "import functools\ndef helper(x): return x + 1\nclass Wrapper:\n"
+    inner += "    def __init__(self, f): functools.update_wrapper(self, f)\n"
+    inner += "    def __call__(self, *args): return self.__wrapped__(*args) + 1\n"
+    (tmp_path / "package" / "outer.py").write_text(outer)
+    (tmp_path / "package" / "inner.py").write_text(inner)
+    program = f"{function}\nfrom webdataset.runs.digests import function_digest\nprint(function_digest(f))"
+    before = digest_in_a_new_process(tmp_path, program)
+    assert digest_in_a_new_process(tmp_path, program) == before
+    (tmp_path / "package" / "inner.py").write_text(inner.replace("+ 1", "+ 2"))
+    assert digest_in_a_new_process(tmp_path, program) != before
+
+
+def test_tensors_in_a_closure_are_known_by_their_values_in_every_process(tmp_path: Path) -> None:
+    program = """
+        import torch
+        from webdataset.runs.digests import function_digest
+
+        torch.manual_seed(SEED)
+        model, table = torch.nn.Linear(3, 3), torch.full((4,), 1.5, dtype=torch.bfloat16)
+        print(function_digest(lambda source, target: model(source) + table))
+    """
+    before = digest_in_a_new_process(tmp_path, program.replace("SEED", "1"))
+    assert digest_in_a_new_process(tmp_path, program.replace("SEED", "1")) == before
+    assert digest_in_a_new_process(tmp_path, program.replace("SEED", "2")) != before
+    assert digest_in_a_new_process(tmp_path, program.replace("SEED", "1").replace("1.5", "2.5")) != before
+
+
 def test_modules_that_expressions_and_files_import_are_part_of_a_program(tmp_path: Path) -> None:
     (tmp_path / "helpers.py").write_text("N = 1\n")
     (tmp_path / "code.py").write_text("from helpers import N\n")
@@ -191,6 +234,11 @@ def test_what_calling_an_object_does_is_in_its_digest() -> None:
     text = "class C:\n    def __call__(self, x): return x + {}\n    @property\n    def p(self): return {}\nf = C()"
     texts = [text.format(1, 1), text.format(2, 1), text.format(1, 2)]
     assert len({function_digest(made(text)) for text in texts}) == 3
+
+
+def test_a_variable_that_has_no_value_yet_is_no_error() -> None:
+    text = "def outer():\n    def f(x): return later if x else {}\n    if 0: later = 1\n    return f\nf = outer()"
+    assert function_digest(made(text.format(1))) != function_digest(made(text.format(2)))
 
 
 def test_what_the_digest_does_not_see_is_said() -> None:

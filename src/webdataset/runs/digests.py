@@ -7,6 +7,7 @@ modules that it imports. Of libraries only names count: an update is no reason t
 from __future__ import annotations
 
 import ast
+import contextlib
 import copyreg
 import dis
 import functools
@@ -111,10 +112,12 @@ class _Digests:
             yield from self._module(getattr(value, "__file__", None) or "", value.__name__)
         elif isinstance(value, type):
             yield from self._class(value)
-        elif isinstance(value, (staticmethod, classmethod, functools.cached_property)) or hasattr(value, "__wrapped__"):
+        elif isinstance(value, (staticmethod, classmethod, functools.cached_property)) or _is_wrapper(value):
             yield self.of(inspect.unwrap(getattr(value, "func", None) or getattr(value, "__func__", None) or value))  # type: ignore[arg-type]
         elif isinstance(value, property):
             yield from map(self.of, (value.fget, value.fset))
+        elif "torch" in sys.modules and isinstance(value, sys.modules["torch"].Tensor):
+            yield from self._tensor(value)
         else:
             yield from self._object(value)
 
@@ -124,16 +127,19 @@ class _Digests:
             return
         yield from map(self.of, (function.__code__, function.__defaults__, function.__kwdefaults__, function.__dict__))
         for cell in function.__closure__ or ():
-            yield self.of(cell.cell_contents)
+            with contextlib.suppress(ValueError):  # it is empty
+                yield self.of(cell.cell_contents)
         for code in _codes(function.__code__):
             for name in code.co_names:
                 if name in function.__globals__:
                     yield name
-                    yield self.of(function.__globals__[name])
+                    value = function.__globals__[name]
+                    yield self.of(value)
+                    if isinstance(value, types.ModuleType):
+                        yield from self._submodules(value, code.co_names)
             folder = os.path.dirname(os.path.abspath(code.co_filename))
-            for step in dis.get_instructions(code):
-                if step.opname == "IMPORT_NAME":
-                    yield from _imported_by(f"import {step.argval}" if step.argval else "", folder, self._sources)
+            for text in _imports_of(code):
+                yield from _imported_by(text, folder, self._sources)
 
     def _module(self, path: str, name: str) -> Iterator[str]:
         if path.endswith(".py"):
@@ -141,6 +147,23 @@ class _Digests:
                 yield from _source(path, self._sources)
         elif path and not _is_library(path):
             self.unseen.add(f"the module {name}")
+
+    def _submodules(self, module: types.ModuleType, names: Iterable[str]) -> Iterator[str]:
+        """Look at what `import package.module` has brought, of which a function's globals have only the package."""
+        for name in names:
+            value = sys.modules.get(f"{module.__name__}.{name}")
+            if value is not None:
+                yield self.of(value)
+                yield from self._submodules(value, names)
+
+    def _tensor(self, tensor: Any) -> Iterator[str]:
+        """Look at the values: a pickle has addresses, too."""
+        yield f"{type(tensor).__qualname__} {tensor.dtype} {tuple(tensor.shape)}"
+        try:
+            plain = tensor.detach().cpu().contiguous().reshape(-1)
+            yield self.of(plain.view(sys.modules["torch"].uint8).numpy().tobytes())
+        except (RuntimeError, TypeError, NotImplementedError):
+            self.unseen.add(f"a tensor of {tensor.layout} on {tensor.device}")
 
     def _class(self, kind: type) -> Iterator[str]:
         yield f"{kind.__module__}.{kind.__qualname__}"
@@ -181,6 +204,20 @@ def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
             yield from _codes(constant)
+
+
+def _is_wrapper(value: object) -> bool:
+    """Whether a library's object, such as that of a decorator, stands for a function."""
+    return hasattr(value, "__wrapped__") and not _is_users(type(value).__module__)
+
+
+def _imports_of(code: types.CodeType) -> Iterator[str]:
+    """Yield the import statements in a function, as text."""
+    steps = list(dis.get_instructions(code))
+    for level, names, step in zip(steps, steps[1:], steps[2:], strict=False):
+        if step.opname == "IMPORT_NAME":
+            name = f"{'.' * level.argval}{step.argval}"
+            yield f"from {name} import {', '.join(names.argval)}" if names.argval else f"import {name}"
 
 
 def _is_users(module: str | None) -> bool:
