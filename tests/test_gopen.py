@@ -71,6 +71,10 @@ def test_a_windows_path_is_a_path():
         gopen(r"C:\none\a.tar")
 
 
+def test_every_scheme_has_an_opener(schemes):
+    assert set(schemes) >= {"pipe", "http", "https", "s3", "gs", "hf", "ais", "sftp", "scp", "ftps", "htgs"}
+
+
 def test_programs_add_and_replace_schemes(schemes):
     schemes["mem"] = lambda url, mode, bufsize, **kw: io.BytesIO(f"{url} {mode} {bufsize} {kw}".encode())
     assert gopen("mem://x", bufsize=7, extra=1).read() == b"mem://x rb 7 {'extra': 1}"

@@ -6,47 +6,39 @@ import threading
 
 import pytest
 
-from webdataset.base.settings import settings
 from webdataset.errors import MissingShardError, SecurityError, StorageError
-from webdataset.storage.local import allowed_path, open_local
+from webdataset.gopen import gopen
 
 
 @pytest.fixture
 def secure(monkeypatch):
-    settings.secure = True
-    yield monkeypatch
-    settings.secure = None
-
-
-def test_a_file_is_read_and_written(tmp_path):
-    with open_local(f"{tmp_path}/a.tar", "wb") as stream:
-        stream.write(b"data")
-    with open_local(f"file:{tmp_path}/a.tar") as stream:
-        assert stream.read() == b"data"
+    monkeypatch.setenv("WDS_SECURE", "1")
+    return monkeypatch
 
 
 def test_a_missing_file_is_a_file_not_found_error_with_its_place(tmp_path):
-    with pytest.raises(FileNotFoundError, match="no such file") as caught:
-        open_local(f"{tmp_path}/none/a.tar")
-    assert isinstance(caught.value, MissingShardError)
+    with pytest.raises(MissingShardError) as caught:
+        gopen(f"{tmp_path}/none/a.tar")
     assert caught.value.url == f"{tmp_path}/none/a.tar"
-    assert f"the path exists up to {tmp_path}" in str(caught.value)
+    assert caught.value.hint.endswith(str(tmp_path))  # so far the path exists
 
 
 def test_a_url_without_its_colon_is_recognised():
-    with pytest.raises(MissingShardError, match=r"did you mean s3://bucket/a\.tar\?"):
-        open_local("s3//bucket/a.tar")
+    with pytest.raises(MissingShardError) as caught:
+        gopen("s3//bucket/a.tar")
+    assert "s3://bucket/a.tar" in caught.value.hint
 
 
 def test_a_directory_where_a_file_should_be_is_an_error_with_the_cure(tmp_path):
-    with pytest.raises(StorageError, match=r"directory, not a shard.*\*\.tar"):
-        open_local(str(tmp_path))
+    with pytest.raises(StorageError) as caught:
+        gopen(str(tmp_path))
+    assert f"{tmp_path}/*.tar" in caught.value.hint
 
 
 def test_any_other_trouble_keeps_its_cause(tmp_path):
     (tmp_path / "file").touch()
-    with pytest.raises(StorageError, match="cannot open") as caught:
-        open_local(f"{tmp_path}/file/a.tar")
+    with pytest.raises(StorageError) as caught:
+        gopen(f"{tmp_path}/file/a.tar")
     assert isinstance(caught.value.__cause__, NotADirectoryError)
 
 
@@ -55,7 +47,7 @@ def test_a_fifo_is_read_to_its_end(tmp_path):
     os.mkfifo(path)
     writer = threading.Thread(target=lambda: pathlib.Path(path).write_bytes(b"x" * 100_000))
     writer.start()
-    with open_local(path) as stream:
+    with gopen(path) as stream:
         assert len(stream.read(200_000)) == 100_000
     writer.join()
 
@@ -63,10 +55,11 @@ def test_a_fifo_is_read_to_its_end(tmp_path):
 def test_secure_mode_refuses_files(tmp_path, secure):
     (tmp_path / "a.tar").touch()
     for mode in ("rb", "wb"):
-        with pytest.raises(SecurityError, match="WDS_SECURE_ROOTS"):
-            open_local(f"{tmp_path}/a.tar", mode)
+        with pytest.raises(SecurityError) as caught:
+            gopen(f"{tmp_path}/a.tar", mode)
+        assert "WDS_SECURE_ROOTS" in caught.value.hint
         with pytest.raises(SecurityError):
-            open_local(f"file://{tmp_path}/a.tar", mode)
+            gopen(f"file://{tmp_path}/a.tar", mode)
 
 
 def test_secure_mode_allows_files_in_its_roots_and_nothing_around_them(tmp_path, secure):
@@ -79,7 +72,7 @@ def test_secure_mode_allows_files_in_its_roots_and_nothing_around_them(tmp_path,
     (root / "link").symlink_to(tmp_path / "secret")
     (root / "folder").symlink_to(tmp_path)
     secure.setenv("WDS_SECURE_ROOTS", str(root))
-    with open_local(f"{root}/a.tar") as stream:
+    with gopen(f"{root}/a.tar") as stream:
         assert stream.read() == b"good"
     for path in (
         f"{root}/../secret",
@@ -90,12 +83,13 @@ def test_secure_mode_allows_files_in_its_roots_and_nothing_around_them(tmp_path,
         "/dev/stdin",
     ):
         with pytest.raises(SecurityError):
-            open_local(path)
+            gopen(path)
 
 
 def test_a_root_may_be_a_link_itself(tmp_path, secure):
     (tmp_path / "real").mkdir()
-    (tmp_path / "real" / "a.tar").touch()
+    (tmp_path / "real" / "a.tar").write_bytes(b"good")
     (tmp_path / "root").symlink_to(tmp_path / "real")
     secure.setenv("WDS_SECURE_ROOTS", f"/nonexistent:{tmp_path}/root")
-    assert allowed_path(f"{tmp_path}/root/a.tar") == f"{os.path.realpath(tmp_path)}/real/a.tar"
+    with gopen(f"{tmp_path}/root/a.tar") as stream:
+        assert stream.read() == b"good"

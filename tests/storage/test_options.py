@@ -20,9 +20,10 @@ import wids
 from tests_support import numbered, tar_bytes
 from webdataset.cache import FileCache
 from webdataset.cli import main
-from webdataset.errors import StorageError, UnavailableError
+from webdataset.errors import MissingShardError, StorageError, UnavailableError
 from webdataset.gopen import gopen, gopen_schemes, open_ranges
 from webdataset.indices.catalogue import Catalogue, Shard
+from webdataset.shardlists import expand_urls
 from webdataset.storage.http.reader import PART_BYTES
 from webdataset.storage.options import OPTIONS, StorageOptions
 from webdataset.storage.stores.lookup import stored_object
@@ -61,30 +62,27 @@ TAKERS = {
 
 @pytest.mark.parametrize("taker", TAKERS)
 def test_an_unknown_option_is_refused_with_the_list(taker):
-    with pytest.raises(ValueError, match="no storage option 'enpoint'") as caught:
+    with pytest.raises(ValueError, match="'enpoint'") as caught:
         TAKERS[taker]({"enpoint": "http://host"})
-    assert "did you mean 'endpoint'?" in str(caught.value)
-    assert str(caught.value).endswith(f"the options are {', '.join(OPTIONS)}")
+    assert "'endpoint'" in str(caught.value)
+    assert all(name in str(caught.value) for name in OPTIONS)
 
 
 def test_something_else_than_a_dict_is_refused():
-    with pytest.raises(TypeError, match="must be a dict, got list; the options are endpoint"):
+    with pytest.raises(TypeError, match="dict"):
         gopen("http://host.invalid/a.tar", storage_options=["endpoint"])
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
-    [("endpoint", "not an address?x", "a web address"), ("endpoint", "ftp://host", "a web address"),
-     ("anonymous", "yes", "True or False"), ("retries", 1.5, "a whole number"), ("retries", -1, "at least 0"),
-     ("connections", 0, "at least 1"), ("patience", "90", "a number of seconds"), ("patience", -1, "at least 0"),
-     ("timeout", 0, "above 0"), ("timeout", (1, 2, 3), "two of them"), ("headers", [("a", "b")], "a dict"),
-     ("headers", {"a": 1}, "a dict"), ("headers", {"a b": "c"}, "header fields"),
-     ("headers", {"X": "a\r\nY: b"}, "header fields"), ("headers", {"Range": "bytes=0-1"}, "sets itself"),
-     ("region", "", "a text"), ("cafile", 7, "a text")],
+    ("name", "value"),
+    [("endpoint", "not an address?x"), ("endpoint", "ftp://host"), ("anonymous", "yes"), ("retries", 1.5),
+     ("retries", -1), ("connections", 0), ("patience", "90"), ("patience", -1), ("timeout", 0),
+     ("timeout", (1, 2, 3)), ("headers", [("a", "b")]), ("headers", {"a": 1}), ("headers", {"a b": "c"}),
+     ("headers", {"X": "a\r\nY: b"}), ("headers", {"Range": "bytes=0-1"}), ("region", ""), ("cafile", 7)],
 )  # fmt: skip
-def test_a_value_of_the_wrong_kind_is_refused(name, value, told):
-    with pytest.raises(ValueError, match=f"the storage option {name} must be .*{told}"):
-        StorageOptions({name: value})
+def test_a_value_of_the_wrong_kind_is_refused(name, value):
+    with pytest.raises(ValueError, match=name):
+        gopen("http://host.invalid/a.tar", storage_options={name: value})
 
 
 def test_secrets_are_in_no_message(server):
@@ -224,10 +222,9 @@ def test_an_index_beside_a_shard_is_written_and_found_in_the_right_store(two_sto
     bucket, stores = two_stores
     _, options = stores[1]
     wds.index(f"{bucket}/a-0.tar", where="beside", storage_options=options)
-    listed = [
-        [url for url, _ in stored_object(f"{bucket}/", **given).list() if url.endswith(".wdx")] for _, given in stores
-    ]
-    assert listed == [[], [f"{bucket}/a-0.tar.wdx"]]
+    assert expand_urls(f"{bucket}/*.wdx", storage_options=options) == [f"{bucket}/a-0.tar.wdx"]
+    with pytest.raises(MissingShardError):
+        expand_urls(f"{bucket}/*.wdx", storage_options=stores[0][1])
 
 
 def test_a_catalogue_brings_its_options_along(two_stores):
@@ -287,9 +284,9 @@ def test_commands_take_them_too(two_stores, tmp_path, capsys):
 
 @pytest.mark.parametrize(
     ("given", "told"),
-    [("enpoint=x", "did you mean 'endpoint'?"), ("patience", "such as patience=10"), ("patience=long", "seconds"),
-     ("anonymous=perhaps", "true or false"), ("retries=2.5", "a whole number"), ("headers=X", "headers.NAME=VALUE"),
-     ("connections=0", "at least 1")],
+    [("enpoint=x", "'endpoint'"), ("patience", "patience=10"), ("patience=long", "patience"),
+     ("anonymous=perhaps", "anonymous"), ("retries=2.5", "retries"), ("headers=X", "headers.NAME=VALUE"),
+     ("connections=0", "connections")],
 )  # fmt: skip
 def test_a_wrong_option_of_a_command_is_exit_2(given, told, capsys):
     assert main(["ls", "--storage", given, "http://host.invalid/a.tar"]) == 2
@@ -359,7 +356,7 @@ opened = {
 try:
     print(len(opened[sys.argv[1]](sys.argv[2])))
 except SecurityError as error:
-    print(error)
+    print("refused:", error)
 """
 LOOPBACKS = ("127.0.0.1", "localhost", "2130706433", "0x7f.1", "0.0.0.0")
 
@@ -389,7 +386,8 @@ def test_in_secure_mode_a_fetched_list_cannot_name_internal_addresses(server, ot
     for number, host in enumerate(LOOPBACKS if reading == "exact" else LOOPBACKS[:2]):
         listed = server.whole(f"/list-{number}.json", listing(secret.replace("127.0.0.1", host)))
         told = run_in_secure_mode(reading, listed, netrc)
-        assert f"to the private address of {host} is refused in secure mode" in told
+        assert told.startswith("refused:")
+        assert f" {host} " in told
         assert told.count("\n") == 1
     assert other_server.requests == []
 
@@ -455,7 +453,7 @@ def test_a_certificate_is_trusted_by_the_dataset_it_was_given_to(tls_server):
     trusting = wds.WebDataset(url, shardshuffle=False, storage_options={"cafile": CERTIFICATE})
     for _ in range(2):
         assert len(list(trusting)) == 50
-        with pytest.raises(StorageError, match="certificate is not trusted"):
+        with pytest.raises(StorageError, match="certificate"):
             list(wds.WebDataset(url, shardshuffle=False))
 
 
@@ -464,14 +462,14 @@ def test_a_certificate_is_trusted_by_the_dataset_it_was_given_to(tls_server):
 
 def test_retries_patience_and_timeout_are_those_of_the_dataset(server):
     busy = server.status("/busy.tar", 503)
-    with pytest.raises(UnavailableError, match="2 times in a row"):
+    with pytest.raises(UnavailableError) as raised:
         list(wds.WebDataset(busy, shardshuffle=False, storage_options={"retries": 1}))
-    assert len(server.requests) == 2
-    with pytest.raises(UnavailableError, match="503"):
+    assert (len(server.requests), raised.value.status) == (2, 503)
+    with pytest.raises(UnavailableError):
         list(wds.WebDataset(busy, shardshuffle=False, storage_options={"patience": 0}))
     assert len(server.requests) == 3
     stalled = server.stall("/stalled.tar", SHARD, after=0)
-    with pytest.raises(UnavailableError, match=r"no byte came for 0\.2 s"):
+    with pytest.raises(UnavailableError, match=r"0\.2"):
         list(wds.WebDataset(stalled, shardshuffle=False, storage_options={"timeout": (5, 0.2), "retries": 0}))
 
 

@@ -40,7 +40,6 @@ def test_a_server_is_waited_for_for_90_seconds_with_pauses_that_grow(patient):
     assert 0.05 <= time.pauses[0] <= 0.1
     assert min(time.pauses[7:-1]) >= 2.5
     assert max(time.pauses) <= patience.LONGEST_PAUSE
-    assert "times in a row in 90 s" in str(error)
     assert "WDS_PATIENCE" in error.hint
 
 
@@ -64,7 +63,7 @@ def test_the_patience_is_a_setting_and_an_argument(patient, monkeypatch):
 def test_a_setting_that_is_no_number_is_an_error(monkeypatch):
     for name, read in (("WDS_PATIENCE", "patience"), ("WDS_RETRIES", "retries")):
         monkeypatch.setenv(name, "long")
-        with pytest.raises(ValueError, match=f"{name} must be a number"):
+        with pytest.raises(ValueError, match=name):
             getattr(Environment(), read)
 
 
@@ -144,6 +143,46 @@ def test_a_body_that_is_cut_and_goes_on_is_counted_but_not_worth_a_line(patient,
     assert patient.lines == []
 
 
+def test_one_line_tells_that_waiting_begins_and_one_that_it_is_over(patient):
+    time = Time()
+    wait = waiting(time, "http://me:secret@host/a.tar?token=abc", seconds=50)
+    for _ in range(5):
+        wait.pause("the connection failed")
+    wait.renew()
+    [begun], [over] = patient.begun, patient.over
+    assert begun.startswith("http://***@host/a.tar?token=***: the connection failed")
+    assert " 50 s" in begun
+    assert over.startswith("http://***@host/a.tar?token=***:")
+    assert f" {sum(time.pauses):.1f} s" in over
+
+
+def test_streams_that_wait_for_the_same_server_have_one_outage(patient):
+    time = Time()
+    waits = [waiting(time, f"http://host/{i}.tar", "host") for i in range(4)]
+    other = waiting(time, "http://other/a.tar", "other")
+    for wait in [*waits, *waits, other]:
+        wait.pause("it failed")
+    for wait in [*waits, other]:
+        assert len(patient.over) == 0 or wait is other
+        wait.renew()
+    assert [line.split(":")[1] for line in patient.begun] == ["//host/0.tar", "//other/a.tar"]
+    assert [line.split(":")[1] for line in patient.over] == ["//host/3.tar", "//other/a.tar"]
+
+
+def test_who_gives_up_or_leaves_does_not_say_that_it_is_over(patient):
+    gone, given_up, closed = (waiting(Time(), server=name, seconds=5) for name in "abc")
+    for wait in (gone, given_up, closed):
+        wait.pause("it failed")
+    tries_until_given_up(given_up)
+    closed.close()
+    del gone, wait
+    assert len(patient.begun) == 3
+    assert patient.over == []
+    for name in "abc":  # and the next outage is told of again
+        waiting(Time(), server=name).pause("it failed")
+    assert len(patient.begun) == 6
+
+
 # -- what is waited for ----------------------------------------------------------------------------
 
 
@@ -157,8 +196,10 @@ def test_a_server_that_says_when_is_asked_then(patient, server, monkeypatch):
 
 
 def test_patience_ends_with_an_error_that_says_how_often_and_why(patient, mortal_server):
-    with pytest.raises(UnavailableError, match=r"Connection refused.* times in a row.*check host and port"):
+    with pytest.raises(UnavailableError, match="refused") as raised:
         gopen(mortal_server.url("a.tar"), patience=0.2, **QUICK)
+    assert (raised.value.status, raised.value.retryable) == (None, True)
+    assert raised.value.hint
     assert len(patient.begun) == 1
     assert patient.over == []
 
@@ -363,7 +404,7 @@ def test_ctrl_c_ends_a_wait(mortal_server):
     command = [sys.executable, "-c", program, mortal_server.url("a.tar")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stderr is not None
-        assert "trying again for up to 1e+06 s" in process.stderr.readline()
+        assert "1e+06" in process.stderr.readline()
         process.send_signal(signal.SIGINT)
         assert "KeyboardInterrupt" in process.stderr.read()
 

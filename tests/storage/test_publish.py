@@ -35,7 +35,7 @@ def test_bytes_of_another_file_are_copied(tmp_path):
     file = AtomicFile(str(tmp_path / "a.tar"))
     with open(tmp_path / "source", "rb") as source:
         file.append(source.fileno(), 2, 5)
-        with pytest.raises(StorageError, match="lost 3 bytes"):
+        with pytest.raises(StorageError, match="3"):
             file.append(source.fileno(), 8, 5)
     assert os.listdir(tmp_path) == ["source"]
 
@@ -58,26 +58,20 @@ def test_a_replaced_file_keeps_its_permissions(tmp_path):
 
 
 def test_a_place_that_cannot_be_written_is_an_error_before_anything_is(tmp_path):
-    with pytest.raises(StorageError, match="this is a folder"):
+    with pytest.raises(StorageError) as caught:
         checked_target(str(tmp_path))
-    with pytest.raises(MissingShardError, match="mkdir -p") as caught:
+    assert caught.value.errno == errno.EISDIR
+    with pytest.raises(MissingShardError) as caught:
         checked_target(str(tmp_path / "none" / "a.tar"))
     assert caught.value.errno == errno.ENOENT
+    assert "mkdir -p" in caught.value.hint
 
 
-@pytest.mark.parametrize(
-    ("number", "line"),
-    [
-        (errno.ENOSPC, "the disk is full"),
-        (errno.EACCES, "no permission"),
-        (errno.EROFS, "read-only"),
-        (errno.EIO, "cannot write"),
-    ],
-)
-def test_errors_of_the_system_keep_their_number_and_name_the_file(number, line):
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EIO])
+def test_errors_of_the_system_keep_their_number_and_name_the_file(number):
     error = as_storage_error(OSError(number, os.strerror(number)), "a.tar")
     assert (error.errno, error.url) == (number, "a.tar")
-    assert line in str(error)
+    assert bool(error.hint) == (number != errno.EIO)
 
 
 def test_devices_and_pipes_are_written_in_place(tmp_path):

@@ -20,7 +20,7 @@ from webdataset.storage.ranges import RangeReader, object_size_and_version
 
 DATA = random.Random(1).randbytes(3_000_000)
 QUICK = {"first_pause": 0.001}
-CURE = "give cache_dir="
+CURE = "cache_dir="
 
 
 @pytest.fixture(params=["file", "file:", "nginx", "tls", "moto", "azurite", "gcs", "hub", "ais"])
@@ -130,8 +130,9 @@ def test_an_object_that_is_replaced_between_reads_is_an_error(stored):
     with RangeReader(url, **_quick(url)) as reader:
         assert reader.read(0, 10) == DATA[:10]
         stored(DATA[::-1] + b"more")  # nginx makes its ETags of the size and the second
-        with pytest.raises(StorageError, match=r"changed|404"):
+        with pytest.raises(StorageError) as caught:
             reader.read(20, 30)
+        assert caught.value.status == 404 or "changed" in caught.value.message
 
 
 def test_threads_read_at_once(stored):
@@ -239,16 +240,16 @@ def test_a_file_that_changes_in_the_middle_of_a_part_is_an_error(nginx):
         assert soon(lambda: proxy.passed == 100_000)
         nginx.put("changing.tar", DATA[::-1] + b"more")
         thread.join()
-    assert "changed while it was read" in failures[0]
+    assert "changed" in failures[0]
 
 
 def test_a_server_without_parts_is_an_error_with_the_cure(nginx, address):
     with (
         RangeReader(nginx.url("/norange/broken.tar")) as reader,
-        pytest.raises(StorageError, match="range requests") as caught,
+        pytest.raises(StorageError) as caught,
     ):
         reader.read(0, 10)
-    assert CURE in str(caught.value)
+    assert CURE in caught.value.hint
 
 
 def test_a_server_that_loses_its_ranges_is_an_error(server):
@@ -256,15 +257,16 @@ def test_a_server_that_loses_its_ranges_is_an_error(server):
     with RangeReader(server.url("/a")) as reader:
         assert reader.read(0, 1) == b"0"
         server.whole("/a", b"0123456789", ETag='"1"')
-        with pytest.raises(StorageError, match="cannot continue in the middle"):
+        with pytest.raises(StorageError, match="middle") as caught:
             reader.read(2, 4)
+        assert caught.value.offset == 2
 
 
 def test_a_server_that_gives_another_part_is_an_error(server):
     server.always("/a", 206, b"01", Content_Range="bytes 0-1/10")
     with (
         RangeReader(server.url("/a")) as reader,
-        pytest.raises(StorageError, match="continues at byte 0 of 10") as caught,
+        pytest.raises(StorageError, match="0 of 10") as caught,
     ):
         reader.read(2, 4)
     assert caught.value.offset == 2
@@ -333,16 +335,17 @@ def test_a_file_that_is_replaced_by_another_is_read_on(tmp_path):
 
 @pytest.mark.parametrize("url", ["pipe:cat a.tar", "-", "ssh://host/a.tar", "sftp://host/a.tar", "mem://a"])
 def test_what_has_no_parts_says_so_with_the_cure(url):
-    with pytest.raises(StorageError, match="cannot be read in parts") as caught:
+    with pytest.raises(StorageError) as caught:
         RangeReader(url)
-    assert CURE in str(caught.value)
+    assert caught.value.url == url
+    assert CURE in caught.value.hint
 
 
 def test_schemes_of_programs_have_no_parts(monkeypatch):
     monkeypatch.setitem(gopen_schemes, "http", lambda url, mode, bufsize: None)
-    with pytest.raises(StorageError, match="cannot be read in parts") as caught:
+    with pytest.raises(StorageError) as caught:
         open_ranges("http://host/a.tar")
-    assert CURE in str(caught.value)
+    assert CURE in caught.value.hint
 
 
 def test_urls_are_rewritten_as_gopen_does(monkeypatch, tmp_path):
@@ -361,14 +364,14 @@ def test_secure_mode_guards_files(monkeypatch, tmp_path):
 
 def test_a_reader_stays_in_its_process(tmp_path):
     (tmp_path / "a.tar").write_bytes(b"hello")
-    with RangeReader(str(tmp_path / "a.tar")) as reader, pytest.raises(TypeError, match="one process"):
+    with RangeReader(str(tmp_path / "a.tar")) as reader, pytest.raises(TypeError, match="process"):
         pickle.dumps(reader)
 
 
 @pytest.mark.parametrize(("start", "stop"), [(-1, 5), (5, 4)])
 def test_a_range_that_is_none_is_refused(tmp_path, start, stop):
     (tmp_path / "a.tar").write_bytes(b"hello")
-    with RangeReader(str(tmp_path / "a.tar")) as reader, pytest.raises(ValueError, match="0 <= start <= stop"):
+    with RangeReader(str(tmp_path / "a.tar")) as reader, pytest.raises(ValueError, match="start"):
         reader.read(start, stop)
 
 
