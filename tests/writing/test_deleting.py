@@ -97,6 +97,22 @@ def test_an_older_set_is_replaced_in_the_store_of_a_commands_options(
     assert names(here, bucket) == ["a-1.tar"]
 
 
+def test_a_shard_that_is_deleted_after_its_command_is_the_one_that_was_written(
+    here: S3Server, there: S3Server, bucket: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put_old_set(bucket, here)
+    (tmp_path / "in.tar").write_bytes(SHARD)
+    words = ["split", str(tmp_path / "in.tar"), "--maxcount", "1", "--post", "true", "--delete", "--force", "-o"]
+    assert main([*words, f"{bucket}/a-%d.tar", "--storage", f"endpoint=http://127.0.0.1:{there.port}"]) == 0
+    assert (names(here, bucket), names(there, bucket)) == (OLD, [])
+    (tmp_path / "new").mkdir()
+    (tmp_path / "a-0.tar").write_bytes(b"other")
+    monkeypatch.setenv("GOPEN_REWRITE", f"{tmp_path}/a={tmp_path}/new/a")
+    assert main([*words, f"{tmp_path}/a-%d.tar"]) == 0
+    assert (tmp_path / "a-0.tar").read_bytes() == b"other"
+    assert list((tmp_path / "new").iterdir()) == []
+
+
 @pytest.mark.parametrize("overwrite", ["warn", False])
 def test_only_the_store_of_the_options_is_looked_at(
     here: S3Server, there: S3Server, bucket: str, overwrite: Any

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from webdataset.base.redact import redacted
+from webdataset.storage.removing import remove
 from webdataset.storage.shell.commands import CommandStream
 from webdataset.writer import ShardWriter, shard_name
 
@@ -56,7 +57,7 @@ def post_command(
                 if output is not None:
                     output(data)
         if delete:
-            os.unlink(name)
+            remove(name)
 
     return post
 
