@@ -15,8 +15,10 @@ from tests_support import numbered, tar_bytes
 from webdataset.cli import main
 from webdataset.errors import StorageError
 from webdataset.gopen import gopen, gopen_schemes, open_ranges
+from webdataset.indices.files import load_index
 from webdataset.shardlists import expand_urls
 from webdataset.shardlists.mixture import MultiShardSample
+from webdataset.storage.options import StorageOptions
 from webdataset.storage.removing import remove
 
 SHARD = tar_bytes(numbered(2))
@@ -111,6 +113,16 @@ def test_a_shard_that_is_deleted_after_its_command_is_the_one_that_was_written(
     assert main([*words, f"{tmp_path}/a-%d.tar"]) == 0
     assert (tmp_path / "a-0.tar").read_bytes() == b"other"
     assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_an_index_is_replaced_in_the_store_of_the_options(here: S3Server, there: S3Server, bucket: str) -> None:
+    for server in (here, there):
+        put(f"{bucket}/a.tar.wdx", b"of another shard", storage_options=options_of(server))
+    with wds.TarWriter(f"{bucket}/a.tar", index=True, storage_options=options_of(there)) as sink:
+        sink.write({"__key__": "a", "cls": 1})
+    assert gopen(f"{bucket}/a.tar.wdx").read() == b"of another shard"
+    options = StorageOptions(options_of(there))
+    assert load_index(f"{bucket}/a.tar.wdx", options).samples == 1
 
 
 @pytest.mark.parametrize("overwrite", ["warn", False])
