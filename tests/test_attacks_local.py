@@ -13,6 +13,7 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import tarfile
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,13 +23,12 @@ import pytest
 
 import webdataset as wds
 from terminals import session
-from webdataset.base.printing import printable, short_repr
-from webdataset.cli import terminal
+from tests_support import tar_bytes
+from webdataset.base.printing import short_repr
+from webdataset.cli import main, terminal
 from webdataset.errors import SampleError, ShardError, StorageError
 from webdataset.indices.catalogue import Catalogue, Shard
-from webdataset.shardlists.mixture import read_yaml
-from webdataset.storage.braces import braceexpand
-from webdataset.storage.cache import contents
+from webdataset.shardlists import expand_urls
 from webdataset.tools.inspect.tables import write_table
 
 SECRET = "hunter2"
@@ -61,7 +61,7 @@ def test_a_value_of_doubled_references_is_not_written_out(arguments: list[str], 
     assert len(done.stdout) < 1 << 20
     if arguments[0] == "extract":
         assert done.returncode == 1
-        assert b"more than 2,000,000 values in one field" in done.stderr
+        assert b"2,000,000" in done.stderr
 
 
 def test_a_repr_that_would_be_endless_is_short() -> None:
@@ -74,10 +74,6 @@ def test_a_repr_that_would_be_endless_is_short() -> None:
 # -- terminals -------------------------------------------------------------------------------------
 
 EVIL = "\x1b]0;title\x07\x9b2J\x7f"
-
-
-def test_control_characters_are_escaped() -> None:
-    assert printable(EVIL) == "\\x1b]0;title\\x07\\x9b2J\\x7f"
 
 
 def test_errors_escape_all_of_their_text() -> None:
@@ -205,8 +201,8 @@ def test_a_database_of_samples_has_no_secrets_and_one_reader(tmp_path: Path) -> 
 
 def test_braces_of_endless_numbers_are_refused() -> None:
     with pytest.raises(ValueError, match="characters"):
-        braceexpand("{" + "0" * 2000 + "..9999999}")
-    assert len(list(braceexpand("{000000..099999}.tar"))) == 100_000
+        expand_urls("{" + "0" * 2000 + "..9999999}")
+    assert len(expand_urls("{000000..099999}.tar")) == 100_000
 
 
 @pytest.mark.parametrize("number", ["Infinity", "-Infinity", "NaN", "1e400", "-1", '"many"', "[]", str(1 << 70)])
@@ -217,29 +213,41 @@ def test_a_catalogue_with_an_impossible_number_is_one_error(number: str, tmp_pat
         Catalogue.load(tmp_path / "c.json")
 
 
-def test_yaml_aliases_are_refused(tmp_path: Path) -> None:
+def test_yaml_aliases_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALLOW_OBSOLETE", "1")
     lines = ["a0: &a0 [x, x]"] + [f"a{i}: &a{i} [*a{i - 1}, *a{i - 1}]" for i in range(1, 60)]
     (tmp_path / "spec.yaml").write_text("\n".join(lines) + "\ndatasets: *a59\n")
     with pytest.raises(SampleError, match="aliases"):
-        read_yaml(str(tmp_path / "spec.yaml"))
+        wds.MultiShardSample(str(tmp_path / "spec.yaml"))
 
 
 @pytest.mark.parametrize(
     ("part", "times"), [("[", 10**6), ("{", 10**6), ("a: [", 10**5), ("- ", 30_000), ("? ", 30_000)]
 )
-def test_yaml_deeper_than_the_stack_is_one_error(part: str, times: int, tmp_path: Path) -> None:
+def test_yaml_deeper_than_the_stack_is_one_error(
+    part: str, times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ALLOW_OBSOLETE", "1")
     (tmp_path / "spec.yaml").write_text(part * times)
     with pytest.raises(SampleError):
-        read_yaml(str(tmp_path / "spec.yaml"))
+        wds.MultiShardSample(str(tmp_path / "spec.yaml"))
 
 
 # -- caches ----------------------------------------------------------------------------------------
 
 
-def test_a_fifo_in_place_of_a_caches_facts_holds_nobody_up(tmp_path: Path) -> None:
-    path = str(tmp_path / "a.tar")
-    os.mkfifo(contents.beside(path, "facts"))
-    assert contents.read_facts(path) is contents.UNREADABLE
+def test_a_fifo_in_place_of_a_caches_facts_holds_nobody_up(make_shard: Callable[..., str], tmp_path: Path) -> None:
+    def read() -> int:
+        return len(list(wds.WebDataset(f"pipe:cat {shard}", cache_dir=str(tmp_path / "cache"), shardshuffle=False)))
+
+    shard = make_shard(samples=5)
+    assert read() == 5
+    beside = [path for path in (tmp_path / "cache").rglob("*") if path.is_file() and path.suffix != ".tar"]
+    assert beside
+    for path in beside:
+        path.unlink()
+        os.mkfifo(path)
+    assert read() == 5
 
 
 def test_a_fifo_in_place_of_a_samples_cache_is_an_error(tmp_path: Path) -> None:
@@ -297,7 +305,7 @@ def test_a_line_without_an_end_is_refused(kind: str, tmp_path: Path) -> None:
     source = [str(tmp_path)] if "." in kind else ["--from", kind, str(path)]
     done = wl("create", *source, "-o", str(tmp_path / "out.tar"))
     assert done.returncode == 1
-    assert b"more than 67108864 characters" in done.stderr
+    assert b"67108864" in done.stderr
 
 
 @pytest.mark.parametrize("name", ["metadata.csv", "plan.csv"])
@@ -305,7 +313,7 @@ def test_a_row_without_an_end_is_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(b"file_name,txt\n" + b'"a\n",' * (14 << 20))
     done = wl("create", str(tmp_path if name == "metadata.csv" else tmp_path / name), "-o", str(tmp_path / "out.tar"))
     assert done.returncode == 1
-    assert b"a row has more than 67108864 characters" in done.stderr
+    assert b"67108864" in done.stderr
 
 
 def test_a_list_of_classes_without_an_end_is_refused(tmp_path: Path) -> None:
@@ -314,7 +322,7 @@ def test_a_list_of_classes_without_an_end_is_refused(tmp_path: Path) -> None:
         file.truncate(4 << 30)
     done = wl("create", "--classes", str(tmp_path / "classes.txt"), str(tmp_path / "in"), "-o", str(tmp_path / "a.tar"))
     assert done.returncode == 1
-    assert b"more than 4194304 bytes" in done.stderr
+    assert b"4194304" in done.stderr
 
 
 def test_rows_that_share_a_value_do_not_multiply_it(tmp_path: Path) -> None:
@@ -470,3 +478,110 @@ def test_the_status_of_a_strangers_run_asks_no_server_that_it_names(run_folder: 
     assert wl("jobs", "status", str(copied)).returncode == 0
     with pytest.raises(TimeoutError), server:
         server.accept()
+
+
+# -- files from outside a downloaded folder --------------------------------------------------------------
+
+
+@pytest.fixture
+def downloaded(tmp_path: Path) -> Path:
+    """A folder that somebody else has filled, beside a file of the user's."""
+    (tmp_path / "key.txt").write_text(SECRET)
+    folder = tmp_path / "downloaded"
+    (folder / "in").mkdir(parents=True)
+    (folder / "in" / "a.txt").write_text("harmless")
+    (folder / "link.txt").symlink_to(tmp_path / "key.txt")
+    (folder / "links").symlink_to(tmp_path)
+    return folder
+
+
+NAMES = [
+    "../key.txt",
+    "in/../../key.txt",
+    "{user}/key.txt",
+    "links/key.txt",
+    "link.txt",
+    "~/key.txt",
+    "file:{user}/key.txt",
+]
+NAMES += ["http://127.0.0.1:9/key.txt", "s3://bucket/key.txt", "ssh://127.0.0.1/key.txt"]
+
+
+def metadata(folder: Path, kind: str, name: str) -> str:
+    """The source that names this file."""
+    column = "file_name" if kind.startswith("metadata") else "@txt"
+    path = folder / kind
+    if kind.endswith("csv"):
+        path.write_text(f"{column},cls\n{name},1\n")
+    elif kind.endswith("jsonl"):
+        path.write_text(json.dumps({column: name, "cls": 1}))
+    else:
+        import pyarrow as pa  # starts a thread
+        import pyarrow.parquet as pq
+
+        pq.write_table(pa.table({column: [name], "cls": [1]}), path)
+    return str(folder if kind.startswith("metadata") else path)
+
+
+@pytest.mark.parametrize(
+    "kind", [f"{name}.{form}" for name in ("metadata", "rows") for form in ("csv", "jsonl", "parquet")]
+)
+def test_what_a_folder_names_outside_of_it_is_not_taken(
+    kind: str, downloaded: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user = downloaded.parent
+    monkeypatch.chdir(downloaded)
+    monkeypatch.setenv("HOME", str(user))
+    for number, name in enumerate(NAMES):
+        source, out = metadata(downloaded, kind, name.format(user=user)), f"{user}/{number}.tar"
+        assert main(["create", source, "-o", out]) == 1, name
+        assert not os.path.exists(out)
+    assert main(["create", metadata(downloaded, kind, "in/a.txt"), "-o", f"{user}/out.tar"]) == 0
+    assert [sample["txt"] for sample in wds.WebDataset(f"{user}/out.tar")] == [b"harmless"]
+
+
+@pytest.mark.parametrize("link", ["link.txt", "links"])
+@pytest.mark.parametrize("words", [[], ["--classes"]])
+def test_links_out_of_a_folder_are_not_followed(link: str, words: list[str], downloaded: Path) -> None:
+    for other in {"link.txt", "links"} - {link}:
+        (downloaded / other).unlink()
+    if words and link == "link.txt":
+        (downloaded / link).rename(downloaded / "in" / link)
+    out = f"{downloaded}.tar"
+    assert main(["create", *words, str(downloaded), "-o", out]) == 1
+    assert not os.path.exists(out)
+    assert main(["create", *words, str(downloaded), "-o", out, "--allow-outside"]) == 0
+    assert any(SECRET.encode() in sample.values() for sample in wds.WebDataset(out))
+
+
+@pytest.mark.parametrize("name", ["../key.txt", "{user}/key.txt"])
+def test_files_from_anywhere_are_taken_when_asked_for_under_names_that_stay_inside(name: str, downloaded: Path) -> None:
+    source = metadata(downloaded, "metadata.csv", name.format(user=downloaded.parent))
+    assert main(["create", source, "-o", f"{downloaded}.tar", "--allow-outside"]) == 0
+    (sample,) = wds.WebDataset(f"{downloaded}.tar")
+    assert sample["txt"] == SECRET.encode()
+    assert sample["__key__"] in ("key", f"{downloaded.parent}/key".lstrip("/"))
+
+
+def test_a_table_may_name_files_in_the_folder_that_the_user_names(downloaded: Path) -> None:
+    source = metadata(downloaded, "rows.csv", "key.txt")
+    assert main(["create", source, "-C", str(downloaded.parent), "-o", f"{downloaded}.tar"]) == 0
+
+
+@pytest.mark.parametrize("name", ["../home/a", "/home/a", "a/../../b"])
+@pytest.mark.parametrize("kind", ["recipe", "jsonl", "field", "lines", "zip", "tar"])
+def test_no_member_gets_a_name_that_leads_out_of_a_folder(kind: str, name: str, tmp_path: Path) -> None:
+    source = tmp_path / f"in.{kind}"
+    if kind == "zip":
+        with zipfile.ZipFile(source, "w") as archive:
+            archive.writestr(f"{name}.txt", "x")
+    elif kind == "tar":
+        source.write_bytes(tar_bytes([(f"{name}.txt", b"x")]))
+    else:
+        row = {"__key__": "a", f"x/{name}.txt": "x"} if kind == "field" else {"__key__": name, "txt": "x"}
+        source.write_text({"recipe": f"{name}.txt text:x", "lines": f"{name}\tx"}.get(kind, json.dumps(row)))
+    words = ["--from", kind.replace("field", "jsonl"), "-f", "__key__ txt"]
+    main(["create", *words, str(source), "-o", str(tmp_path / "out.tar")])
+    if (tmp_path / "out.tar").exists():
+        with tarfile.open(tmp_path / "out.tar") as archive:
+            assert not [name for name in archive.getnames() if name.startswith("/") or ".." in name.split("/")]

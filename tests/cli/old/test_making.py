@@ -31,6 +31,15 @@ def test_tarcreate_takes_a_plan(tmp_path: Path, capsysbinary: Capture) -> None:
     assert tar("-tf", output) == "000000000.jpg\n000000000.cls\n"
 
 
+def test_tarcreate_takes_files_from_anywhere(tmp_path: Path, capsysbinary: Capture) -> None:
+    (tmp_path / "x.jpg").write_bytes(b"X")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "plan").write_text(f"@jpg\n{tmp_path}/x.jpg\n")
+    output = tmp_path / "o.tar"
+    assert program(capsysbinary, "tarcreate", "-o", str(output), str(tmp_path / "in" / "plan"))[0] == 0
+    assert tar("-tf", output) == "000000000.jpg\n"
+
+
 def test_tarp_create_takes_a_recipe(tmp_path: Path, capsysbinary: Capture) -> None:
     (tmp_path / "recipe").write_text("b.txt text:hello\nREADME text:read me\na.txt pipe:echo hi\n")
     output = tmp_path / "out.tar"

@@ -14,6 +14,10 @@ IMG.0030.jpg and IMG.0031.jpg are none, nor is the first with IMG.0031.mp4: that
 files belong together. Keys of rows must have no dot; --key last-dot writes _ for it. Hidden files, Thumbs.db,
 desktop.ini, __MACOSX and names without an extension are left out and counted.
 
+Files are taken from the folder alone, or from that of a table, or that of -C: links out of it, absolute names, ../ and
+urls in metadata and tables are an error, unless --allow-outside says that they are meant. A recipe is a program: it may
+name any file, url or command. Names of members never lead out of the folder that they are extracted to.
+
 --shuffle writes the samples of each source in random order, the same for the same --seed. Only names are held in
 memory, except for tables and tar archives, whose contents are.
 
@@ -88,6 +92,7 @@ def configure(parser: grammar.Parser) -> None:
         "({record:09d})",
     )
     add("-C", "--directory", metavar="DIR", default="", help="folder that relative file names refer to")
+    parser.switch("--allow-outside", help="take files from outside the folder, too: links, absolute names, ../, urls")
     parser.number("-c", "--count", help="stop after N samples")
     grammar.add_errors(parser)
     grammar.add_progress(parser)
@@ -213,12 +218,13 @@ def _items(source: str, options: Namespace, opened: ExitStack) -> Iterable[Membe
     from webdataset.tools.make.grouping import KEY_ENDS
 
     kind = options.kind or _kind_of(source)
+    outside = options.allow_outside
     key_end = options.key if options.key in KEY_ENDS else None
     if kind == "folder":
         metadata = None if options.classes or not hasattr(options, "shuffle") else importing.metadata_of(source)
         if metadata is not None:
-            return importing.from_image_folder(source, metadata, key_end=key_end)
-        return creating.from_folder(source, classes=options.classes, key_end=key_end)
+            return importing.from_image_folder(source, metadata, key_end=key_end, outside=outside)
+        return creating.from_folder(source, classes=options.classes, key_end=key_end, outside=outside)
     if kind == "zip":
         return importing.from_zip(source, opened, key_end=key_end)
     if kind == "tar":
@@ -244,10 +250,13 @@ def _check_key(key: str | None) -> None:
 
 def _rows(kind: str, source: str, options: Namespace, opened: ExitStack, key_end: str | None) -> Iterator[MemberSource]:
     """The members of a table or text, which is opened when it is its turn."""
+    from webdataset.storage.urls import local_path
     from webdataset.tools.make import creating, importing
 
     key = None if key_end else options.key
     files: dict[str, Any] = {"key": key or creating.DEFAULT_PLAN_KEY, "folder": options.directory, "key_end": key_end}
+    if not options.allow_outside:
+        files["inside"] = options.directory or os.path.dirname(local_path(source) or "") or "."
     if kind == "parquet":
         yield from importing.from_parquet(source, opened=opened, **files)
         return

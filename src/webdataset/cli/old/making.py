@@ -101,7 +101,7 @@ def _channels(parser: Parser) -> None:
 def _create(parser: Parser, kind: str, **flags: str) -> None:
     parser.add_argument("inputs", nargs="*", metavar=kind.upper(), help=f"{SOURCES[kind]}; - for stdin")
     old.same(parser, "create", **flags, output="-o --output", verbose="-v --verbose")
-    parser.set_defaults(kind=kind)
+    parser.set_defaults(kind=kind, allow_outside=True)
 
 
 SOURCES = {"recipe": 'lines "NAME SOURCE"', "plan": "a CSV or TSV table", "lines": "lines of text"}

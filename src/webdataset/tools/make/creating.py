@@ -18,7 +18,8 @@ from webdataset.base.settings import settings
 from webdataset.errors import LimitError, MissingShardError, SampleError, SecurityError
 from webdataset.gopen import gopen
 from webdataset.handlers import Handler, handled, reraise_exception
-from webdataset.storage.urls import check_url_from_data, is_local, scheme_of
+from webdataset.storage.options import StorageOptions
+from webdataset.storage.urls import check_url_from_data, is_local, local_path, scheme_of
 from webdataset.tariterators import base_plus_ext
 from webdataset.writer import TarWriter
 from webdataset.writing.shardsets import is_numbered
@@ -31,6 +32,7 @@ DEFAULT_PLAN_KEY = "{record:09d}"
 DEFAULT_LINE_KEY = "{:09d}"
 MOST_LINE = 64 << 20
 """Characters of a line, or of the lines of a table's row."""
+OUTSIDE_HINT = "--allow-outside takes files from anywhere; -C DIR says where those of a table are"
 KIND_HINT = "--from tells the kind of source: folder, recipe, plan, lines, jsonl, parquet, zip or tar"
 
 
@@ -83,7 +85,7 @@ def _recipe(lines: Iterable[str], folder: str, origin: str) -> Iterator[MemberSo
         if source.startswith("text:"):
             yield MemberSource(name, partial(_encoded, source[len("text:") :]))
         else:
-            yield MemberSource(name, partial(_fetched, _checked(source, origin), folder))
+            yield MemberSource(name, partial(_fetched, _checked(source, origin), folder, origin))
 
 
 def from_plan(
@@ -93,9 +95,12 @@ def from_plan(
     key: str = DEFAULT_PLAN_KEY,
     folder: str = "",
     origin: str = "",
+    inside: str | None = None,
     key_end: str | None = None,
 ) -> Iterator[MemberSource]:
     """Read a table whose first row names the fields: `@field` holds file names, `__key__` keys, others the content.
+
+    Files that are not `inside` this folder are refused.
 
     >>> plan = ["__key__,cls,txt", "a,7,hello"]
     >>> [(item.name, item.content()) for item in from_plan(plan, delimiter=",")]
@@ -117,7 +122,7 @@ def from_plan(
         name = row_key(values.pop("__key__", "") or key_of(record), key_end)
         for field, value in values.items():
             if field.startswith("@"):
-                yield MemberSource(f"{name}.{field[1:]}", partial(_fetched, _file(value, origin), folder))
+                yield MemberSource(f"{name}.{field[1:]}", file_source(value, folder, origin, inside))
             elif not field.startswith("_"):
                 yield MemberSource(f"{name}.{field}", partial(_encoded, value))
 
@@ -207,20 +212,22 @@ def _check_length(length: int, what: str, origin: str) -> None:
 
 
 def from_folder(
-    folder: str, *, classes: bool | Sequence[str] = False, key_end: str | None = None
+    folder: str, *, classes: bool | Sequence[str] = False, key_end: str | None = None, outside: bool = False
 ) -> Iterable[MemberSource]:
     """Read the names of the files under a folder, sorted, so that those that share a key are neighbours.
 
     With `classes`, subfolders are class labels: every sample also gets a `cls`, the position of its subfolder's name in
     the list of classes; True means all subfolders, in alphabetical order. Hidden files, those of the desktop and names
-    without an extension are left out. `key_end` is where the key of a name ends, "first-dot" or "last-dot".
+    without an extension are left out. `key_end` is where the key of a name ends, "first-dot" or "last-dot". Links that
+    lead out of the folder are refused, or followed if files may be `outside`.
     """
+    root = None if outside else os.path.realpath(folder)
     if not os.path.isdir(folder):
         raise MissingShardError("there is no such folder", url=folder)
     if classes is False:
-        return _in_folder(folder, _files(folder, ""), key_end)
+        return _in_folder(folder, _files(folder, "", root), key_end)
     numbers = class_numbers(folder, class_names([folder]) if classes is True else classes)
-    return _with_classes(_in_folder(folder, _files_of_classes(folder, numbers), key_end), numbers)
+    return _with_classes(_in_folder(folder, _files_of_classes(folder, numbers, root), key_end), numbers)
 
 
 def folder_size(folder: str) -> int:
@@ -311,6 +318,9 @@ def _writer(output: Any, sharded: bool, maxcount: int, maxsize: float, options: 
 def _members(items: list[MemberSource]) -> list[tuple[bytes, bytes]]:
     seen: set[str] = set()
     for item in items:
+        if item.name.startswith("/") or ".." in item.name.split("/"):
+            hint = "name members without .. and without a / at the beginning"
+            raise SecurityError("the name leads out of the folder that it is extracted to", member=item.name, hint=hint)
         key, field = base_plus_ext(item.name)
         name = item.name if key is None else f"{key}.{(field or '').lower()}"
         if name in seen:
@@ -356,9 +366,9 @@ def _in_folder(folder: str, names: Iterable[str], key_end: str | None) -> Iterat
     return (MemberSource(name, partial(_fetched, os.path.join(root, file), "")) for name, file in members)
 
 
-def _files(folder: str, prefix: str, seen: frozenset[str] = frozenset()) -> Iterator[str]:
-    """Walk depth first, in the order of the members' names."""
-    here = os.path.realpath(folder)
+def _files(folder: str, prefix: str, root: str | None, seen: frozenset[str] = frozenset()) -> Iterator[str]:
+    """Walk depth first, in the order of the members' names; what links to a place outside the root is refused."""
+    here = _real_path(folder, root)
     if here in seen:  # a link that leads back up
         return
     entries = sorted(os.scandir(folder), key=lambda entry: _order(entry.name))
@@ -367,18 +377,20 @@ def _files(folder: str, prefix: str, seen: frozenset[str] = frozenset()) -> Iter
         if reason := reason_to_leave(entry.name, folder=is_folder):
             current_report().dropped("members_dropped", reason)
         elif is_folder:
-            yield from _files(entry.path, f"{prefix}{entry.name}/", seen | {here})
+            yield from _files(entry.path, f"{prefix}{entry.name}/", root, seen | {here})
         elif entry.is_file():
+            if entry.is_symlink():
+                _real_path(entry.path, root)
             yield f"{prefix}{entry.name}"
 
 
-def _files_of_classes(folder: str, names: Iterable[str]) -> Iterator[str]:
+def _files_of_classes(folder: str, names: Iterable[str], root: str | None) -> Iterator[str]:
     for entry in os.scandir(folder):
         reason = reason_to_leave(entry.name, folder=True)
         if reason or entry.is_file():
             current_report().dropped("members_dropped", reason or "the file is in none of the class folders")
     for name in names:
-        yield from _files(os.path.join(folder, name), f"{name}/")
+        yield from _files(os.path.join(folder, name), f"{name}/", root)
 
 
 def _with_classes(files: Iterable[MemberSource], numbers: dict[str, int]) -> Iterator[MemberSource]:
@@ -394,20 +406,34 @@ def _encoded(text: str) -> bytes:
     return text.encode("utf-8", "surrogateescape")
 
 
-def _fetched(source: str, folder: str) -> bytes:
+def _fetched(source: str, folder: str, origin: str = "") -> bytes:
     if folder and is_local(source) and not source.startswith("file:"):
         source = os.path.join(folder, source)
     limit = settings.max_member_bytes
-    with gopen(source) as stream:
+    with gopen(source, storage_options=StorageOptions.of(None).for_list(_list_origin(origin))) as stream:
         data: bytes = stream.read(limit + 1)
     if len(data) > limit:
         raise LimitError(f"the file has more than {limit} bytes", url=source, hint="raise WDS_MAX_MEMBER_BYTES")
     return data
 
 
-def file_source(source: str, folder: str, origin: str) -> Callable[[], bytes]:
-    """What fetches the bytes of a file or url that a table names; commands are not allowed."""
-    return partial(_fetched, _file(source, origin), folder)
+def file_source(source: str, folder: str, origin: str, inside: str | None = None) -> Callable[[], bytes]:
+    """What fetches the bytes of a file or url that a table names; commands are not allowed.
+
+    Without a folder that it has to be `inside`, it may be anywhere.
+    """
+    if scheme_of(source) == "pipe":
+        hint = "a recipe may name commands"
+        raise SecurityError("a table names files, not commands", url=source, hint=hint)
+    source = "./-" if source == "-" else _checked(source, origin)
+    if inside is None or not is_local(_list_origin(origin)):
+        return partial(_fetched, source, folder, origin)
+    if scheme_of(source):
+        raise SecurityError("the url leads to another place", url=source, hint=OUTSIDE_HINT)
+    path = _real_path(local_path(os.path.join(folder, source)) or source, os.path.realpath(inside))
+    if os.path.lexists(path) and not os.path.isfile(path):
+        raise SecurityError("this is no file", url=path)
+    return partial(_fetched, path, "")
 
 
 def key_of_member(name: str) -> tuple[str, str]:
@@ -415,13 +441,21 @@ def key_of_member(name: str) -> tuple[str, str]:
     return _order(name)
 
 
-def _file(source: str, origin: str) -> str:
-    """Check a file or url in a table; commands are not allowed."""
-    if scheme_of(source) == "pipe":
-        hint = "a recipe may name commands"
-        raise SecurityError("a table names files, not commands", url=source, hint=hint)
-    return "./-" if source == "-" else _checked(source, origin)
+def _real_path(path: str, root: str | None) -> str:
+    """Where a path leads after all links; a place outside the root is refused."""
+    if "\0" in path:
+        raise SecurityError("this is no name of a file", url=path)
+    real = os.path.realpath(path)
+    if root is not None and os.path.commonpath([real, root]) != root:
+        raise SecurityError("this leads out of the folder", url=path, hint=OUTSIDE_HINT)
+    return real
 
 
 def _checked(source: str, origin: str) -> str:
-    return source if not origin or origin == "-" else check_url_from_data(source, origin)
+    origin = _list_origin(origin)
+    return check_url_from_data(source, origin) if origin else source
+
+
+def _list_origin(origin: str) -> str:
+    """Where a list comes from; what is typed, or comes through a pipe, is the user's."""
+    return "" if origin == "-" else origin

@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from functools import partial
 from itertools import groupby
 from typing import Any
+from urllib.parse import urlsplit
 
 from webdataset.base.packages import imported
 from webdataset.base.settings import settings
@@ -55,14 +56,18 @@ def from_json_lines(
     key: str = "{record:09d}",
     folder: str = "",
     origin: str = "",
+    inside: str | None = None,
     key_end: str | None = None,
 ) -> Iterator[MemberSource]:
     """Read one JSON object per line: `__key__` is the key, `@jpg` names a file, other entries become fields.
 
+    Files that are not `inside` this folder are refused.
+
     >>> [(item.name, item.content()) for item in from_json_lines(['{"__key__": "a", "cls": 7, "txt": "hello"}'])]
     [('a.cls', b'7'), ('a.txt', b'hello')]
     """
-    return from_rows(_json_rows(lines, origin), key=key, folder=folder, origin=origin, key_end=key_end)
+    rows = _json_rows(lines, origin)
+    return from_rows(rows, key=key, folder=folder, origin=origin, inside=inside, key_end=key_end)
 
 
 def from_parquet(
@@ -71,14 +76,16 @@ def from_parquet(
     key: str = "{record:09d}",
     folder: str = "",
     opened: ExitStack | None = None,
+    inside: str | None = None,
     key_end: str | None = None,
 ) -> Iterator[MemberSource]:
     """Read the rows of a Parquet file, each a sample whose fields are the columns; images get their own extension."""
-    return from_rows(parquet_rows(path, opened), key=key, folder=folder, origin=path, key_end=key_end)
+    rows = parquet_rows(path, opened)
+    return from_rows(rows, key=key, folder=folder, origin=path, inside=inside, key_end=key_end)
 
 
 def from_rows(
-    rows: Iterable[Row], *, key: str, folder: str, origin: str, key_end: str | None = None
+    rows: Iterable[Row], *, key: str, folder: str, origin: str, inside: str | None = None, key_end: str | None = None
 ) -> Iterator[MemberSource]:
     """Make a sample of each row."""
     key_of = numbered_key(key)
@@ -86,7 +93,7 @@ def from_rows(
         name = row_key(str(row.get("__key__") or key_of(number)), key_end)
         for field, value in row.items():
             if field.startswith("@") and isinstance(value, str):
-                yield MemberSource(f"{name}.{field[1:]}", file_source(value, folder, origin))
+                yield MemberSource(f"{name}.{field[1:]}", file_source(value, folder, origin, inside))
             elif not field.startswith("_") and value is not None:
                 yield _member(name, field, value)
 
@@ -147,8 +154,13 @@ def metadata_of(folder: str) -> str | None:
     return next((path for name in METADATA if os.path.isfile(path := os.path.join(folder, name))), None)
 
 
-def from_image_folder(folder: str, metadata: str, *, key_end: str | None = None) -> Iterator[MemberSource]:
-    """Read the files that a folder's metadata name, each with the rest of its row as `json`."""
+def from_image_folder(
+    folder: str, metadata: str, *, key_end: str | None = None, outside: bool = False
+) -> Iterator[MemberSource]:
+    """Read the files that a folder's metadata name, each with the rest of its row as `json`.
+
+    They are in the folder, unless they may be `outside`.
+    """
     files: list[MemberSource] = []
     rows: list[Row] = []
     for row in _metadata_rows(metadata):
@@ -160,9 +172,20 @@ def from_image_folder(folder: str, metadata: str, *, key_end: str | None = None)
             )
         if base_plus_ext(str(name))[0] is None:
             raise SampleError(f"{name!r} has no extension", url=metadata, hint="it says what kind of file it is")
-        files.append(MemberSource(str(name), file_source(str(name), folder, metadata)))
+        source = file_source(str(name), folder, metadata, None if outside else folder)
+        files.append(MemberSource(_inner_name(str(name)), source))
         rows.append(values)
     return _with_rows(planned(files, key_end, origin=metadata), rows)
+
+
+def _inner_name(name: str) -> str:
+    """The name of a member for a file that may lie anywhere.
+
+    >>> _inner_name("../d/a.jpg"), _inner_name("https://host/d/a.jpg")
+    ('d/a.jpg', 'd/a.jpg')
+    """
+    path = urlsplit(name).path if scheme_of(name) else name
+    return "/".join(part for part in path.split("/") if part not in ("", ".", ".."))
 
 
 def _with_rows(files: Iterable[MemberSource], rows: Iterable[Row]) -> Iterator[MemberSource]:
