@@ -78,6 +78,39 @@ def test_keys_are_for_their_owner_only(files) -> None:
     assert server.secret.decode() not in repr(server)
 
 
+@pytest.mark.parametrize("mode", [0o640, 0o604])
+def test_keys_that_others_can_read_are_warned_of(files, tmp_path, mode) -> None:
+    shutil.copy(files / "train.key", tmp_path)
+    (tmp_path / "train.key").chmod(mode)
+    with pytest.warns(UserWarning, match="chmod 600"):
+        keys_of(tmp_path / "train.key", TRAINER)
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602])
+def test_keys_that_others_can_replace_are_refused(files, tmp_path, mode) -> None:
+    shutil.copy(files / "train.key", tmp_path)
+    (tmp_path / "train.key").chmod(mode)
+    with pytest.raises(wds.SecurityError, match="chmod 600"):
+        keys_of(tmp_path / "train.key", TRAINER)
+
+
+def test_without_a_guard_nobody_is_let_in(files) -> None:
+    import zmq
+    from zmq.utils.monitor import parse_monitor_message
+
+    server, client = read_keys(str(files / "serve.key")), read_keys(str(files / "train.key"))
+    with zmq.Context() as context, context.socket(zmq.PUSH) as bound, context.socket(zmq.PULL) as trainer:
+        server.serve(context, bound).stop()
+        client.connect(trainer)
+        heard = trainer.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+        trainer.connect(f"tcp://127.0.0.1:{bound.bind_to_random_port('tcp://127.0.0.1')}")
+        event = parse_monitor_message(heard.recv_multipart())["event"]
+        trainer.disable_monitor()
+        heard.close()
+        bound.close(linger=0)
+    assert event == zmq.EVENT_DISCONNECTED
+
+
 def test_more_trainers_are_added_to_a_producers_keys(tmp_path) -> None:
     producer, first, second = (str(tmp_path / name) for name in ("serve.key", "a.key", "sub/../b.key"))
     (tmp_path / "sub").mkdir()

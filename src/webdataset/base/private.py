@@ -24,7 +24,7 @@ from .settings import settings
 
 NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | NO_LINKS
-_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def check_own(facts: os.stat_result, path: str) -> None:
@@ -33,7 +33,7 @@ def check_own(facts: os.stat_result, path: str) -> None:
         return
     if facts.st_uid not in (os.geteuid(), 0, settings.owner):
         what, cure = "this belongs to another user", "name a place of your own"
-    elif facts.st_mode & _OTHERS_WRITE:
+    elif facts.st_mode & OTHERS_WRITE:
         what, cure = "other users may write here", f"chmod go-w {path}, if all that is there is your own"
     else:
         return

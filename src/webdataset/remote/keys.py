@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import json
 import os
+import stat
+import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from webdataset.base.private import OTHERS_WRITE
 from webdataset.errors import SecurityError, StorageError
 
 from .addresses import zeromq
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 
 PRODUCER, TRAINER = "producer", "trainer"
 MOST_BYTES = 1 << 20
+DOMAIN = "webdataset"
+"""Of the questions that a socket asks who guards it."""
 
 
 class KeyFile(NamedTuple):
@@ -43,7 +48,10 @@ class KeyFile(NamedTuple):
         allowed = {key for _, key in self.trainers}
         guard = ThreadAuthenticator(context)
         guard.start()
-        guard.configure_curve_callback("*", credentials_provider=_Allowed(allowed))
+        guard.configure_curve_callback(DOMAIN, credentials_provider=_Allowed(allowed))
+        # without a guard, because it has died or is being stopped, nobody is let in: else everybody would be
+        socket.setsockopt_string(zmq.ZAP_DOMAIN, DOMAIN)
+        socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
         socket.setsockopt(zmq.CURVE_SERVER, 1)
         socket.setsockopt(zmq.CURVE_SECRETKEY, self.secret)
         socket.setsockopt(zmq.CURVE_PUBLICKEY, self.public)
@@ -88,6 +96,7 @@ def read_keys(path: str) -> KeyFile:
     """The keys in a file; a SecurityError if it holds none."""
     try:
         with open(path, "rb") as file:
+            mode = os.fstat(file.fileno()).st_mode
             data = json.loads(file.read(MOST_BYTES))
         keys = KeyFile(
             data["kind"],
@@ -100,7 +109,16 @@ def read_keys(path: str) -> KeyFile:
         raise StorageError(f"the keys cannot be read: {error.strerror}", url=path) from error
     except (ValueError, KeyError, TypeError, AttributeError):
         raise SecurityError("this file holds no keys", url=path, hint="`wl keygen` makes them") from None
+    _check_mode(mode, path)
     return keys
+
+
+def _check_mode(mode: int, path: str) -> None:
+    """Refuse keys that others may replace, and warn of those that they may read; owners and links are the site's."""
+    if stat.S_ISREG(mode) and mode & OTHERS_WRITE:
+        raise SecurityError("other users may replace these keys", url=path, hint=f"chmod 600 {path}")
+    if stat.S_ISREG(mode) and mode & (stat.S_IRGRP | stat.S_IROTH):
+        warnings.warn(f"other users can read the keys in {path}: chmod 600 {path}", stacklevel=4)
 
 
 def make_keys(producer: str, trainers: list[str]) -> list[str]:

@@ -20,7 +20,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from webdataset.cli import engines, grammar, terminal
-from webdataset.errors import SecurityError
 
 if TYPE_CHECKING:
     from webdataset.runs.items import Item
@@ -223,6 +222,7 @@ def _end(run: Run, *, take_over: bool) -> None:
 
 def _resume(options: Namespace, text: str) -> int:
     """Wait for tasks that are still there, and do what is left."""
+    from webdataset.errors import SecurityError
     from webdataset.runs.engines import engine_named
 
     run = _found(text)
