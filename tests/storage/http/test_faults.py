@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import socket
 import threading
+from functools import partial
 
 import pytest
 
 from saying import read
-from webdataset.errors import StorageError, UnavailableError
+from webdataset.errors import MissingShardError, StorageError, UnavailableError
 from webdataset.gopen import gopen
 from webdataset.storage.http.requests import request
 
@@ -27,13 +28,15 @@ def test_an_answer_that_may_pass_is_waited_for(patient, server, status):
     assert len(patient.begun) == len(patient.over) == 1
 
 
-@pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 501, 505])
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 410, 501, 505])
 def test_an_answer_that_will_not_change_is_an_error_at_once(patient, server, status):
     url = server.status("/a.tar", status)
-    with pytest.raises(StorageError, match=str(status)):
-        gopen(url)
-    with pytest.raises(StorageError, match=str(status)):
-        request("GET", url)
+    for ask in (gopen, partial(request, "GET")):
+        with pytest.raises(StorageError) as raised:
+            ask(url)
+        error = raised.value
+        assert (error.url, error.status, error.retryable) == (url, status, False)
+        assert isinstance(error, MissingShardError) == (status in (404, 410))
     assert len(server.requests) == 2
     assert patient.lines == []
 
@@ -42,14 +45,15 @@ def test_a_bad_certificate_is_an_error_at_once(patient, tls_server):
     asked = []
     accept = tls_server.http.get_request
     tls_server.http.get_request = lambda: asked.append(1) or accept()
-    with pytest.raises(StorageError, match="certificate is not trusted"):
+    with pytest.raises(StorageError, match="certificate") as raised:
         gopen(tls_server.whole("/a.tar", SHARD))
+    assert "SSL_CERT_FILE" in raised.value.hint
     assert len(asked) == 1
     assert patient.lines == []
 
 
 def test_https_where_http_is_spoken_is_an_error_at_once(patient, server):
-    with pytest.raises(StorageError, match="TLS connection"):
+    with pytest.raises(StorageError, match="TLS"):
         gopen(server.whole("/a.tar", SHARD).replace("http:", "https:"))
     assert patient.lines == []
 
@@ -65,7 +69,7 @@ def test_something_else_than_a_web_server_is_not_waited_for_for_long(patient):
                 client.sendall(b"SSH-2.0-OpenSSH\r\n")
 
     threading.Thread(target=serve, daemon=True).start()
-    with listener, pytest.raises(UnavailableError, match=r"not HTTP .*5 times in a row"):
+    with listener, pytest.raises(UnavailableError, match="HTTP"):
         gopen(f"http://127.0.0.1:{listener.getsockname()[1]}/a.tar", **QUICK)
 
 
@@ -88,13 +92,14 @@ def test_a_name_service_that_does_not_answer_is_waited_for(patient, server, monk
     lookups(monkeypatch, [socket.EAI_AGAIN] * 9)
     with gopen(f"http://server.test:{server.port}/a.tar", **QUICK) as stream:
         assert stream.read() == SHARD
-    assert "host name was not found" in patient.begun[0]
+    assert len(patient.begun) == len(patient.over) == 1
 
 
 def test_a_name_that_nobody_has_is_an_error_at_once(patient, monkeypatch):
     asked = lookups(monkeypatch, [socket.EAI_NONAME])
-    with pytest.raises(StorageError, match=r"host name was not found .*check the name"):
+    with pytest.raises(StorageError) as raised:
         gopen("http://server.test:1234/a.tar")
+    assert (raised.value.retryable, "name" in raised.value.hint) == (False, True)
     assert asked == ["server.test"]
     assert patient.lines == []
 

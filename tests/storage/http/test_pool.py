@@ -3,23 +3,39 @@ from __future__ import annotations
 import gc
 import os
 
-from webdataset.storage.http.pool import POOL, kept_alive
+import pytest
+
+from leftovers import open_descriptors
+from servers.faults import fault_proxy
+from waiting import soon
+from webdataset.storage.http.pool import kept_alive
 from webdataset.storage.http.requests import request
-from webdataset.storage.http.stream import HttpStream
 
 
-def test_a_connection_is_used_again_while_it_is_kept_and_closed_afterwards(nginx):
+@pytest.fixture
+def proxy(nginx):
+    """The way to a server; it counts the connections."""
     gc.collect()  # passes that other tests have left open keep connections, too
-    url = nginx.put("small.bin", b"data")
+    nginx.put("small.bin", b"data")
+    with fault_proxy(nginx.port) as proxy:
+        yield proxy
+
+
+def read(proxy):
+    return request("GET", proxy.url("/small.bin")).body
+
+
+def test_a_connection_is_used_again_while_it_is_kept_and_closed_afterwards(proxy):
+    idle = open_descriptors(proxy.port)
     with kept_alive():
-        first = _connection_used(url)
-        assert _connection_used(url) is first
+        assert read(proxy) == read(proxy) == b"data"
         with kept_alive():
             pass
-        assert _connection_used(url) is first
-    assert not POOL._idle
-    assert first.sock is None
-    assert _connection_used(url) is not first
+        assert read(proxy) == b"data"
+        assert proxy.connections == 1
+    assert soon(lambda: open_descriptors(proxy.port) <= idle)
+    assert read(proxy) == b"data"
+    assert proxy.connections == 2
 
 
 def test_a_connection_that_the_server_closed_meanwhile_is_replaced(server):
@@ -29,20 +45,13 @@ def test_a_connection_that_the_server_closed_meanwhile_is_replaced(server):
             assert request("GET", url, retries=0).body == b"data"
 
 
-def _connection_used(url):
-    stream = HttpStream(url)
-    connection = stream._response.connection
-    with stream:
-        assert stream.read() == b"data"
-    return connection
-
-
-def test_a_forked_process_leaves_its_parents_connections_alone(nginx):
-    url = nginx.put("small.bin", b"data")
+def test_a_forked_process_leaves_its_parents_connections_alone(proxy):
     with kept_alive():
-        first = _connection_used(url)
+        assert read(proxy) == b"data"
         child = os.fork()
         if not child:
-            os._exit(0 if not POOL._idle and _connection_used(url) is not first else 1)
+            os._exit(read(proxy) != b"data")
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-        assert _connection_used(url) is first
+        assert proxy.connections == 2
+        assert read(proxy) == b"data"
+        assert proxy.connections == 2

