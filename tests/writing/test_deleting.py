@@ -154,6 +154,28 @@ def test_files_of_a_web_server_are_looked_at_and_deleted_with_the_options_they_w
         assert {question.headers.get("x-key") for question in server.questions} == {"hush"}
 
 
+def test_a_shard_whose_url_has_parameters_is_not_taken_for_its_index() -> None:
+    """Its index would have the same path, which is all that most servers look at."""
+    files = {f"/a-{number}.tar": SHARD for number in range(2)}
+
+    def answer(question: Question) -> Reply:
+        if question.method == "PUT":
+            return Reply(403)
+        data = files.get(question.raw_path)
+        if question.method == "DELETE":
+            files.pop(question.raw_path, None)
+        return Reply(404) if data is None else ranged(question, data, '"1"')
+
+    with Double(answer) as server:
+        with pytest.raises(StorageError):
+            write(f"{server.url}/a-%d.tar?signature=abc", 1, overwrite=True)
+        with pytest.raises(StorageError):
+            wds.index(f"{server.url}/a-0.tar?signature=abc", where="beside")
+        changes = [question.raw_path for question in server.questions if question.method in ("PUT", "DELETE")]
+    assert changes == ["/a-0.tar"]  # the attempt to write it
+    assert list(files) == ["/a-0.tar", "/a-1.tar"]
+
+
 # -- GOPEN_REWRITE ------------------------------------------------------------------------------------
 
 

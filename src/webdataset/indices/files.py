@@ -30,7 +30,7 @@ from webdataset.storage.options import StorageOptions
 from webdataset.storage.publish import AtomicFile
 from webdataset.storage.sparse import NotSparseError, SparseStream
 from webdataset.storage.streams import MOST_INDEX_BYTES, WHOLE_ONLY, partial_reads, read_up_to
-from webdataset.storage.urls import is_local, local_path, rewritten_url, scheme_of
+from webdataset.storage.urls import has_parameters, is_local, local_path, rewritten_url, scheme_of
 from webdataset.tar.foreign import dali_path, parse_dali
 from webdataset.tar.header import BLOCK, padding
 from webdataset.tar.index import IndexBuilder, ShardIndex
@@ -258,11 +258,15 @@ def remote_state(url: str, options: StorageOptions | None = None) -> tuple[int |
 def index_place(url: str, where: str, rules: ReadingRules | None = None, *, several: bool = False) -> str:
     """Where the index of a shard is kept: beside it, or under a name of its own in the cache or another folder.
 
+    It is an error to want it beside a url with parameters: what would be written there is the shard itself.
     `several` is for an index of several archives in one shard: a reader who stops at the first end marker has another.
     """
     rules = rules or ReadingRules()
     rule = rules.key_rule
     if where == BESIDE and rule is None:
+        if has_parameters(rewritten_url(url)):
+            hint = "keep it in the cache folder, or name another one"
+            raise StorageError("a url with parameters has no index beside it", url=url, hint=hint)
         return url + ENDING
     folder = settings.indices_dir if where in (BESIDE, CACHE) else where
     identity = rules.options.identity(url)

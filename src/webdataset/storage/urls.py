@@ -27,6 +27,7 @@ __all__ = [
     "braceexpand",
     "check_ours",
     "check_url_from_data",
+    "has_parameters",
     "is_local",
     "is_replaced",
     "local_path",
@@ -102,6 +103,15 @@ def opened_scheme(url: str) -> str:
     """The scheme as which a url is opened: `ais` for those that `USE_AIS_FOR` names."""
     scheme = scheme_of(url)
     return "ais" if scheme in settings.use_ais_for else scheme
+
+
+def has_parameters(address: str) -> bool:
+    """Whether a web address has parameters: a name with more at its end would be the same file with others.
+
+    >>> has_parameters("https://host/a.tar?Signature=abc"), has_parameters("s3://bucket/a?.tar")
+    (True, False)
+    """
+    return FAMILIES.get(scheme_of(address)) == "http" and "?" in address
 
 
 def is_replaced(url: str) -> bool:

@@ -20,7 +20,7 @@ from webdataset.gopen import open_ranges
 from webdataset.storage.options import StorageOptions
 from webdataset.storage.removing import remove, remove_file
 from webdataset.storage.stores.lookup import is_stored, listed
-from webdataset.storage.urls import FAMILIES, is_replaced, local_path, rewritten_url, scheme_of
+from webdataset.storage.urls import FAMILIES, has_parameters, is_replaced, local_path, rewritten_url, scheme_of
 
 from .outindex import index_names
 from .outputs import local_target
@@ -277,6 +277,9 @@ class _Files(_Place):
 
 class _Web(_Place):
     """A web server."""
+
+    def indices(self, number: int) -> list[str]:
+        return [] if has_parameters(self.address(number)) else super().indices(number)
 
     def state(self, url: str) -> State | None:
         try:
