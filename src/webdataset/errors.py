@@ -178,7 +178,13 @@ class MissingShardError(StorageError, FileNotFoundError):
 
 
 class UnavailableError(StorageError):
-    """A server did not answer for as long as it was waited for; it may do so later."""
+    """A server did not answer for as long as it was waited for; it may do so later.
+
+    Args:
+        message: what is wrong
+        retryable: whether the same may succeed later
+        **places: `url`, `status` and so on
+    """
 
     def __init__(self, message: str = "", *, retryable: bool = True, **places: Any) -> None:
         super().__init__(message, retryable=retryable, **places)
