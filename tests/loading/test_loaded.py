@@ -7,46 +7,25 @@ from typing import Any
 import pytest
 
 import webdataset as wds
-from webdataset.loading.loaded import LoadedRunner, may_hold
-from webdataset.loading.workers import ProcessWorkers, ThreadWorkers, UntrackedWorkers
 
 
 def loader(dataset: Any, **options: Any) -> Any:
     return wds.WebLoader(dataset, **{"batch_size": None, **options})
 
 
-@pytest.mark.parametrize(
-    ("options", "kind"),
-    [
-        ({}, ProcessWorkers),
-        ({"workers": "thread"}, ThreadWorkers),
-        ({"batch_size": 2}, UntrackedWorkers),
-    ],
-)
-def test_the_workers_follow_from_the_arguments(options: dict[str, Any], kind: type) -> None:
-    runner = loader(wds.FluidWrapper(range(4)), **options).runner
-    assert isinstance(runner, LoadedRunner)
-    assert type(runner.workers) is kind
-
-
-def test_copies_and_compositions_share_the_workers() -> None:
-    one = loader(wds.FluidWrapper(range(4)), workers="thread")
-    assert one.map(str).runner.workers is one.runner.workers
-    assert one.pipeline[0] is one.runner.workers.loader
-
-
 def test_a_loader_is_a_pipeline_whose_first_stage_is_the_loader() -> None:
     one = loader(wds.FluidWrapper(range(4)), workers="thread").map(str).listed(3)
     assert isinstance(one, wds.DataPipeline)
     assert list(one) == [["0", "1", "2"], ["3"]]
-    assert may_hold(one.pipeline[1:]) is one.pipeline[2]
+    with pytest.raises(wds.StateError, match="listed"):
+        one.state_dict()
 
 
 def test_a_loader_of_something_else_has_no_state() -> None:
     one = loader([1, 2, 3], batch_size=2, workers="thread")
-    with pytest.raises(wds.StateError, match="the state of this loader cannot be saved"):
+    with pytest.raises(wds.StateError):
         one.state_dict()
-    with pytest.raises(wds.StateError, match="cannot be loaded into this loader"):
+    with pytest.raises(wds.StateError):
         one.load_state_dict({})
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import webdataset as wds
 from outcomes import outcome
 from webdataset.base.stages import pipelinefilter
-from webdataset.loading.pools import Pooled, pooled
+from webdataset.loading.pools import pooled
 from webdataset.pipeline import DataPipeline
 
 pytestmark = pytest.mark.usefixtures("no_thread_is_left")
@@ -151,7 +151,9 @@ def test_an_error_says_in_which_sample_it_happened(make_shards):
 
     with pytest.raises(ZeroDivisionError) as caught:
         list(threaded(wds.WebDataset(urls).map(broken)))
-    assert caught.value.__notes__ == [f"in sample '000004' of {urls[0]}"]
+    (note,) = caught.value.__notes__
+    assert "000004" in note
+    assert urls[0] in note
     assert "broken" in [entry.name for entry in caught.traceback]
 
 
@@ -160,7 +162,7 @@ def test_wrong_options_are_an_error_before_anything_is_read():
         raise AssertionError("read")
         yield
 
-    with pytest.raises(ValueError, match="map_dict needs a function"):
+    with pytest.raises(ValueError, match="map_dict"):
         list(threaded(DataPipeline(source, wds.map_dict())))
 
 
@@ -200,20 +202,15 @@ def test_stages_of_ones_own_for_single_samples_run_in_threads():
     assert threading.main_thread() not in used
 
 
-def test_consecutive_stages_are_fused_and_batches_are_made_apart():
-    dataset = wds.FluidWrapper([]).map(str).select(bool).shuffle(10).batched(4).map(len).shuffle(2).slice(3)
-    batches, order, cut = pooled(dataset.pipeline, 4)
-    samples, *between = batches.before
-    assert [repr(stage).split()[0] for stage in samples.stages] == ["<_map", "<_select"]
-    assert [repr(stage).split()[0] for stage in between] == ["<_shuffle", "<_listed"]
-    assert [repr(stage).split()[0] for stage in batches.stages] == ["<_collated", "<_map"]
-    assert [repr(stage).split()[0] for stage in (order, cut)] == ["<_shuffle", "<_slice"]
-
-
 def test_a_pipeline_without_work_is_read_ahead_by_a_thread():
-    (stage,) = pooled([[1, 2, 3]], 4)
-    assert isinstance(stage, Pooled)
-    assert list(threaded(wds.FluidWrapper([1, 2, 3]))) == [1, 2, 3]
+    readers = set()
+
+    def source():
+        readers.add(threading.current_thread())
+        yield from (1, 2, 3)
+
+    assert list(threaded(DataPipeline(source))) == [1, 2, 3]
+    assert threading.main_thread() not in readers
 
 
 def test_large_samples_are_not_gathered_in_groups():

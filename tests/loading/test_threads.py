@@ -81,7 +81,7 @@ def test_samplers_are_for_datasets_with_indices():
     torch.manual_seed(1)
     assert list(loader(data, batch_size=None, shuffle=True)) == first
     for options in ({"shuffle": True}, {"sampler": [1]}, {"batch_sampler": [[1]]}):
-        with pytest.raises(ValueError, match="datasets with indices"):
+        with pytest.raises(ValueError, match="indices"):
             loader(wds.FluidWrapper(data), **options)
 
 
@@ -99,18 +99,13 @@ def test_torchs_own_iterable_datasets_are_read_ahead():
         ({"num_workers": -1}, "num_workers"),
         ({"batch_size": 0}, "batch_size"),
         ({"prefetch_factor": 0}, "prefetch_factor"),
-        ({"timeout": 3}, "timeout=3 is for worker processes"),
+        ({"timeout": 3}, "timeout=3"),
         ({"worker_init_fn": print}, "worker_init_fn"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
         loader([1, 2], **options)
-
-
-def test_the_kind_of_workers_is_checked():
-    with pytest.raises(ValueError, match='"process", "thread" or "auto", got'):
-        wds.WebLoader([1], workers="greenlet")
 
 
 # -- as a pipeline -------------------------------------------------------------------------------
@@ -228,12 +223,12 @@ print([int(x) for x in wds.WebLoader([1, 2, 3], batch_size=None, num_workers=2, 
 try:
     wds.WebLoader(dataset)
 except wds.MissingPackageError as exn:
-    print(exn)
+    print("torch" in str(exn))
 """
     done = run(program)
     batches = "4 [0, 1, 2, 3]\n4 [4, 5, 6, 7]\n2 [8, 9]\n"
     assert done.stderr == ""
-    assert done.stdout.startswith(batches + batches + "[1, 2, 3]\nworker processes need torch's DataLoader")
+    assert done.stdout == batches + batches + "[1, 2, 3]\nTrue\n"
 
 
 def test_a_program_that_wants_no_tensors_does_not_import_torch(make_shards):

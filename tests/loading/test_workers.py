@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch.utils.data
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import webdataset as wds
 from tests_support import numbered, numbered_shards, tar_bytes
-from webdataset.base.rounds import RoundLimits
-from webdataset.loading.workers import ProcessWorkers, WithPositions
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than processors
 
@@ -35,22 +32,8 @@ def plain(value: Any) -> Any:
     return json.loads(json.dumps(value))
 
 
-class Loader:
-    """What a loader does with the marks of its workers, in few lines."""
-
-    def __init__(self, dataset: Any, workers: int, *, persistent: bool = False) -> None:
-        self.loader = torch.utils.data.DataLoader(
-            WithPositions(dataset),
-            batch_size=None,
-            num_workers=workers,
-            persistent_workers=persistent,
-            collate_fn=tuple,
-        )
-        self.workers = ProcessWorkers(self.loader, dataset, workers)
-
-    def __iter__(self) -> Iterator[Any]:
-        self.workers.begin()
-        return self.workers.items(self.loader)
+def loader_of(dataset: Any, workers: int, *, persistent: bool = False) -> Any:
+    return wds.WebLoader(dataset, batch_size=None, num_workers=workers, persistent_workers=persistent, collate_fn=list)
 
 
 def streamed(urls: list[str]) -> Any:
@@ -70,37 +53,37 @@ def mixed(urls: list[str]) -> Any:
 def test_a_loader_goes_on_with_the_worker_whose_turn_it_is(
     urls: list[str], make: Callable[[list[str]], Any], workers: int, persistent: bool
 ) -> None:
-    loader = Loader(make(urls), workers, persistent=persistent)
-    states, given = [(0, 0, plain(loader.workers.state(RoundLimits())))], []
+    loader = loader_of(make(urls), workers, persistent=persistent)
+    states, given = [(0, 0, plain(loader.state_dict()))], []
     for epoch in range(2):
         items: list[Any] = []
         for item in loader:
             items.append(item)
-            states.append((epoch, len(items), plain(loader.workers.state(RoundLimits()))))
-        states.append((epoch + 1, 0, plain(loader.workers.state(RoundLimits()))))
+            states.append((epoch, len(items), plain(loader.state_dict())))
+        states.append((epoch + 1, 0, plain(loader.state_dict())))
         given.append(items)
     for epoch, count, state in states[:: 1 if workers == 0 else 13]:
-        resumed = Loader(make(urls), workers, persistent=persistent)
-        resumed.workers.load(state, RoundLimits())
-        assert plain(resumed.workers.state(RoundLimits())) == state
+        resumed = loader_of(make(urls), workers, persistent=persistent)
+        resumed.load_state_dict(state)
+        assert plain(resumed.state_dict()) == state
         rest = [list(resumed) for _ in range(epoch, 2)]
         assert rest == [given[epoch][count:], *given[epoch + 1 :]] if epoch < 2 else rest == []
 
 
 def test_a_loader_with_another_number_of_workers_is_refused(urls: list[str]) -> None:
-    state = Loader(streamed(urls), 2).workers.state(RoundLimits())
-    with pytest.raises(wds.StateError, match="a loader with 2 workers, and this one has 3"):
-        Loader(streamed(urls), 3).workers.load(state, RoundLimits())
+    state = loader_of(streamed(urls), 2).state_dict()
+    with pytest.raises(wds.StateError, match="2 workers"):
+        loader_of(streamed(urls), 3).load_state_dict(state)
 
 
 def test_the_state_of_eight_workers_with_large_buffers_is_small(tmp_path: Path) -> None:
     path = tmp_path / "a.tar"
     path.write_bytes(tar_bytes(numbered(500)))
     dataset = wds.WebDataset([f"{path}"] * 400, shardshuffle=100).shuffle(10_000).map(key).listed(64)
-    loader = Loader(dataset, 8)
+    loader = loader_of(dataset, 8)
     for _ in islice(loader, 1600):
         pass
-    assert len(json.dumps(loader.workers.state(RoundLimits()))) < 64_000
+    assert len(json.dumps(loader.state_dict())) < 64_000
 
 
 def seeded(urls: list[str]) -> Any:

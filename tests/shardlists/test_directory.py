@@ -97,13 +97,14 @@ def test_an_error_in_the_middle_of_a_shard_leaves_it_claimed(make_shard: Any, tm
     path = Path(make_shard("a.tar"))
     path.write_bytes(path.read_bytes()[:5000])
     dataset = wds.DataPipeline(DirectoryShardList(tmp_path, poll=None, mode="unlink"), wds.tarfile_to_samples())
-    with pytest.raises(wds.ShardError, match="ends early"):
+    with pytest.raises(wds.ShardError) as raised:
         list(dataset)
+    assert raised.value.offset == 5000
     assert claims_in(tmp_path) == {"a.tar": os.getpid()}
 
 
 def test_a_time_for_claims_must_be_above_zero(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="claim_timeout must be"):
+    with pytest.raises(ValueError, match="claim_timeout"):
         DirectoryShardList(tmp_path, claim_timeout=0)
 
 
@@ -211,5 +212,5 @@ def test_a_queue_waits_no_longer_than_its_limit(tmp_path):
 
 @pytest.mark.parametrize("wrong", [{"mode": "x"}, {"select": "x"}])
 def test_a_queue_refuses_unknown_options(tmp_path, wrong):
-    with pytest.raises(ValueError, match="got 'x'"):
+    with pytest.raises(ValueError, match="'x'"):
         DirectoryShardList(tmp_path, **wrong)

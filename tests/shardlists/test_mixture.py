@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from webdataset.errors import ObsoleteError, SecurityError
+from webdataset.errors import ObsoleteError, SampleError, SecurityError
 from webdataset.shardlists import (
     MultiShardSample,
     SimpleShardList,
@@ -81,5 +81,6 @@ def test_a_local_yaml_file_may_name_commands(spec):
 )
 def test_a_wrong_yaml_file_is_an_error(spec, text):
     spec.write_text(text)
-    with pytest.raises(ValueError, match="url"):
+    with pytest.raises(SampleError) as raised:
         MultiShardSample(str(spec))
+    assert raised.value.url == str(spec)

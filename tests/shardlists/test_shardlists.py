@@ -76,14 +76,14 @@ def test_globs_in_a_list_expand_and_must_match(tmp_path):
     assert expand_urls([pattern]) == found
     assert SimpleShardList([pattern]).urls == found
     assert ResampledShards([pattern]).urls == found
-    with pytest.raises(FileNotFoundError, match="no file matches"):
+    with pytest.raises(FileNotFoundError, match=r"b-\*"):
         expand_urls([str(tmp_path / "b-*.tar")])
 
 
 def test_a_source_is_cut_at_the_most_urls():
     assert expand_source("a-{0..2}") == ["a-0", "a-1", "a-2"]
     assert expand_source((f"{i}" for i in range(100)), 2) == ["0", "1"]
-    with pytest.raises(ValueError, match="cannot handle"):
+    with pytest.raises(ValueError, match="int"):
         expand_source(7)
 
 
@@ -196,13 +196,13 @@ def test_splitting_gives_every_shard_to_exactly_one_worker(shards, world, worker
 def test_several_nodes_need_a_splitter(place):
     assert list(single_node_only(iter("ab"))) == ["a", "b"]
     place(rank=1, world=2)
-    with pytest.raises(ValueError, match="explicit nodesplitter"):
+    with pytest.raises(ValueError, match="nodesplitter"):
         single_node_only(iter("ab"))
 
 
 def test_non_empty_passes_everything_on_or_fails():
     assert list(non_empty(iter([1, 2]))) == [1, 2]
-    with pytest.raises(ValueError, match="no data at all"):
+    with pytest.raises(ValueError, match="no data"):
         list(non_empty(iter([])))
 
 
@@ -224,9 +224,3 @@ def test_a_pytorch_shard_list_with_epoch_shuffle_gives_each_shard_to_one_worker(
         found += urls(shards)
     assert sorted(found) == [f"s-{i}.tar" for i in range(6)]
     assert found != sorted(found)
-
-
-# -- a folder as a queue ---------------------------------------------------------------------------
-
-
-# -- several datasets in a file ----------------------------------------------------------------------

@@ -46,7 +46,7 @@ def test_samples_have_numbers_and_know_where_they_are_from(shards):
         assert (dataset[-1][".cls"], dataset[np.int64(3)][".cls"]) == (14, 3)
         assert (dataset.lengths, dataset.cum_lengths.tolist()) == ([5, 5, 5], [5, 10, 15])
         for wrong in (15, -16):
-            with pytest.raises(IndexError, match=f"sample {wrong} of a dataset with 15"):
+            with pytest.raises(IndexError, match=str(wrong)):
                 dataset[wrong]
 
 
@@ -76,14 +76,16 @@ def test_transformations_of_ones_own(shards):
 
 def test_a_bad_image_is_an_error_with_its_place(make_shard):
     shard = make_shard(files=[("a.png", b"no image")])
-    with pytest.raises(DecodingError, match=r"a\.tar.*key a.*field \.png"):
+    with pytest.raises(DecodingError) as raised:
         wids.ShardListDataset([{"url": shard, "nsamples": 1}])[0]
+    assert (raised.value.url, raised.value.key, raised.value.field) == (shard, "a", ".png")
 
 
 def test_the_number_of_samples_must_be_right(shards):
     shards[1]["nsamples"] = 6
-    with pytest.raises(ShardError, match="has 5 samples, the catalogue says 6"):
+    with pytest.raises(ShardError, match="5 samples") as raised:
         wids.ShardListDataset(shards)[5]
+    assert raised.value.url == shards[1]["url"]
 
 
 def test_statistics_count_reads_and_shards(shards):

@@ -44,7 +44,7 @@ def test_a_range_and_a_length_can_be_chosen():
     assert sorted(wids.ChunkedSampler(range(20), num_samples=7)) == list(range(7))
     longer = wids.ChunkedSampler(range(4), dslength_per_replica=10, shuffle=False)
     assert (list(longer), len(longer)) == ([0, 1, 2, 3, 0, 1, 2, 3, 0, 1], 10)
-    with pytest.raises(ValueError, match="0 <= start <= stop"):
+    with pytest.raises(ValueError, match="start"):
         wids.ChunkedSampler(range(4), num_samples=(3, 2))
 
 
