@@ -9,6 +9,7 @@ import pickle
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -109,11 +110,29 @@ def test_what_a_killed_program_left_is_forgotten(folder: str) -> None:
     assert monitored() == []
 
 
-def test_a_folder_that_belongs_to_somebody_else_is_not_used(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "getuid", lambda: 12345)
-    with pytest.raises(PermissionError):
+def test_a_folder_in_which_others_may_write_is_not_used(folder: str) -> None:
+    os.makedirs(folder)
+    os.chmod(folder, 0o777)
+    with pytest.raises(wds.SecurityError):
         LoaderMonitor(dict)
+    Path(folder, "a.json").write_text(json.dumps({"time": time.time()}))
     assert monitored() == []
+
+
+def test_a_link_or_a_pipe_of_somebody_else_in_a_shared_folder_does_no_harm(tmp_path: Path) -> None:
+    shared = tmp_path / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    (tmp_path / "mine").write_text("precious")
+    os.mkfifo(shared / "a.json")
+    (shared / "b.json").symlink_to(tmp_path / "mine")
+    with LoaderMonitor(dict, folder=str(shared)) as monitor:
+        os.unlink(monitor.path)
+        for name in (monitor.path, f"{monitor.path}.tmp"):
+            os.symlink(tmp_path / "mine", name)
+        list(monitor.watched(iter([1])))
+        assert (tmp_path / "mine").read_text() == "precious"
+        assert [seen["items"] for seen in monitored(str(shared))] == [1]
 
 
 def test_a_disk_that_is_full_does_not_stop_training(folder: str) -> None:

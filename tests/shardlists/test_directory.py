@@ -214,3 +214,14 @@ def test_a_queue_waits_no_longer_than_its_limit(tmp_path):
 def test_a_queue_refuses_unknown_options(tmp_path, wrong):
     with pytest.raises(ValueError, match="'x'"):
         DirectoryShardList(tmp_path, **wrong)
+
+
+def test_a_link_in_place_of_a_claim_makes_no_file(tmp_path: Path) -> None:
+    queue = tmp_path / "queue"
+    queue.mkdir()
+    (queue / "a.tar").touch()
+    (queue / Claim.of_this_process().note("a.tar")).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(wds.SecurityError, match="link"):
+        next(iter(DirectoryShardList(queue, poll=None)))
+    assert not (tmp_path / "elsewhere").exists()
+    assert (queue / "a.tar").exists()

@@ -22,7 +22,8 @@ from webdataset.errors import SecurityError
 
 from .settings import settings
 
-NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
+_NO_FOLLOW = getattr(os, "O_NOFOLLOW", 0)
+NO_LINKS = _NO_FOLLOW | getattr(os, "O_CLOEXEC", 0)
 _FOLDER = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | NO_LINKS
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -49,9 +50,9 @@ def make_private(path: str) -> None:
 
 
 def opened_folder(path: str, *, foreign: bool = False) -> int:
-    """A descriptor of a folder of one's own; with `foreign`, of anybody's, to read what is shown as it is."""
+    """A descriptor of a folder of one's own; with `foreign`, of anybody's, also behind a link that the user names."""
     try:
-        number = os.open(path, _FOLDER)
+        number = os.open(path, _FOLDER & ~_NO_FOLLOW if foreign else _FOLDER)
     except OSError:
         _check_link(os.lstat(path), path)
         raise
@@ -91,22 +92,31 @@ def inside(folder: str, name: str, *, make: bool = False, foreign: bool = False)
 def opened(folder: str, name: str, flags: int, *, foreign: bool = False) -> Iterator[int]:
     """A descriptor of a regular file in a folder of one's own, which is made if it is to be."""
     with inside(folder, name, make=bool(flags & os.O_CREAT), foreign=foreign) as (parent, last):
-        try:  # a pipe in its place is not waited for
-            number = os.open(last, flags | NO_LINKS | getattr(os, "O_NONBLOCK", 0), 0o644, dir_fd=parent)
-        except OSError:
-            _check_link(os.stat(last, dir_fd=parent, follow_symlinks=False), f"{folder}/{name}")
-            raise
+        number = open_regular(last, flags, folder=parent)
     try:
-        if not stat.S_ISREG(os.fstat(number).st_mode):
-            raise SecurityError("this is no regular file", url=f"{folder}/{name}", hint="remove it")
         yield number
     finally:
         os.close(number)
 
 
-def write_private(folder: str, name: str, data: bytes, mode: int = 0o644) -> None:
+def open_regular(path: str, flags: int, mode: int = 0o644, *, folder: int | None = None) -> int:
+    """A descriptor of a regular file; a link to one, or a pipe that somebody has put there, is a SecurityError."""
+    try:
+        number = os.open(path, flags | NO_LINKS | getattr(os, "O_NONBLOCK", 0), mode, dir_fd=folder)
+    except OSError:
+        _check_link(os.stat(path, dir_fd=folder, follow_symlinks=False), path)
+        raise
+    if stat.S_ISREG(os.fstat(number).st_mode):
+        return number
+    os.close(number)
+    raise SecurityError("this is no regular file", url=path, hint="remove it")
+
+
+def write_private(
+    folder: str, name: str, data: bytes, mode: int = 0o644, *, make: bool = True, foreign: bool = False
+) -> None:
     """Write a file into a folder of one's own, which appears under its name when it is complete."""
-    with inside(folder, name, make=True) as (parent, last):
+    with inside(folder, name, make=make, foreign=foreign) as (parent, last):
         temporary = f".{last[:200]}.{os.urandom(6).hex()}.tmp"
         number = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINKS, mode, dir_fd=parent)
         try:

@@ -17,10 +17,12 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from webdataset.base import private
 from webdataset.base.settings import settings
 from webdataset.base.stops import Stop, Thread
 from webdataset.base.units import counted, size_text
 from webdataset.base.workers import pytorch_worker_info
+from webdataset.errors import SecurityError
 from webdataset.handlers import close
 
 from .markup import table
@@ -54,7 +56,8 @@ class LoaderMonitor:
         self._before = (time.monotonic(), 0, 0.0)
         self._running = False
         self._ended = Stop.apart()
-        self.path = os.path.join(_own_folder(folder), f"{socket.gethostname()}-{os.getpid()}-{id(self):x}.json")
+        place, self._is_shared = _own_folder(folder)
+        self.path = os.path.join(place, f"{socket.gethostname()}-{os.getpid()}-{id(self):x}.json")
         """Where the counts are published."""
         self._publish()
         self._thread = Thread(target=_publish_regularly, args=(weakref.ref(self), self._ended), daemon=True)
@@ -141,26 +144,28 @@ class LoaderMonitor:
             self._history.append(entry)
             self._before = (now, items, waited)
         try:
-            with open(f"{self.path}.tmp", "w", encoding="utf-8", opener=_private) as file:
-                json.dump(self.snapshot(), file)
-            os.replace(f"{self.path}.tmp", self.path)
-        except OSError:
-            return  # a full disk does not stop the training
+            data = json.dumps(self.snapshot()).encode()
+            private.write_private(*os.path.split(self.path), data, 0o600, make=False, foreign=self._is_shared)
+        except (OSError, SecurityError):
+            return  # a full disk, or another user, does not stop the training
 
 
 def monitored(folder: str | None = None) -> list[dict[str, Any]]:
     """The loaders that are watched now, of this user on this machine, or of all that publish in a folder."""
     try:
-        place = _own_folder(folder)
+        place, is_shared = _own_folder(folder)
         names = sorted(name for name in os.listdir(place) if name.endswith(".json"))[:MOST_FILES]
-    except OSError:
+    except (OSError, SecurityError):
         return []
     found = []
     for name in names:
         try:
-            with open(os.path.join(place, name), encoding="utf-8") as file:
+            with (
+                private.opened(place, name, os.O_RDONLY, foreign=is_shared) as number,
+                open(number, "rb", closefd=False) as file,
+            ):
                 seen = json.loads(file.read(MOST_BYTES))
-        except (OSError, ValueError):
+        except (OSError, ValueError):  # a SecurityError is one
             continue  # it has just ended
         if isinstance(seen, dict) and isinstance(seen.get("time"), (int, float)):
             seen["age"] = round(time.time() - seen["time"], 2)
@@ -169,17 +174,14 @@ def monitored(folder: str | None = None) -> list[dict[str, Any]]:
     return sorted(found, key=lambda seen: (str(seen.get("host")), seen.get("rank") or 0, seen.get("pid") or 0))
 
 
-def _own_folder(folder: str | None) -> str:
-    """The folder of the files; the usual one is this user's alone."""
+def _own_folder(folder: str | None) -> tuple[str, bool]:
+    """The folder of the files, and whether others may publish there, too: the usual one is this user's alone."""
     path = folder or settings.monitor_dir
+    if folder is None and settings.monitor_is_default:
+        private.make_private(path)
+        return path, False
     os.makedirs(path, mode=0o700, exist_ok=True)
-    if folder is None and settings.monitor_is_default and os.stat(path).st_uid != os.getuid():
-        raise PermissionError(f"the folder {path!r} belongs to somebody else; WDS_MONITOR=FOLDER names another")
-    return path
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
+    return path, True
 
 
 def _publish_regularly(monitor: weakref.ref[LoaderMonitor], ended: Stop) -> None:
@@ -194,9 +196,8 @@ def _publish_regularly(monitor: weakref.ref[LoaderMonitor], ended: Stop) -> None
 def _remove(path: str, process: int, ended: Stop) -> None:
     ended.set()
     if process == os.getpid():  # not a process that was forked from it
-        for name in (path, f"{path}.tmp"):
-            with contextlib.suppress(OSError):
-                os.unlink(name)
+        with contextlib.suppress(OSError):
+            os.unlink(path)
 
 
 def _samples_in(item: object) -> int:

@@ -18,6 +18,7 @@ from typing import Any
 
 from webdataset.base.behaviour import Behaviour
 from webdataset.base.iterables import TorchIterable
+from webdataset.base.private import open_regular
 from webdataset.storage.braces import braceexpand
 from webdataset.storage.local import allowed_path
 
@@ -173,8 +174,7 @@ class DirectoryShardList(TorchIterable):
             claimed = shard + mine.ending
             if os.path.lexists(claimed):
                 continue  # it had this name before, and is not used up: renaming would replace it
-            with open(_note(shard, mine), "ab"):
-                pass
+            os.close(open_regular(_note(shard, mine), os.O_WRONLY | os.O_CREAT))
             try:
                 os.rename(shard, claimed)
             except FileNotFoundError:
