@@ -47,6 +47,13 @@ def test_tarp_create_takes_a_recipe(tmp_path: Path, capsysbinary: Capture) -> No
     assert tar("-tf", output) == "b.txt\nREADME\na.txt\n"
 
 
+def test_tarp_create_gives_members_the_names_that_the_recipe_has(tmp_path: Path, capsysbinary: Capture) -> None:
+    (tmp_path / "recipe").write_text("IMG.0030.jpg text:1\nIMG.0031.jpg text:2\n")
+    output = tmp_path / "out.tar"
+    assert program(capsysbinary, "tarp", "create", "-o", str(output), str(tmp_path / "recipe"))[0] == 0
+    assert tar("-tf", output) == "IMG.0030.jpg\nIMG.0031.jpg\n"
+
+
 def test_lines2tar_makes_a_sample_a_line(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "from webdataset.cli.old.programs import main; raise SystemExit(main())"]
     words = ["lines2tar", "-k", "txt cls"]

@@ -109,6 +109,7 @@ SOURCES = {"recipe": 'lines "NAME SOURCE"', "plan": "a CSV or TSV table", "lines
 
 def configure_tarp_create(parser: Parser) -> None:
     _create(parser, "recipe", count="-c --count")
+    parser.set_defaults(key="first-dot")  # the names are those of the recipe
 
 
 def configure_tarcreate(parser: Parser) -> None:
