@@ -117,15 +117,17 @@ FIELDS = ["pyd", "pkl", "pickle", "x.pyd", "pyd.gz", "pth", "old.pth", "npy", "n
 @pytest.mark.parametrize("field", FIELDS)
 def test_a_field_that_would_run_code_is_refused(make_shard, canary, field):
     shard = make_shard(files=[(f"a.{field}", evil_fields(canary)[field])])
-    with pytest.raises(DecodingError, match=r"key a, field "):
+    with pytest.raises(DecodingError) as raised:
         read(shard, wds.decode())
+    assert (raised.value.key, raised.value.field) == ("a", field)
 
 
 @pytest.mark.parametrize("field", ["pyd", "pth"])
 def test_the_refusal_names_the_object_and_the_switch(make_shard, canary, field):
     shard = make_shard(files=[(f"a.{field}", evil_fields(canary)[field])])
-    with pytest.raises(DecodingError, match=r"(posix|os|nt)\.system.*allow_pickle"):
+    with pytest.raises(DecodingError, match=r"\.system") as raised:
         read(shard, wds.decode())
+    assert "allow_pickle" in str(raised.value)
 
 
 def test_the_users_word_allows_pickles(make_shard, tmp_path):
@@ -215,7 +217,7 @@ def test_secure_mode_refuses_rewriting(serve, monkeypatch, make_shard):
     address = serve({"/a.tar": (200, {}, tar_bytes(numbered(2)))})
     monkeypatch.setenv("GOPEN_REWRITE", f"{address}=file:{make_shard()}")
     monkeypatch.setenv("WDS_SECURE", "1")
-    with pytest.raises(SecurityError, match="does not rewrite urls"):
+    with pytest.raises(SecurityError, match="rewrite"):
         read(f"{address}/a.tar")
     monkeypatch.delenv("GOPEN_REWRITE")
     assert len(read(f"{address}/a.tar")) == 2
@@ -411,8 +413,9 @@ def test_a_chain_of_extended_headers_comes_to_an_end(tmp_path):
 )
 def test_garbage_under_any_extension_is_one_error_that_names_it(make_shard, field):
     shard = make_shard(files=[(f"a.{field}", b"\xff\x00garbage\x80" * 9)])
-    with pytest.raises(DecodingError, match=rf"key a, field {field}"):
+    with pytest.raises(DecodingError) as raised:
         read(shard, wds.decode("rgb"))
+    assert (raised.value.url, raised.value.key, raised.value.field) == (shard, "a", field)
 
 
 def test_json_deeper_than_the_stack_is_an_error(make_shard):
@@ -429,7 +432,7 @@ def test_an_array_that_claims_terabytes_is_an_error(make_shard):
 
 
 def test_braces_that_stand_for_billions_are_refused():
-    with pytest.raises(ValueError, match=r"brace|too many|limit"):
+    with pytest.raises(ValueError, match="9999999999"):
         wds.WebDataset("a-{0..9999999999}.tar")
 
 
@@ -444,8 +447,9 @@ def test_secrets_reach_no_error_warning_or_log(serve, caplog, monkeypatch):
         warnings.simplefilter("always")
         dataset = wds.WebDataset(url, handler=wds.warn_and_continue, empty_check=False)
         assert list(dataset) == []
-        with pytest.raises(OSError, match="404") as error:
+        with pytest.raises(wds.errors.StorageError) as error:
             read(url)
+    assert error.value.status == 404
     told = [str(error.value), repr(error.value), caplog.text, str(dataset.stats()), *(str(w.message) for w in caught)]
     assert len(caught) == 1
     assert not any("hunter2" in text for text in told)
@@ -453,8 +457,9 @@ def test_secrets_reach_no_error_warning_or_log(serve, caplog, monkeypatch):
 
 
 def test_secrets_in_commands_reach_no_error(make_shard):
-    with pytest.raises(OSError, match="status 1") as error:
+    with pytest.raises(wds.errors.CommandError) as error:
         read("pipe:echo 'Authorization: Bearer hunter2' > /dev/null; false")
+    assert error.value.status == 1
     assert "hunter2" not in str(error.value)
 
 

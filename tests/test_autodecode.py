@@ -104,8 +104,10 @@ def test_only_limits_the_fields(only):
 
 def test_values_that_are_not_bytes_need_partial():
     assert Decoder([], partial=True)({"a": 3, "cls": b"7", "b": bytearray(b"x")}) == {"a": 3, "cls": 7, "b": b"x"}
-    with pytest.raises(DecodingError, match=r"holds int, not bytes .*partial=True"):
+    with pytest.raises(DecodingError, match="int") as raised:
         Decoder([])({"a": 3})
+    assert raised.value.field == "a"
+    assert "partial=True" in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -183,10 +185,10 @@ def test_a_gzipped_field_has_its_spec_too():
 
 
 def test_what_does_not_decode_a_field_is_refused_at_once():
-    with pytest.raises(ValueError, match=r"unknown imagespec 'pixel'; there are .* did you mean 'pixels'"):
+    with pytest.raises(ValueError, match="'pixels'"):
         Decoder([], fields={"mask": "pixel"})
     for wrong in (5, None, True):
-        with pytest.raises(TypeError, match=rf"mask={wrong}: a field is decoded by an image spec or a function"):
+        with pytest.raises(TypeError, match=rf"mask={wrong}"):
             Decoder([], fields={"mask": wrong})
 
 
@@ -198,8 +200,9 @@ def test_a_decoder_with_fields_pickles():
 
 
 def test_a_failing_field_says_where():
-    with pytest.raises(DecodingError, match=r"field mask\.png"):
+    with pytest.raises(DecodingError) as raised:
         Decoder([], fields={"mask": "pixels"})({"__key__": "k", "mask.png": b"no image"})
+    assert (raised.value.key, raised.value.field) == ("k", "mask.png")
 
 
 def test_a_decoder_of_functions_decodes_a_dataset():
@@ -213,15 +216,15 @@ def test_a_decoder_of_functions_decodes_a_dataset():
             return [function(sample) for sample in samples]
 
     assert [sample["up"] for sample in decoder(Dataset())] == [b"X", b"Y"]
-    with pytest.raises(ValueError, match="a sample is a dict"):
+    with pytest.raises(ValueError, match="dict"):
         decoder(5)
 
 
 def test_what_is_not_a_handler_is_an_error_at_once():
     for handlers in ([5], [None]):
-        with pytest.raises(ValueError, match="a handler is a function"):
+        with pytest.raises(ValueError, match="handler"):
             Decoder(handlers)
-    with pytest.raises(ValueError, match="unknown imagespec"):
+    with pytest.raises(ValueError, match="rgbx"):
         Decoder(["rgbx"])
 
 

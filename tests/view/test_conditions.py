@@ -60,7 +60,7 @@ def test_whatever_is_more_than_a_condition_is_refused(text: str) -> None:
 
 
 def test_texts_are_not_multiplied() -> None:
-    with pytest.raises(TypeError, match="only numbers"):
+    with pytest.raises(TypeError, match="numbers"):
         holds("txt * 1000000000 == ''")
 
 

@@ -101,7 +101,7 @@ def test_a_broken_shard_is_told_and_the_others_are_indexed(
     assert dataset.samples.known() == 8
     rows = dataset.shards()
     assert [row.get("samples") for row in rows] == [4, None, 4]
-    assert "ends early" in rows[1]["error"]
+    assert "early" in rows[1]["error"]
     assert [row["first"] for row in (rows[0], rows[2])] == [0, 4]
 
 
@@ -119,7 +119,8 @@ def test_shards_that_are_not_there_are_told(look: Callable[..., ViewedDataset]) 
     assert dataset.wait(60)
     with pytest.raises(IndexError):
         dataset.samples.sample(0)
-    assert [error.partition(" [")[0] for error in dataset.errors()] == ["no such file"]
+    (error,) = dataset.errors()
+    assert "/nowhere/a.tar" in error
 
 
 def test_shards_of_a_web_server_are_indexed_and_read_by_ranges(

@@ -52,7 +52,7 @@ def test_a_search_without_time_looks_at_one_sample_at_least(samples: SampleList)
 def test_samples_that_cannot_be_decided_are_counted(samples: SampleList) -> None:
     page = search(samples, "txt > 3", start=0, most=5)
     assert (page.numbers, page.failed, page.is_end) == ([], 20, True)
-    assert page.why.startswith("sample 0: TypeError")
+    assert "TypeError" in page.why
 
 
 def test_conditions_about_the_key_and_the_shard(samples: SampleList) -> None:

@@ -20,7 +20,7 @@ OTHERS = ("webdataset.images", "wids")
 
 def things() -> Iterator[tuple[str, Any]]:
     """Everything that programs call: functions, classes, and the classes' methods."""
-    for name in webdataset.__places__:  # type: ignore[attr-defined]
+    for name in webdataset.__all__:
         yield from with_methods(name, getattr(webdataset, name))
     for package in OTHERS:
         module = importlib.import_module(package)
