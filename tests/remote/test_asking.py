@@ -459,10 +459,19 @@ def asked(url, message):
     [
         [b"\xc1 no msgpack"],
         [packed({"kind": "batch", "id": "x"})],
+        [packed({"kind": "batch", "id": float("inf")})],
+        [packed({"kind": "plan", "plan": "none"})],
         [],
         None,
     ],
-    ids=["no message", "a strange number", "a header that lies", "frames that were not announced"],
+    ids=[
+        "no message",
+        "a strange number",
+        "an endless number",
+        "no plan",
+        "a header that lies",
+        "frames that were not announced",
+    ],
 )
 def test_damaged_messages_are_asked_for_elsewhere(fleet, reference, garbage) -> None:
     plan = plan_of(fleet.urls[0])

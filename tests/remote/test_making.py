@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 import tracemalloc
 
@@ -190,3 +191,10 @@ def test_a_mixture_of_a_small_and_a_large_dataset_has_as_many_lanes_of_both() ->
     ]
     program = Program(sources, [batched(4)], Mixing(longest=True))
     assert ServedPlan(program, start).epoch(16, 0).lanes == 64 * 16
+
+
+def test_what_was_asked_for_with_many_numbers_of_feeds_is_not_kept() -> None:
+    plan = synthetic(10, 1000, 1_500_000_000)
+    for feeds in range(1, 101):
+        plan.outline(epoch=0, start=0, feeds=feeds, order=feeds, rank=0, world=1)
+    assert sum(isinstance(each, Program) for each in gc.get_objects()) < 10

@@ -428,7 +428,7 @@ class Producers:
             try:
                 message = unpacked(envelope.buffer, MAX_HEADER_BYTES)
                 self._handle(peer, message, frames)
-            except (SampleError, KeyError, TypeError, ValueError) as error:
+            except (SampleError, AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
                 with self._lock:
                     self._blame(peer, self._numbers.get(_id(envelope)), f"sent something that cannot be read: {error}")
                 self._lose(peer, f"what it sends cannot be read: {error}")
@@ -476,7 +476,7 @@ class Producers:
             header = unpacked(views[0], MAX_HEADER_BYTES)
             items = batch_items(header, views[1:])
             counts, reasons = dict(header["counts"]), dict(header["reasons"])
-        except (SampleError, KeyError, TypeError, ValueError) as error:
+        except (SampleError, AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
             with self._lock:
                 self._blame(peer, wanted.number, f"sent a damaged batch: {error}")
             self._lose(peer, f"it sends damaged batches: {error}")
@@ -759,5 +759,5 @@ class Producers:
 def _id(envelope: Any) -> int:
     try:
         return int(unpacked(envelope.buffer, MAX_HEADER_BYTES)["id"])
-    except (WebDatasetError, KeyError, TypeError, ValueError):
+    except (WebDatasetError, AttributeError, KeyError, OverflowError, TypeError, ValueError):
         return -1

@@ -54,7 +54,6 @@ class ServedPlan:
         self.invoke = invoke
         self.strict = strict
         self._lock = threading.Lock()
-        self._scaled: dict[int, Program] = {}
         self._epochs: OrderedDict[tuple[int, int], Mixed] = OrderedDict()
         self._shares: OrderedDict[tuple[int, ...], Share] = OrderedDict()
 
@@ -136,10 +135,8 @@ class ServedPlan:
         )
 
     def _scaled_program(self, feeds: int) -> Program:
-        if feeds not in self._scaled:
-            # where feeds take turns, the order is that of ranks that read by themselves
-            self._scaled[feeds] = self.program if self.in_turn else self.program.scaled(feeds)
-        return self._scaled[feeds]
+        # where feeds take turns, the order is that of ranks that read by themselves
+        return self.program if self.in_turn else self.program.scaled(feeds)
 
 
 class Asked(NamedTuple):
