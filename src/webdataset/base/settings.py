@@ -83,7 +83,7 @@ class Environment:
 
     @property
     def owner(self) -> int | None:
-        """`WDS_OWNER`: the number of the user whose runs this process may do, besides its own; set in pods of runs."""
+        """`WDS_OWNER`: the number of a user whose runs this process does besides its own; pods of runs have it."""
         value = os.environ.get("WDS_OWNER")
         return _int("WDS_OWNER", value) if value else None
 
