@@ -133,14 +133,14 @@ def test_what_is_no_sample_is_an_error_or_skipped(place: str, message: bytes) ->
         assert list(received(f"zpull{place}", ignore_and_continue)) == [
             {"__key__": "b", "txt": b"y", "__url__": f"zpull{place}"}
         ]
-    with sent(), pytest.raises(SampleError, match="a message is no"):
+    with sent(), pytest.raises(SampleError):
         list(received(f"zpull{place}"))
 
 
 def test_over_ipc_the_end_must_be_said(wl: Any, make_shard: Callable[..., str], place: str) -> None:
     ended = wl.old("tarcat", make_shard(), "-o", f"zpush{place}")
     assert ended.code == 1
-    assert "the last samples may be lost without it" in ended.err
+    assert "lost" in ended.err
 
 
 def test_the_direction_matters(wl: Any, make_shard: Callable[..., str], place: str) -> None:
@@ -148,19 +148,20 @@ def test_the_direction_matters(wl: Any, make_shard: Callable[..., str], place: s
     assert ended.code == 1
     assert "zpull, zsub" in ended.err
     assert "zpush, zpub" in wl("concat", make_shard(), "-o", f"zpull{place}").err
-    with pytest.raises(StorageError, match="cannot be opened"):
+    with pytest.raises(StorageError) as raised:
         Sender(["zrpush+ipc:///no/such/folder/channel"])
+    assert "/no/such/folder/channel" in str(raised.value.url)
 
 
 def test_urls_are_taken_apart() -> None:
     assert ChannelAddress.of("zsub://host:7880") == ChannelAddress("SUB", False, "tcp://host:7880")
-    with pytest.raises(ValueError, match="is not a channel"):
+    with pytest.raises(ValueError, match="zpop"):
         ChannelAddress.of("zpop://host:7880")
 
 
 def test_without_its_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "zmq", None)
-    with pytest.raises(MissingPackageError, match=r"pip install 'webdataset\[net\]'"):
+    with pytest.raises(MissingPackageError, match=r"webdataset\[net\]"):
         Sender(["zpush+ipc:///nowhere"])
 
 

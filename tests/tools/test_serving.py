@@ -38,7 +38,7 @@ def test_children_that_never_serve_are_given_up(monkeypatch) -> None:
     children = ProducerProcesses([[sys.executable, "-c", "raise SystemExit(1)"]], print)
     try:
         assert soon(lambda: children.failed is not None)
-        assert "it ended with code 1" in str(children.failed)
+        assert "code 1" in str(children.failed)
     finally:
         children.close()
 
@@ -52,7 +52,7 @@ def test_a_module_of_the_current_folder_is_found(tmp_path, monkeypatch) -> None:
 
 def test_a_program_that_exits_is_told(tmp_path) -> None:
     (tmp_path / "p.py").write_text("raise SystemExit('bye')\n")
-    with pytest.raises(ProgramError, match="line 1 failed: SystemExit: bye"):
+    with pytest.raises(ProgramError, match=r"line 1 .*bye"):
         load_pipeline(f"{tmp_path}/p.py:x")
 
 

@@ -20,7 +20,7 @@ from servers.aistore_nodes import Answer, token
 from tests_support import tar_bytes
 from webdataset import ais
 from webdataset.base.reports import Report
-from webdataset.errors import MissingShardError, SecurityError, StorageError
+from webdataset.errors import MissingShardError, SecurityError, StorageError, UnavailableError
 from webdataset.storage.ais import smap, xxhash
 from webdataset.storage.ais.objects import AisObject, object_name, open_ais
 from webdataset.storage.patterns import expanded
@@ -91,19 +91,21 @@ def test_the_token_goes_to_the_proxy_only(bucket, double, monkeypatch):
 
 def test_no_token_is_an_error_at_once_with_the_cure(bucket, double):
     double.secret = SECRET
-    with pytest.raises(StorageError, match=r"401.*token required.*AIS_AUTHN_TOKEN"):
+    with pytest.raises(StorageError) as raised:
         open_ais(bucket.url("a"))
+    assert (raised.value.status, "AIS_AUTHN_TOKEN" in raised.value.hint) == (401, True)
     assert len(double.seen("p")) == 1
 
 
 @pytest.mark.parametrize(
-    ("claims", "message"), [({"seconds": -10}, r"401.*token expired"), ({"admin": False}, r"403.*no permission")]
+    ("claims", "status", "word"), [({"seconds": -10}, 401, "expired"), ({"admin": False}, 403, "permission")]
 )
-def test_a_token_that_does_not_do_is_an_error_that_does_not_show_it(bucket, double, claims, message):
+def test_a_token_that_does_not_do_is_an_error_that_does_not_show_it(bucket, double, claims, status, word):
     double.secret = SECRET
     jwt = token(SECRET, **claims)
-    with pytest.raises(StorageError, match=message) as caught:
+    with pytest.raises(StorageError, match=word) as caught:
         open_ais(bucket.url("a"), token=jwt)
+    assert caught.value.status == status
     assert jwt not in str(caught.value)
     assert jwt not in repr(caught.value)
 
@@ -136,7 +138,7 @@ def test_a_redirect_from_https_to_http_is_refused():
 
     url = "ais://b/a"
     connector = AisConnector(Cluster("https://host"), object_name(url), "https://host/v1/objects/b/a", url)
-    with pytest.raises(SecurityError, match="https to http"):
+    with pytest.raises(SecurityError, match="https"):
         connector._connector_to("http://host:1/a")
 
 
@@ -206,7 +208,7 @@ def test_an_object_that_changed_in_between_is_an_error(bucket, double, ranges):
     with open_ais(url, **QUICK) as stream:
         stream.read(10)
         bucket.put("a", os.urandom(len(DATA)))
-        with pytest.raises(StorageError, match=r"got 1000 of 300000 bytes, then the object changed"):
+        with pytest.raises(StorageError, match="changed"):
             stream.read()
 
 
@@ -246,7 +248,7 @@ def test_a_member_that_breaks_is_read_again_and_compared(bucket, double):
     with open_ais(url, archpath="1.bin", **QUICK) as stream:
         stream.read(10)
         bucket.put("a.tar", tar_bytes([("1.bin", os.urandom(len(DATA)))]))
-        with pytest.raises(StorageError, match="other bytes when asked again"):
+        with pytest.raises(StorageError, match="bytes"):
             stream.read()
 
 
@@ -372,10 +374,11 @@ def test_another_400_is_an_error_at_once(bucket, double):
 def test_a_corrupt_object_is_an_error_of_its_own_and_not_a_missing_one(bucket, double):
     url = bucket.put("a", DATA)
     double.corrupt("b", "a")
-    with pytest.raises(StorageError, match=r"500.*ErrBadCksum") as caught:
+    with pytest.raises(StorageError, match="ErrBadCksum") as caught:
         open_ais(url, **QUICK)
+    assert caught.value.status == 500
     assert not isinstance(caught.value, MissingShardError)
-    assert "write the object again" in caught.value.hint
+    assert "write" in caught.value.hint
     assert bucket.get("a") is None
 
 
@@ -387,7 +390,7 @@ def test_a_dataset_says_that_a_shard_is_corrupt(bucket, double):
     handler = lambda error: errors.append(error) or True  # noqa: E731
     samples = list(wds.WebDataset(bucket.url("{0..1}.tar"), shardshuffle=False, handler=handler))
     assert [sample["__key__"] for sample in samples] == ["0"]
-    assert ["ErrBadCksum" in str(error) for error in errors] == [True]
+    assert [(error.url, error.status) for error in errors] == [(bucket.url("1.tar"), 500)]
 
 
 @pytest.mark.parametrize("indexed", [True, False])
@@ -454,9 +457,10 @@ def test_an_object_that_is_gone_with_its_target_is_not_said_to_be_missing(bucket
     url = bucket.put("a", DATA)
     target = home(double, "a")
     double.kill(target, noticed_after=2)
-    with pytest.raises(StorageError, match=rf"404.*lacks targets that it had: {target}.*times in a row") as caught:
+    with pytest.raises(StorageError, match=target) as caught:
         open_ais(url, patience=0.3, **QUICK)
     assert not isinstance(caught.value, MissingShardError)
+    assert (caught.value.status, caught.value.retryable) == (404, True)
 
 
 def test_an_object_that_is_gone_with_its_target_is_there_again_when_the_target_is(bucket, double):
@@ -477,7 +481,7 @@ def test_a_target_in_maintenance_is_waited_for_unless_its_objects_were_moved(buc
     if known:
         list(AisObject(bucket.url("")).list())
     double.flags["t1"] = flags
-    with pytest.raises(StorageError, match="lacks targets that it had: t1") as caught:
+    with pytest.raises(StorageError, match="t1") as caught:
         AisObject(bucket.url("none"), patience=0, **QUICK).size()
     assert not isinstance(caught.value, MissingShardError)
     double.flags["t1"] = flags | smap.MOVED
@@ -509,7 +513,7 @@ def test_a_cluster_that_keeps_its_map_to_itself_is_taken_to_be_whole(bucket, dou
 
 def test_a_cluster_that_is_not_ready_is_not_believed(bucket, double):
     double.starting = True
-    with pytest.raises(StorageError, match="but the cluster is not ready") as caught:
+    with pytest.raises(StorageError, match="ready") as caught:
         AisObject(bucket.url("none"), patience=0.1, **QUICK).size()
     assert not isinstance(caught.value, MissingShardError)
 
@@ -521,7 +525,7 @@ def forbidden():
 def test_patience_ends(bucket, double):
     url = bucket.put("a", DATA)
     double.kill(home(double, "a"))
-    with pytest.raises(StorageError, match=r"cannot reach the cluster.*times in a row in 1 s"):
+    with pytest.raises(UnavailableError):
         open_ais(url, patience=1, **QUICK)
 
 
@@ -535,8 +539,9 @@ def test_patience_is_90_seconds_and_can_be_set(monkeypatch):
 
 def test_a_proxy_that_was_never_there_is_an_error_that_names_the_setting(double):
     double.nodes["p1"].kill()
-    with pytest.raises(StorageError, match=r"Connection refused.*times in a row.*; check AIS_ENDPOINT"):
+    with pytest.raises(UnavailableError, match="refused") as caught:
         open_ais("ais://b/a", patience=0.2, **QUICK)
+    assert "AIS_ENDPOINT" in caught.value.hint
     double.revive("p1")
 
 
@@ -544,7 +549,7 @@ def test_a_proxy_that_answered_once_has_patience_in_all_later_calls(bucket, doub
     url = bucket.put("a", DATA)
     assert AisObject(url).size() == len(DATA)
     double.nodes["p1"].kill()
-    with pytest.raises(StorageError, match=r"Connection refused.*times in a row in 1 s"):
+    with pytest.raises(UnavailableError, match="refused"):
         AisObject(url, patience=1, **QUICK).size()
     back = threading.Timer(1, double.revive, ["p1"])
     back.start()
@@ -594,10 +599,9 @@ def test_a_list_without_a_target_that_was_there_is_refused(bucket, double):
         bucket.put(f"{number}.tar", b"x")
     assert len(list(AisObject(bucket.url("")).list())) == 10
     double.leave("t2")
-    with pytest.raises(
-        StorageError, match=r"not complete: the cluster lacks targets that it had: t2.*check its targets"
-    ):
+    with pytest.raises(StorageError, match="t2") as caught:
         list(AisObject(bucket.url(""), patience=0.1, **QUICK).list())
+    assert (caught.value.retryable, "targets" in caught.value.hint) == (True, True)
     assert 0 < len(list(AisObject(bucket.url("")).list(partial=True))) < 10
 
 
@@ -607,7 +611,7 @@ def test_a_target_that_is_lost_during_a_list_is_an_error_at_its_end(bucket, doub
     found = AisObject(bucket.url(""), patience=0.1, **QUICK).list(pagesize=2)
     next(found)
     double.leave("t2")
-    with pytest.raises(StorageError, match=r"list is not complete.*t2"):
+    with pytest.raises(StorageError, match="t2"):
         list(found)
 
 
@@ -618,21 +622,22 @@ def test_a_dead_target_does_not_matter_to_the_list_of_another_store(bucket, doub
 
 
 def test_the_whole_message_of_the_cluster_is_told(bucket):
-    with pytest.raises(MissingShardError, match=r"\(bucket \"ais://no-such\" does not exist\)"):
+    with pytest.raises(MissingShardError, match="does not exist"):
         open_ais("ais://no-such/a")
-    with pytest.raises(MissingShardError, match=r"\(bucket \"ais://no-such\" does not exist\)"):
+    with pytest.raises(MissingShardError, match="does not exist"):
         AisObject("ais://no-such/a").size()
 
 
 def test_a_message_cannot_garble_the_terminal(bucket, double):
     double.refusals = [Answer(403, message="\x1b[2J" + "x" * 1000)]
-    with pytest.raises(StorageError, match=r"\( \[2Jx+\)") as caught:
+    with pytest.raises(StorageError, match="xxx") as caught:
         open_ais(bucket.url("a"))
+    assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 600
 
 
 def test_a_namespace_is_no_password(bucket):
-    with pytest.raises(StorageError, match=r"url ais://@uuid#space/b/a\]"):
+    with pytest.raises(StorageError, match="ais://@uuid#space/b/a"):
         open_ais("ais://@uuid#space/b/a")
 
 
@@ -671,14 +676,15 @@ def test_an_upload_that_is_stored_otherwise_is_an_error(bucket, double, monkeypa
         raise Answer(200, headers=self.described(stored))
 
     monkeypatch.setattr(Target, "store", shortened)
-    with pytest.raises(StorageError, match="something else than these 300000 bytes"):
+    with pytest.raises(StorageError, match="300000"):
         put(bucket.url("a"), DATA)
 
 
 def test_a_checksum_that_the_target_refuses_is_an_error_at_once(bucket, double, monkeypatch):
     monkeypatch.setattr("servers.aistore_nodes.checksum_of", lambda _data: "f" * 16)
-    with pytest.raises(StorageError, match=r"500.*ErrBadCksum"):
+    with pytest.raises(StorageError, match="ErrBadCksum") as caught:
         put(bucket.url("a"), b"x")
+    assert caught.value.status == 500
     assert bucket.get("a") is None
 
 
@@ -742,6 +748,7 @@ def test_a_refused_upload_says_why(bucket, double, monkeypatch):
     double.secret = SECRET
     sink = AisObject(bucket.url("a"), token=token(SECRET, admin=False)).upload()
     sink.write(b"x")
-    with pytest.raises(StorageError, match=r"403.*no permission"):
+    with pytest.raises(StorageError, match="permission") as caught:
         sink.close()
+    assert caught.value.status == 403
     assert json.dumps(sorted(double.names("b"))) == "[]"

@@ -8,7 +8,6 @@ import threading
 import pytest
 
 from waiting import soon
-from webdataset.base.settings import settings
 from webdataset.errors import CommandError, SecurityError
 from webdataset.storage.shell.commands import CommandStream, open_pipe, run_argv
 from webdataset.storage.shell.programs import open_ais, open_curl
@@ -60,31 +59,35 @@ def test_read1_gives_what_is_there():
 def test_a_command_that_fails_after_writing_everything_is_an_error_after_its_data():
     stream = open_pipe("pipe:printf data; exit 3")
     assert stream.read(100) == b"data"
-    with pytest.raises(CommandError, match="ended with status 3"):
+    with pytest.raises(CommandError) as raised:
         stream.read(100)
+    assert raised.value.status == 3
     stream.close()
 
 
 def test_a_failed_command_is_an_error_when_everything_is_read_at_once():
-    with pytest.raises(OSError, match="status 3"):
+    with pytest.raises(CommandError) as raised:
         open_pipe("pipe:printf data; exit 3").read()
+    assert raised.value.status == 3
 
 
 def test_a_failed_command_is_an_error_when_the_stream_is_closed_at_its_end():
     stream = open_pipe("pipe:printf data; exit 3")
     assert stream.read(100) == b"data"
-    with pytest.raises(CommandError, match="status 3"):
+    with pytest.raises(CommandError) as raised:
         stream.close()
+    assert raised.value.status == 3
     stream.close()
 
 
 def test_a_command_that_closes_its_output_first_and_fails_later_is_an_error():
-    with pytest.raises(CommandError, match="status 4"):
+    with pytest.raises(CommandError) as raised:
         open_pipe("pipe:printf data; exec >&-; sleep 0.2; exit 4").read()
+    assert raised.value.status == 4
 
 
 def test_a_command_that_closes_its_output_and_never_ends_is_an_error_after_the_limit():
-    with pytest.raises(CommandError, match=r"did not end within 0\.1 s"):
+    with pytest.raises(CommandError, match=r"0\.1"):
         open_pipe("pipe:exec >&-; sleep 1000", timeout=0.1).read()
 
 
@@ -92,8 +95,9 @@ def test_a_reader_that_stops_exactly_at_the_end_learns_of_the_failure():
     stream = open_pipe("pipe:printf data; exit 3")
     assert stream.read(4) == b"data"
     assert soon(lambda: is_gone(stream.proc.pid))
-    with pytest.raises(CommandError, match="status 3"):
+    with pytest.raises(CommandError) as raised:
         stream.close()
+    assert raised.value.status == 3
 
 
 def test_a_command_killed_by_a_signal_is_an_error_that_names_it():
@@ -102,8 +106,9 @@ def test_a_command_killed_by_a_signal_is_an_error_that_names_it():
 
 
 def test_a_broken_pipe_inside_the_command_is_an_error_when_it_was_not_ours():
-    with pytest.raises(CommandError, match="141"):
+    with pytest.raises(CommandError) as raised:
         open_pipe("pipe:exit 141").read()
+    assert raised.value.status == 141
 
 
 def test_statuses_can_be_ignored():
@@ -179,14 +184,16 @@ def test_a_forked_copy_leaves_the_command_alone():
 def test_a_writing_command_that_fails_is_an_error_on_close():
     stream = open_pipe("pipe:cat > /dev/null; exit 5", "wb")
     stream.write(b"data")
-    with pytest.raises(CommandError, match="status 5"):
+    with pytest.raises(CommandError) as raised:
         stream.close()
+    assert raised.value.status == 5
 
 
 def test_a_command_that_stops_reading_is_an_error():
     stream = open_pipe("pipe:exit 6", "wb")
-    with pytest.raises(CommandError, match=r"stopped reading.* status 6"):
+    with pytest.raises(CommandError) as raised:
         stream.write(b"x" * 10_000_000)
+    assert raised.value.status == 6
     stream.close()
 
 
@@ -205,13 +212,11 @@ def test_an_exception_while_writing_gives_the_command_no_proper_end(tmp_path):
 
 def test_commands_are_refused_in_secure_mode_and_when_switched_off(tmp_path, monkeypatch):
     command = f"pipe:touch {tmp_path}/ran"
-    settings.secure = True
-    try:
+    with monkeypatch.context() as patch:
+        patch.setenv("WDS_SECURE", "1")
         for mode in ("rb", "wb"):
-            with pytest.raises(SecurityError, match="refused"):
+            with pytest.raises(SecurityError):
                 open_pipe(command, mode)
-    finally:
-        settings.secure = None
     monkeypatch.setenv("WDS_ALLOW_PIPE", "0")
     with pytest.raises(SecurityError):
         open_pipe(command)
@@ -225,8 +230,9 @@ def test_secrets_in_a_command_are_masked_in_its_error():
 
 
 def test_a_missing_program_is_an_error_with_the_cure():
-    with pytest.raises(CommandError, match=r"needs the command 'no-such-program'.*install it"):
+    with pytest.raises(CommandError, match="'no-such-program'") as raised:
         run_argv(["no-such-program"], url="x://y", hint="install it")
+    assert (raised.value.url, raised.value.hint) == ("x://y", "install it")
 
 
 @pytest.fixture
@@ -261,15 +267,12 @@ def test_a_password_is_on_no_command_line(programs):
 @pytest.mark.parametrize("url", ["-oProxyCommand=touch ran", "ais://b/a\n--endpoint-url=evil", "ais://b/\0"])
 def test_a_url_cannot_become_an_option(programs, url):
     for opener in (open_ais, open_curl):
-        with pytest.raises(SecurityError, match="must not start"):
+        with pytest.raises(SecurityError):
             opener(url)
 
 
-def test_no_program_runs_in_secure_mode(programs):
-    settings.secure = True
-    try:
-        for opener, url in ((open_ais, "ais://b/a"), (open_curl, "sftp://h/a")):
-            with pytest.raises(SecurityError, match="secure mode"):
-                opener(url)
-    finally:
-        settings.secure = None
+def test_no_program_runs_in_secure_mode(programs, monkeypatch):
+    monkeypatch.setenv("WDS_SECURE", "1")
+    for opener, url in ((open_ais, "ais://b/a"), (open_curl, "sftp://h/a")):
+        with pytest.raises(SecurityError):
+            opener(url)

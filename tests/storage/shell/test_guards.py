@@ -209,9 +209,8 @@ def test_a_machine_without_a_shell_for_the_guard_runs_commands_all_the_same():
     reader = started(code, "rb", "echo hello", stderr=subprocess.PIPE)
     out, said = reader.communicate(timeout=HANGS)
     assert out == b"b'hello\\n'\n"
-    assert said.decode().splitlines() == [
-        "commands may outlive this process: cannot start /nowhere/sh: No such file or directory"
-    ]
+    [line] = said.decode().splitlines()
+    assert "/nowhere/sh" in line
 
 
 def test_commands_of_wl_xargs_end_when_it_is_killed(holders, tmp_path):

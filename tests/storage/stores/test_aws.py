@@ -22,7 +22,7 @@ def aws_files(tmp_path, credentials="", config=""):
 
 def test_half_a_key_is_an_error(monkeypatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "ACCESS")
-    with pytest.raises(StorageError, match="AWS_SECRET_ACCESS_KEY is not set"):
+    with pytest.raises(StorageError, match="AWS_SECRET_ACCESS_KEY"):
         aws.aws_keys()
 
 
@@ -51,13 +51,13 @@ def test_a_profile_gives_keys_region_and_endpoint(tmp_path, monkeypatch):
 
 def test_a_profile_that_is_not_there_is_an_error(monkeypatch):
     monkeypatch.setenv("AWS_PROFILE", "wrok")
-    with pytest.raises(StorageError, match="no profile 'wrok'"):
+    with pytest.raises(StorageError, match="'wrok'"):
         aws.aws_keys()
 
 
 def test_a_broken_file_is_an_error_that_does_not_quote_it(tmp_path):
     aws_files(tmp_path, "aws_secret_access_key = hush\n")
-    with pytest.raises(StorageError, match="credentials cannot be read") as caught:
+    with pytest.raises(StorageError, match="credentials") as caught:
         aws.aws_keys()
     assert "hush" not in str(caught.value)
 
@@ -77,7 +77,7 @@ def test_in_secure_mode_a_profile_runs_no_process(tmp_path, monkeypatch):
     aws_files(tmp_path, config=f"[profile tool]\ncredential_process = touch {tmp_path}/ran\n")
     monkeypatch.setenv("AWS_PROFILE", "tool")
     monkeypatch.setenv("WDS_SECURE", "1")
-    with pytest.raises(SecurityError, match="not run in secure mode"):
+    with pytest.raises(SecurityError):
         aws.aws_keys()
     assert not (tmp_path / "ran").exists()
 
@@ -86,7 +86,7 @@ def test_without_boto3_a_role_is_an_error_with_the_cure(tmp_path, monkeypatch):
     aws_files(tmp_path, config="[profile tool]\nrole_arn = arn:aws:iam::1:role/x\nsource_profile = default\n")
     monkeypatch.setenv("AWS_PROFILE", "tool")
     monkeypatch.setitem(sys.modules, "boto3", None)
-    with pytest.raises(MissingPackageError, match=r"needs boto3; pip install 'webdataset\[s3\]'"):
+    with pytest.raises(MissingPackageError, match=r"'webdataset\[s3\]'"):
         aws.aws_keys()
 
 

@@ -81,7 +81,7 @@ def test_a_host_that_only_the_url_names_gets_no_credentials(url, monkeypatch):
 )
 def test_a_url_whose_account_is_none_is_refused(url, monkeypatch):
     monkeypatch.setenv("AZURE_STORAGE_SAS_TOKEN", "sv=1&sig=secret")
-    with pytest.raises(StorageError, match="names no account"):
+    with pytest.raises(StorageError, match="account"):
         AzureClient(url)
 
 

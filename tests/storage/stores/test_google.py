@@ -65,8 +65,9 @@ def test_the_login_of_the_account_in_use_is_found(private, tmp_path):
 
 def test_a_login_that_has_ended_is_an_error_without_its_secrets(private, monkeypatch, tmp_path):
     credentials(monkeypatch, tmp_path, private, **user("bad-hush"))
-    with pytest.raises(StorageError, match=r"returns no token \(400 invalid_grant.*gcloud auth") as caught:
+    with pytest.raises(StorageError, match="invalid_grant") as caught:
         read(private)
+    assert (caught.value.status, "gcloud auth" in caught.value.hint) == (400, True)
     assert "hush" not in str(caught.value)
 
 
@@ -109,7 +110,7 @@ def test_a_service_account_without_the_package_is_an_error_with_the_cure(private
     credentials(monkeypatch, tmp_path, private, **info)
     for name in ("cryptography.hazmat.primitives", "cryptography"):
         monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(MissingPackageError, match=r"pip install 'webdataset\[gcs\]'"):
+    with pytest.raises(MissingPackageError, match=r"'webdataset\[gcs\]'"):
         read(private)
 
 
@@ -117,7 +118,7 @@ def test_a_key_that_is_no_key_is_an_error_that_does_not_quote_it(private, monkey
     pytest.importorskip("cryptography", reason="pip install 'webdataset[gcs]'")
     info = {"type": "service_account", "client_email": "me@project", "private_key": "hush"}
     credentials(monkeypatch, tmp_path, private, **info)
-    with pytest.raises(StorageError, match=r"private key in .* cannot be used") as caught:
+    with pytest.raises(StorageError, match="key") as caught:
         read(private)
     assert "hush" not in str(caught.value)
 
@@ -126,10 +127,10 @@ def test_a_key_that_is_no_key_is_an_error_that_does_not_quote_it(private, monkey
 def test_a_file_without_credentials_is_an_error(private, monkeypatch, tmp_path, text):
     (tmp_path / "c.json").write_text(text)
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "c.json"))
-    with pytest.raises(StorageError, match="holds no credentials"):
+    with pytest.raises(StorageError, match=r"c\.json"):
         read(private)
     monkeypatch.setenv("GOOGLE_APPLICATION_CREDENTIALS", str(tmp_path / "none.json"))
-    with pytest.raises(StorageError, match=r"cannot read .*none\.json"):
+    with pytest.raises(StorageError, match=r"none\.json"):
         read(private)
 
 

@@ -50,8 +50,9 @@ def test_urls_become_web_addresses(url, address):
     ],
 )
 def test_a_url_without_a_file_is_an_error(url):
-    with pytest.raises(StorageError, match=r"names no file .*write hf://datasets/"):
+    with pytest.raises(StorageError) as raised:
         gopen(url)
+    assert (raised.value.url, "hf://datasets/" in raised.value.hint) == (url, True)
 
 
 def test_what_is_listed_under_a_url_begins_with_it():
@@ -76,13 +77,14 @@ def test_a_list_that_goes_on_at_another_host_is_an_error(hub):
 def test_a_private_repository_needs_the_token(hub, monkeypatch):
     hub.private.add("owner/name")
     monkeypatch.delenv("HF_TOKEN")
-    with pytest.raises(StorageError, match=r"no such repository, or it is private .*HF_TOKEN"):
+    with pytest.raises(StorageError) as raised:
         gopen("hf://datasets/owner/name/a.tar")
+    assert (raised.value.status, "HF_TOKEN" in raised.value.hint) == (401, True)
     assert gopen("hf://datasets/owner/name/a.tar", token=TOKEN).read() == b"data"
 
 
 def test_a_wrong_revision_is_an_error(hub):
-    with pytest.raises(MissingShardError, match="no such revision"):
+    with pytest.raises(MissingShardError, match="revision"):
         gopen("hf://datasets/owner/name@none/a.tar")
 
 
@@ -104,7 +106,7 @@ def test_an_absent_file_is_removed_without_an_error(hub):
 
 def test_writing_needs_the_hubs_package(hub, monkeypatch):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(MissingPackageError, match=r"huggingface_hub .*pip install 'webdataset\[hf\]'"):
+    with pytest.raises(MissingPackageError, match=r"'webdataset\[hf\]'"):
         gopen("hf://datasets/owner/name/b.tar", "wb")
 
 
@@ -117,5 +119,6 @@ def test_a_file_is_one_commit_made_at_the_end(hub):
     assert hub.repositories["owner/name"]["d/b.tar"] == b"new"
     stream = gopen("hf://datasets/owner/none/b.tar", "wb")
     stream.write(b"new")
-    with pytest.raises(StorageError, match=r"the hub did not take the file .*HF_TOKEN"):
+    with pytest.raises(StorageError) as raised:
         stream.close()
+    assert "HF_TOKEN" in raised.value.hint

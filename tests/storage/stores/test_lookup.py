@@ -154,10 +154,10 @@ def test_an_object_that_changes_under_a_broken_connection_is_an_error(server, br
     with gopen(url, first_pause=0.01) as stream:
         start = stream.read(1000)
         server.store(url, os.urandom(3_000_000))
-        with pytest.raises(StorageError, match=r"changed|Precondition|412|404") as caught:
+        with pytest.raises(StorageError) as caught:
             stream.read()
     assert len(start) == 1000
-    assert url in str(caught.value)
+    assert caught.value.url == url
 
 
 def test_a_dataset_is_read_from_a_store(server):
@@ -235,8 +235,9 @@ def test_patterns_expand_as_in_a_shell(server):
 def test_a_pattern_that_matches_nothing_is_an_error(server):
     bucket = server.bucket()
     server.store(f"{bucket}/a.tar", b"x")
-    with pytest.raises(MissingShardError, match=r"no object matches .*none-\*\.tar"):
+    with pytest.raises(MissingShardError) as caught:
         wds.WebDataset(f"{bucket}/none-*.tar", shardshuffle=False)
+    assert caught.value.url == f"{bucket}/none-*.tar"
 
 
 def test_an_object_that_looks_like_a_pattern_stands_for_itself(server):
@@ -253,9 +254,10 @@ def test_an_object_that_looks_like_a_pattern_stands_for_itself(server):
 def test_a_missing_object_is_one_line_at_once(server, breaking):
     url = f"{server.bucket()}/none.tar"
     proxy = breaking(server, [])
-    with pytest.raises(MissingShardError, match=r"there is no such .*none\.tar\]; check the name") as caught:
+    with pytest.raises(MissingShardError) as caught:
         read(url)
-    with pytest.raises(MissingShardError, match="there is no such"):
+    assert (caught.value.url, caught.value.status, "name" in caught.value.hint) == (url, 404, True)
+    with pytest.raises(MissingShardError):
         stored_object(url).size()
     assert proxy.requests <= 4  # what is tried again is asked for six times
     assert "\n" not in str(caught.value)
@@ -266,8 +268,9 @@ def test_a_missing_bucket_is_one_line_at_once(server, breaking):
     bucket = server.bucket()[:-1] + "none"
     proxy = breaking(server, [])
     for job in (lambda: read(f"{bucket}/a.tar"), lambda: expanded(f"{bucket}/*.tar")):
-        with pytest.raises(StorageError, match=r"there is no such (bucket|container|repository)"):
+        with pytest.raises(StorageError, match=r"bucket|container|repository") as caught:
             job()
+        assert caught.value.hint
     assert proxy.requests <= 4
 
 
@@ -278,8 +281,9 @@ def test_a_wrong_key_is_one_line_at_once_without_the_key(guarded, monkeypatch, m
     for name, value in guarded.wrong_key(proxy.port).items():
         monkeypatch.setenv(name, value)
     for job in (lambda: read(url), lambda: put(url, b"y"), lambda: expanded(url + "*")):
-        with pytest.raises(StorageError, match=r"40[13] .*; check") as caught:
+        with pytest.raises(StorageError) as caught:
             job()
+        assert (caught.value.status in (401, 403), "check" in caught.value.hint) == (True, True)
         assert not re.search(r"wrong\b(?! \()|d3Jvbmc|Signature=", str(caught.value).replace("key is wrong", ""))
     assert proxy.requests <= 6
 
@@ -334,7 +338,7 @@ def test_a_writer_that_is_forgotten_leaves_nothing(writable):
     bucket = writable.bucket()
     sink = wds.TarWriter(f"{bucket}/a.tar")
     sink.write({"__key__": "a", "bin": bytes(2 * uploads.FIRST_PART_BYTES)})
-    with pytest.warns(ShardWarning, match="never closed"):
+    with pytest.warns(ShardWarning, match="closed"):
         del sink
     assert list(stored_object(f"{bucket}/").list()) == []
     assert writable.unfinished(bucket) == 0
@@ -395,7 +399,7 @@ def test_giving_up_a_shard_does_not_wait_for_a_store_that_is_down(writable, brea
     stream.write(bytes(uploads.FIRST_PART_BYTES + 1))
     assert patient.began.wait(60)
     stream.abort()
-    with pytest.raises(ValueError, match="closed file"):
+    with pytest.raises(ValueError, match="closed"):
         stream.write(b"x")
 
 
@@ -438,9 +442,9 @@ def test_shards_of_an_earlier_set_are_told_refused_or_removed(writable):
     write_shards(pattern, 12)
     put(f"{bucket}/a-5.tar.wdx", b"index")
     put(f"{bucket}/a-x.tar", b"other")
-    with pytest.raises(ExistingShardsError, match=r"12 shards of .*/a-0\.tar to .*/a-11\.tar"):
+    with pytest.raises(ExistingShardsError, match="12 shards"):
         write_shards(pattern, 1, overwrite=False)
-    with pytest.warns(ShardWarning, match=r"10 shards of an earlier set are left over: .*/a-2\.tar to .*/a-11\.tar"):
+    with pytest.warns(ShardWarning, match=r"10 shards.*/a-2\.tar.*/a-11\.tar"):
         write_shards(pattern, 2)
     write_shards(pattern, 3, overwrite=True)
     assert sorted(names_in(bucket)) == ["a-0.tar", "a-1.tar", "a-2.tar", "a-x.tar"]
@@ -468,7 +472,7 @@ def test_only_stores_have_patterns():
 
 
 def test_a_scheme_without_a_store_is_an_error():
-    with pytest.raises(StorageError, match="no url of an object store"):
+    with pytest.raises(StorageError, match="store"):
         stored_object("http://host/a.tar")
 
 
@@ -498,7 +502,7 @@ def test_a_folder_of_a_store_is_its_shards(server, capsys):
     assert told == [f"{folder}{name}" for name in ("a.tar", "b.tar", "deeper/c.tar", "notes.txt")]
     assert cli.main(["ls", "-l", "-c", "1", folder]) == 0
     assert re.fullmatch(rf" *5\.1 kB  {re.escape(folder)}a\.tar\n", capsys.readouterr().out)
-    with pytest.raises(MissingShardError, match=r"the folder has no shards|there is no such file"):
+    with pytest.raises(MissingShardError, match=r"folder|file"):
         wds.WebDataset(f"{server.bucket()}/none/")
 
 

@@ -115,34 +115,32 @@ def test_a_region_that_changes_its_mind_is_an_error(s3):
 
 
 @pytest.mark.parametrize(
-    ("status", "code", "line"),
-    [(403, "ExpiredToken", r"the session token has expired .*log in again"),
-     (403, "RequestTimeTooSkewed", r"the clock of this machine is wrong .*NTP"),
-     (403, "InvalidAccessKeyId", r"does not know this access key .*AWS_ACCESS_KEY_ID"),
-     (403, "SignatureDoesNotMatch", r"the secret key is wrong .*AWS_SECRET_ACCESS_KEY"),
-     (403, "InvalidObjectState", r"archived .*Glacier"),
-     (403, "AccessDenied", r"access is denied .*check the credentials"),
-     (400, "SomethingNew", r"the store refuses \(400 SomethingNew: why\)")],
+    ("status", "code", "cure"),
+    [(403, "ExpiredToken", "AWS_SESSION_TOKEN"), (403, "RequestTimeTooSkewed", "NTP"),
+     (403, "InvalidAccessKeyId", "AWS_ACCESS_KEY_ID"), (403, "SignatureDoesNotMatch", "AWS_SECRET_ACCESS_KEY"),
+     (403, "InvalidObjectState", "Glacier"), (403, "AccessDenied", "credentials"), (400, "SomethingNew", "")],
 )  # fmt: skip
-def test_errors_of_the_store_are_one_line_with_the_cure(s3, status, code, line):
+def test_errors_of_the_store_are_one_line_with_the_cure(s3, status, code, cure):
     s3(lambda question: error(status, code, "why"))
     for job in (lambda: gopen("s3://bucket/a.tar"), lambda: list(stored_object("s3://bucket/").list())):
-        with pytest.raises(StorageError, match=line) as caught:
+        with pytest.raises(StorageError, match=f"{code}: why") as caught:
             job()
+        assert (caught.value.status, caught.value.retryable) == (status, False)
+        assert cure in caught.value.hint
         assert "hush" not in str(caught.value)
         assert "\n" not in str(caught.value)
 
 
 def test_a_server_that_is_no_store_is_an_error(s3):
     s3(lambda question: Reply(200, b"<html><body>Please log in<br></body></html>"))
-    with pytest.raises(StorageError, match="does not answer as an S3 store"):
+    with pytest.raises(StorageError, match="S3"):
         list(stored_object("s3://bucket/").list())
 
 
 def test_a_list_that_does_not_advance_is_an_error(s3):
     page = b"<R><IsTruncated>true</IsTruncated><NextContinuationToken>x</NextContinuationToken></R>"
     s3(lambda question: Reply(200, page))
-    with pytest.raises(StorageError, match="does not advance"):
+    with pytest.raises(StorageError, match="advance"):
         list(stored_object("s3://bucket/").list())
 
 
@@ -152,7 +150,7 @@ def test_a_list_that_does_not_advance_is_an_error(s3):
      '<?xml version="1.0" encoding="utf-16"?><!DOCTYPE a [<!ENTITY b "bb">]><a>&b;</a>'.encode("utf-16")],
 )  # fmt: skip
 def test_xml_with_entities_and_no_xml_at_all_are_refused(body):
-    with pytest.raises(ValueError, match=r"not XML|document type"):
+    with pytest.raises(ValueError, match=r"XML|document"):
         parsed(body)
 
 
@@ -193,7 +191,7 @@ def test_a_part_that_is_refused_ends_the_upload_and_forgets_its_parts(s3):
     store.broken = {2}
     s3(store)
     stream = gopen("s3://bucket/a.tar", "wb")
-    with pytest.raises(StorageError, match="access is denied"):
+    with pytest.raises(StorageError, match="AccessDenied"):
         stream.writelines(bytes(uploads.FIRST_PART_BYTES) for _ in range(100))
     assert store.aborted == 1
     assert stream.closed
@@ -207,7 +205,7 @@ def test_an_error_inside_a_200_is_an_error(s3):
     s3(store)
     stream = gopen("s3://bucket/a.tar", "wb")
     stream.write(bytes(uploads.FIRST_PART_BYTES + 1))
-    with pytest.raises(StorageError, match=r"could not be completed \(InvalidPart"):
+    with pytest.raises(StorageError, match="InvalidPart"):
         stream.close()
     assert store.aborted == 1
 
@@ -233,7 +231,7 @@ def test_trouble_that_does_not_pass_is_an_error_in_the_end(s3):
     s3(store)
     stream = gopen("s3://bucket/a.tar", "wb", retries=1, first_pause=0.001)
     stream.write(bytes(uploads.FIRST_PART_BYTES + 1))
-    with pytest.raises(UnavailableError, match="200 InternalError, 2 times in a row"):
+    with pytest.raises(UnavailableError, match="InternalError"):
         stream.close()
     assert store.aborted == 1
 
@@ -273,5 +271,6 @@ def test_a_503_in_the_middle_is_tried_again(s3):
 
 def test_missing_shards_are_told_apart_from_other_errors(s3):
     s3(lambda question: Reply(404))
-    with pytest.raises(MissingShardError, match=r"there is no such object \(404\)"):
+    with pytest.raises(MissingShardError) as caught:
         gopen("s3://bucket/a.tar")
+    assert caught.value.status == 404

@@ -240,8 +240,10 @@ def test_a_file_is_put_again_after_an_error_of_the_moment_and_a_redirect(dav):
 def test_a_refusal_is_one_line_with_the_cure(dav, status, cure):
     dav.answers = [Reply(status)]
     stream = gopen(f"{dav.double.url}/a.tar", "wb")
-    with pytest.raises(StorageError, match=rf"answers {status} to PUT .*{cure}"):
+    with pytest.raises(StorageError) as raised:
         stream.close()
+    assert raised.value.status == status
+    assert cure in raised.value.hint
 
 
 def test_an_exception_puts_nothing(dav):
@@ -258,8 +260,9 @@ def test_an_exception_puts_nothing(dav):
 def test_a_password_goes_with_the_file_and_into_no_message(dav):
     dav.answers = [Reply(401)]
     stream = gopen(f"http://me:hush@127.0.0.1:{dav.double.port}/a.tar", "wb")
-    with pytest.raises(StorageError, match="401") as caught:
+    with pytest.raises(StorageError) as caught:
         stream.close()
+    assert caught.value.status == 401
     assert "hush" not in str(caught.value)
     assert dav.double.questions[0].headers["authorization"].startswith("Basic ")
 

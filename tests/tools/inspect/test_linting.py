@@ -54,7 +54,7 @@ def test_a_cut_picture_is_wrong(make_shard: Callable[..., str]) -> None:
 
 def test_a_wrong_picture_is_told_without_addresses(make_shard: Callable[..., str]) -> None:
     (finding,) = lint([make_shard(files=[("a.jpg", b"not a picture")])])
-    assert "cannot identify image file the data" in finding.detail
+    assert "cannot identify" in finding.detail
     assert "0x" not in finding.detail
 
 
@@ -84,7 +84,7 @@ def test_a_key_in_two_shards_is_a_collision(make_shard: Callable[..., str]) -> N
     first, second = make_shard("a.tar", 3), make_shard("b.tar", 3)
     found = list(lint([first, second]))
     assert [finding.problem for finding in found] == ["key-collision"] * 3
-    assert found[0].detail == f"it is also in {first}"
+    assert first in found[0].detail
 
 
 def test_a_name_that_is_no_text_is_found(tmp_path: object, make_shard: Callable[..., str]) -> None:

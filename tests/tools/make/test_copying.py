@@ -92,13 +92,13 @@ def test_a_missing_shard_can_be_skipped(make_shard: Callable[..., str], folder: 
 
 
 def test_an_archive_without_its_end_is_copied_with_a_warning(make_shard: Callable[..., str], folder: Path) -> None:
-    with pytest.warns(ShardWarning, match="no end marker"):
+    with pytest.warns(ShardWarning, match="marker"):
         list(copy_shards([make_shard(end=False)], f"{folder}/"))
 
 
 def test_shards_with_one_name_from_two_folders_clash(make_shard: Callable[..., str], folder: Path) -> None:
     shards = [make_shard("x/a.tar"), make_shard("y/a.tar")]
-    with pytest.raises(StorageError, match="two shards would have the same name"):
+    with pytest.raises(StorageError, match="same name"):
         copy_shards(shards, f"{folder}/")
 
 
@@ -111,13 +111,13 @@ def test_a_shard_is_not_copied_onto_itself(make_shard: Callable[..., str]) -> No
 
 
 def test_several_shards_need_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match="end it in /"):
+    with pytest.raises(StorageError, match="/"):
         target_of("a.tar", str(tmp_path / "b.tar"), 2)
 
 
 @pytest.mark.parametrize("source", ["-", "pipe:cat a.tar", "http://host/", "http://host/.."])
 def test_a_source_without_a_name_needs_one(source: str) -> None:
-    with pytest.raises(StorageError, match="no name of its own"):
+    with pytest.raises(StorageError, match="no name"):
         target_of(source, "data/")
 
 

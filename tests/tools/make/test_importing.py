@@ -50,7 +50,7 @@ def test_json_lines(wl: Any) -> None:
     ]
 
 
-@pytest.mark.parametrize(("line", "message"), [("{oh", "line 1 is not JSON"), ("[1]", "line 1 is not a JSON object")])
+@pytest.mark.parametrize(("line", "message"), [("{oh", "line 1"), ("[1]", "line 1")])
 def test_a_wrong_line_is_named(wl: Any, line: str, message: str) -> None:
     Path("in.jsonl").write_text(line)
     ended = wl("create", "in.jsonl", "-o", "out.tar")
@@ -78,7 +78,8 @@ def test_a_zip_archive(wl: Any) -> None:
         ("d/b", b"d/b.cls"),
     ]
     Path("bad.zip").write_bytes(b"nothing")
-    assert "this is no zip archive" in wl("create", "bad.zip", "-o", "out.tar", "--force").err
+    ended = wl("create", "bad.zip", "-o", "out.tar", "--force")
+    assert (ended.code, "bad.zip" in ended.err) == (1, True)
 
 
 def test_a_file_without_a_name_in_a_zip_archive_is_left_out(wl: Any) -> None:
@@ -117,7 +118,8 @@ def test_an_image_folder_with_metadata(wl: Any, kind: str) -> None:
 def test_metadata_without_file_names_are_an_error(wl: Any) -> None:
     Path("photos").mkdir()
     Path("photos/metadata.csv").write_text("name,text\na.png,x\n")
-    assert "a row has no file_name" in wl("create", "photos", "-o", "out.tar").err
+    ended = wl("create", "photos", "-o", "out.tar")
+    assert (ended.code, "file_name" in ended.err) == (1, True)
 
 
 def test_samples_are_shuffled_the_same_way_for_a_seed(wl: Any) -> None:
@@ -136,5 +138,6 @@ def test_samples_are_shuffled_the_same_way_for_a_seed(wl: Any) -> None:
 
 @pytest.mark.parametrize("ending", ["zip", "parquet"])
 def test_a_file_that_is_not_there_is_named(wl: Any, ending: str) -> None:
-    assert f"no such file [url none.{ending}]" in wl("create", f"none.{ending}", "-o", "out.tar").err
-    assert "from this machine only" in wl("create", f"http://localhost/a.{ending}", "-o", "out.tar").err
+    for name in (f"none.{ending}", f"http://localhost/a.{ending}"):
+        ended = wl("create", name, "-o", "out.tar")
+        assert (ended.code, name in ended.err) == (1, True)

@@ -111,5 +111,5 @@ def test_a_full_disk_leaves_no_part(make_shard: Callable[..., str], folder: Path
     shard = make_shard(files=[("a.bin", os.urandom(SIZE))])
     line = f"ulimit -f 3000; {sys.executable} -m webdataset cp {shard} {folder}/"
     ended = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
-    assert (ended.returncode, "the disk is full" in ended.stderr) == (1, True)
+    assert (ended.returncode, "full" in ended.stderr) == (1, True)
     assert list(folder.iterdir()) == []

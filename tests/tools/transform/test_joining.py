@@ -95,7 +95,7 @@ def test_what_is_not_plain_is_packed_anew(wl: Any, tmp_path: Path, names: Any) -
 def test_equal_keys_where_two_shards_meet_are_an_error(wl: Any, make_shard: Any, tmp_path: Path) -> None:
     ended = wl("concat", make_shard(samples=1), make_shard(samples=1), "-o", tmp_path / "out.tar")
     assert ended.code == 1
-    assert "two samples in a row have the same key" in ended.err
+    assert "key 000000" in ended.err
     assert not (tmp_path / "out.tar").exists()
 
 
@@ -110,7 +110,7 @@ def test_a_full_disk_leaves_nothing_of_a_copy(make_shard: Any, tmp_path: Path) -
     line = f"ulimit -f 100; exec {sys.executable} -m webdataset concat {shard} -o {tmp_path}/out.tar"
     ended = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, check=False)
     assert ended.returncode == 1
-    assert "the disk is full" in ended.stderr
+    assert "full" in ended.stderr
     assert [path.name for path in tmp_path.iterdir() if path.name != Path(shard).name] == []
 
 
@@ -173,7 +173,7 @@ def test_equal_keys_where_the_shards_of_two_processes_meet(wl_process: Any, tmp_
     shards = large_shards(tmp_path, {"0-0.txt": b"z"})
     ended = wl_process("concat", *shards, shards[0], "-o", tmp_path / "out.tar")
     assert ended.returncode == 1
-    assert b"two samples in a row have the same key" in ended.stderr
+    assert b"key 0-0" in ended.stderr
 
 
 def test_a_process_that_checks_does_not_collect_the_garbage_of_the_program(

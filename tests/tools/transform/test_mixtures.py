@@ -47,28 +47,30 @@ def test_repeats_streams_and_shuffle(two: list[str]) -> None:
 def test_missing_shards_are_left_out_where_that_is_allowed(two: list[str]) -> None:
     there = [two[1], "missing.tar"]
     assert len(keys([MixtureSource(there, allow_missing=True)])) == 100
-    with pytest.raises(MissingShardError, match=r"missing\.tar"):
+    with pytest.raises(MissingShardError) as raised:
         keys([MixtureSource(there)])
+    assert raised.value.url == "missing.tar"
     assert len(keys([MixtureSource(there)], handler=ignore_and_continue)) == 100
 
 
-BAD = [
-    (None, "a mixture is a list of sources"),
-    ({"sources": []}, "a mixture is a list of sources"),
-    ([{"weight": 1}], "a source has 'shards'"),
-    ([{"shards": "a", "wieght": 1}], "a source has 'shards'"),
-    ([{"shards": "a", "weight": "heavy"}], "an invalid number"),
-    ([{"shards": "a", "weight": 0}], "must be positive"),
-    ([{"shards": "a", "weight": float("nan")}], "must be positive"),
-    ([{"shards": "a", "nstreams": 0}], "must be positive"),
-    ([{"shards": "a", "weight": 1, "probability": 1}], "not both"),
+BAD: list[Any] = [
+    None,
+    {"sources": []},
+    [{"weight": 1}],
+    [{"shards": "a", "wieght": 1}],
+    [{"shards": "a", "weight": "heavy"}],
+    [{"shards": "a", "weight": 0}],
+    [{"shards": "a", "weight": float("nan")}],
+    [{"shards": "a", "nstreams": 0}],
+    [{"shards": "a", "weight": 1, "probability": 1}],
 ]
 
 
-@pytest.mark.parametrize(("spec", "message"), BAD)
-def test_a_spec_that_makes_no_sense(spec: Any, message: str) -> None:
-    with pytest.raises(SampleError, match=message):
+@pytest.mark.parametrize("spec", BAD, ids=str)
+def test_a_spec_that_makes_no_sense(spec: Any) -> None:
+    with pytest.raises(SampleError) as raised:
         mixture_sources(spec, "mix.yaml")
+    assert raised.value.url == "mix.yaml"
 
 
 def test_a_spec_from_a_server_cannot_name_files_or_commands() -> None:

@@ -80,7 +80,7 @@ def test_a_sample_that_cannot_be_written_is_the_same_error_from_another_process(
     code = "_ if cls != 5 else {'__key__': 'bad/', 'txt': 'x'}"
     serial, parallel = wl("map", "-e", code, shard), wl("map", "-P", 2, "-e", code, shard)
     assert (serial.code, serial.err) == (parallel.code, parallel.err)
-    assert "must not be empty or end in a slash" in parallel.err
+    assert "bad/" in parallel.err
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:5000], lambda data: data[:1030] + b"x" + data[1031:]])

