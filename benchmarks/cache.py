@@ -1,4 +1,4 @@
-"""What does the cache cost? `python benchmarks/cache.py [--quick] [--save] [shard.tar ...]`.
+"""What does the cache cost?
 
 Two questions. A warm cache: the shards are read from the cache folder and from their own files, in turns, each time
 in a fresh process; the best round of each counts, and the cache may take at most a tenth longer. A cold cache: eight
@@ -7,7 +7,6 @@ processes start at once, each reads all shards, and the server must have sent ea
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import subprocess
@@ -21,6 +20,9 @@ import data
 import sections
 
 HERE = os.path.dirname(os.path.realpath(__file__))
+TITLE = "Cache"
+WORDS = "Data A through a cache folder, in fresh processes, the best round of each."
+NEEDS = ()
 SLOWER = 1.10
 PROCESSES = 8
 
@@ -58,9 +60,8 @@ class Server:
         return f"http://127.0.0.1:{self.http.server_address[1]}/{os.path.basename(path)}"
 
 
-def main() -> int:
-    options = parse()
-    shards = options.shards or data.make(os.path.join(HERE, ".data"), 0.1 if options.quick else 1.0)["A"]
+def rows(part: float, _: str) -> list[sections.Row]:
+    shards = data.make(os.path.join(HERE, ".data"), part, generated=part < 0.1)["A"]
     size = sum(map(os.path.getsize, shards))
     server = Server(os.path.dirname(os.path.abspath(shards[0])))
     urls = [server.url(shard) for shard in shards]
@@ -68,7 +69,7 @@ def main() -> int:
         cold = finished([started(cache, urls) for _ in range(PROCESSES)])
         sent = server.sent
         rounds: dict[str, list[dict[str, float]]] = {"files": [], "cache": []}
-        for _ in range(2 if options.quick else options.rounds):
+        for _ in range(sections.rounds(part, 5)):
             rounds["files"] += finished([started("", shards)])
             rounds["cache"] += finished([started(cache, urls)])
     best = {name: {what: min(one[what] for one in all) for what in ("wall", "cpu")} for name, all in rounds.items()}
@@ -77,7 +78,7 @@ def main() -> int:
         name: f"{size / figures['wall'] / 1e6:,.0f} MB/s, {figures['cpu']:.2f} s CPU" for name, figures in best.items()
     }
     once = sent == server.sent == size
-    rows = [
+    return [
         (f"cold, {PROCESSES} processes at once", f"{max(one['wall'] for one in cold):.2f} s", "", True),
         ("cold: how often each byte was sent", f"{sent / size:.3f} times", "once", once),
         ("warm: the shards' own files", rates["files"], "", True),
@@ -89,21 +90,6 @@ def main() -> int:
             slower["wall"] <= SLOWER,
         ),
     ]
-    print(sections.shown(rows))
-    if options.save:
-        sections.save(
-            "cache", "Cache", "Data A through a cache folder, in fresh processes, the best round of each.", rows
-        )
-    return 0 if options.quick or all(reached for *_, reached in rows) else 1
-
-
-def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    parser.add_argument("shards", nargs="*", help="shards of one folder to read instead of A")
-    parser.add_argument("--quick", action="store_true", help="a tenth of the data, two rounds; for a first look")
-    parser.add_argument("--rounds", type=int, default=7, help="rounds of each side (7)")
-    parser.add_argument("--save", action="store_true", help="write the figures into docs/benchmarks.md")
-    return parser.parse_args()
 
 
 def started(cache: str, urls: list[str]) -> subprocess.Popen[bytes]:
@@ -118,7 +104,3 @@ def finished(processes: list[subprocess.Popen[bytes]]) -> list[dict[str, float]]
             sys.exit("bench: a reader failed")
         results.append(json.loads(out))
     return results
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,17 +1,17 @@
-"""How fast are the commands? `python benchmarks/commands.py [--samples N] [--rounds N] [--tarproc FOLDER] [--save]`.
+"""How fast are the commands?
 
 100,000 small samples go through each command, which may take at most five times as long as reading them does, in CPU
-time of a fresh process, the best of three rounds; help must be there within 80 ms. With all cores, a command must take
+time of a fresh process, the best of some rounds; help must be there within 80 ms. With all cores, a command must take
 less time by the clock than with one. Then the commands stand beside GNU tar where both do the same job: concatenation,
-and a command for each file; they take turns, and all write new files. FOLDER holds the programs of tarproc
-(`pip install tarproc==0.0.6` with Python 3.10, the last that runs it): the same command lines run there and here.
+and a command for each file; they take turns, and all write new files. Where the programs of tarproc are in
+benchmarks/.peers/tarproc (`pip install tarproc==0.0.6` with Python 3.10, the last that runs it), the same command
+lines run there and here.
 
 Modules are compiled once, as they are where the package is installed.
 """
 
 from __future__ import annotations
 
-import argparse
 import glob
 import os
 import random
@@ -28,6 +28,11 @@ import sections
 import webdataset as wds
 from webdataset import cli
 
+HERE = os.path.dirname(os.path.realpath(__file__))
+TARPROC = os.path.join(HERE, ".peers", "tarproc", "bin")
+TITLE = "Commands"
+WORDS = "100,000 samples of 1 KB, in fresh processes, the best of two rounds."
+NEEDS = ()
 SLOWER = 5.0
 START_UP = 0.08
 READ = "import sys, webdataset as wds\nfor sample in wds.WebDataset(sys.argv[1:], shardshuffle=False): pass"
@@ -48,27 +53,18 @@ Turns = Callable[..., list[tuple[float, float]]]
 WITH_CORES = ("map, identity", "map, one field", "shuffle", "shuffle through files")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--samples", type=int, default=100_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--tarproc", metavar="FOLDER", help="where tarproc's programs are installed")
-    parser.add_argument("--save", action="store_true", help="write the figures into docs/benchmarks.md")
-    options = parser.parse_args()
-    turns = partial(taking_turns, rounds=options.rounds)
+def rows(part: float, _: str) -> list[sections.Row]:
+    samples = int(100_000 * part)
+    turns = partial(taking_turns, rounds=sections.rounds(part, 2))
     with tempfile.TemporaryDirectory() as folder:
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         os.environ["PYTHONPYCACHEPREFIX"] = f"{folder}/compiled"
-        shards = make_shards(folder, options.samples)
-        rows = against_reading(folder, shards, turns)
-        rows += [start_up(turns), *beside_tar(folder, shards, options.samples, turns)]
-        if options.tarproc:
-            rows += beside_tarproc(folder, shards, options.tarproc, turns)
-    print(sections.shown(rows))
-    if options.save:
-        words = f"{options.samples:,} samples of 1 KB, in fresh processes, the best of {options.rounds} rounds."
-        sections.save("commands", "Commands", words, rows)
-    return 0 if all(reached for *_, reached in rows) else 1
+        shards = make_shards(folder, samples)
+        found = against_reading(folder, shards, turns)
+        found += [start_up(turns), *beside_tar(folder, shards, samples, turns)]
+        if os.path.isdir(TARPROC):
+            found += beside_tarproc(folder, shards, TARPROC, turns)
+    return found
 
 
 def against_reading(folder: str, shards: list[str], turns: Turns) -> list[sections.Row]:
@@ -167,7 +163,3 @@ def measured(argv: list[str]) -> tuple[float, float]:
     subprocess.run(argv, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall
-
-
-if __name__ == "__main__":
-    sys.exit(main())

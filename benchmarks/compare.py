@@ -1,40 +1,50 @@
-"""How fast is it, compared with every other loader? `./run bench --peers wds,litdata,... [--scenario train,raw-B]`.
+"""How fast is it, compared with other loaders? `./run bench [NAME...] [--peers wds,litdata,...] [--quick]`.
 
 Every peer has an environment of its own in benchmarks/.peers, made when it is first wanted, and reads the same samples
-in its own format where it has one: its first, untimed round must give the same bytes, or pixels that differ by less
-than the page says. Then all take turns in fresh processes, round by round. A peer that cannot be installed, fails, or
-takes too long is reported as such, and holds up nobody.
+in its own format where it has one. All take turns in fresh processes, round by round through all that is measured, and
+every byte that a peer gives is read while the clock runs. So every round has a checksum, and all must give the same:
+the same bytes, or pixels that differ by less than the page says. A peer that cannot be installed, fails, or takes too
+long is reported as such, and holds up nobody.
 
-Every figure is written to results.json at once, and a later run goes on from there (without --again); a complete
-one writes docs/benchmarks: a page, the figures as JSON, a plot per scenario; and the table of README.md.
+Every figure is written to results.json at once, and a run that was cut goes on from there; after one that came to its
+end, what is asked for is measured anew. `--save` keeps the figures in docs/benchmarks, and writes what is made of them:
+docs/benchmarks.md, a page with all peers, a plot per scenario, and the table of README.md. This makes all of it:
+
+    ./run bench all --peers all --rounds 0         # once: environments and the peers' own formats
+    ./run bench all --peers all --save
+
+The first round is of everything; the others, until the time is up, of those that are at least half as fast as the
+fastest, and of webdataset 1.0.2.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import importlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-import venv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import data
+import environments
 import growth
 import report
+import sections
+from environments import OURS, say
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 ROOT = os.path.dirname(HERE)
+DATA = os.path.join(HERE, ".data")
 PEERS = ["wds", "litdata", "mosaic", "spdl", "grain", "tf", "dali", "ffcv", "hf", "energon", "ray", "files"]
-OURS = ["webloader", "threads"]
-ENVIRONMENTS = os.path.join(HERE, ".peers")
-INSTALL_SECONDS, PREPARE_SECONDS, ROUND_SECONDS, SCENARIO_SECONDS = 900, 300, 90, 90
-TORCHVISION = {"2.13": "0.28.0"}
+PREPARE_SECONDS, ROUND_SECONDS = 300, 60
 PIXELS = 3.0
 """How far the means over sixteenths of two decoders' pictures may lie apart, of 255."""
 VALUES = 0.12
@@ -50,6 +60,7 @@ class Scenario:
     """The same for the table of README.md."""
     data: str
     kind: str
+    shards: int = data.SHARDS
     repeat: int = 1
     http: bool = False
     against_old: float = 0.0
@@ -60,7 +71,7 @@ class Scenario:
 
 SCENARIOS = {
     "train": Scenario(
-        "image training: decode, random resized crop 224, flip, normalize, batches of 64, 2 workers",
+        "image training: decode, random resized crop 224, flip, normalize, batches of 64",
         "train on photographs (crop, flip, normalize, batch)",
         "A",
         "train",
@@ -78,137 +89,173 @@ SCENARIOS = {
     ),
     "rgb": Scenario("photographs decoded to RGB", "decode photographs", "A", "rgb", against_old=1.8, against_peers=1.1),
     "raw-A": Scenario(
-        "photographs as bytes, 1.4 GB",
+        "photographs as bytes, 8 times",
         "read photographs as bytes",
         "A",
         "raw",
         repeat=8,
-        against_old=8,
+        against_old=4,
         against_peers=0.9,
     ),
     "raw-B": Scenario(
-        "200,000 small samples as bytes", "read small samples", "B", "raw", against_old=30, against_peers=1.5
+        "100,000 small samples as bytes", "read small samples", "B", "raw", against_old=20, against_peers=1.5
     ),
     "shuffle-B": Scenario(
         "the same, shuffled by 10,000",
         "read them shuffled by 10,000",
         "B",
         "shuffled",
-        against_old=24,
+        against_old=18,
         against_peers=1.2,
     ),
-    "raw-C": Scenario("arrays of 1 MB as bytes", "read arrays of 1 MB", "C", "raw", against_old=5.2, against_peers=1.0),
-    "write-A": Scenario("photographs written", "write photographs", "A", "write", against_old=7),
-    "write-B": Scenario("200,000 small samples written", "write small samples", "B", "write", against_old=28),
-    "first-batch": Scenario(
-        "first batch of a 3 GB shard at 50 MB/s", "first batch of a 3 GB shard at 50 MB/s", "A", "first", http=True
+    "raw-C": Scenario(
+        "arrays of 1 MB as bytes, 4 times",
+        "read arrays of 1 MB",
+        "C",
+        "raw",
+        repeat=4,
+        against_old=4.5,
+        against_peers=1.0,
     ),
+    "gzip-A": Scenario(
+        "photographs in .tgz as bytes", "read photographs in .tgz as bytes", "A.tgz", "raw", against_old=1.4
+    ),
+    "write-A": Scenario("photographs written", "write photographs", "A", "write", against_old=7),
+    "write-B": Scenario("25,000 small samples written", "write small samples", "B", "write", shards=1, against_old=18),
+    "first-batch": Scenario("64 samples of a 3 GB shard at 50 MB/s", "", "A", "first", http=True),
+    "import": Scenario("import webdataset", "", "A", "import", against_old=15),
 }
-FIELDS = {"A": "jpg", "B": "txt", "C": "npy"}
+FIELDS = {"A": "jpg", "A.tgz": "jpg", "B": "txt", "C": "npy"}
+READ_AS = {"first": "raw", "import": "imported"}
+"""The function of a peer for a kind of scenario that has not its name."""
+GROUPS = {"main": [*SCENARIOS], "growth": [*growth.SCENARIOS], "sections": [*sections.NAMES]}
+GROUPS["all"] = [name for names in GROUPS.values() for name in names]
 
 
 def main() -> int:
     options = parse()
-    part = 0.002 if options.tiny else 0.1 if options.quick else 1.0
     say("making the data, if it is not there yet")
-    sets = data.make_real(os.path.join(HERE, ".data"), part, generated=options.generated)
-    results = Results(options.output, without=options.scenario if options.again else ())
-    results.note("photographs", "Debian's wallpapers" if data.is_real(sets["A"]) else "generated pictures")
-    for name in options.scenario:
-        if name in growth.SCENARIOS:
-            say(f"{name}: {growth.SCENARIOS[name].title}")
-            growth.measure(name, results, tiny=options.tiny, quick=options.quick)
-        else:
-            compare(name, sets[SCENARIOS[name].data], results, options)
-        report.write(results.found, SCENARIOS, options.output)
+    sets = data.make(DATA, options.part, generated=options.generated)
+    results = Results(options.output, options.names, anew=options.again)
+    results.found["about"]["photographs"] = "Debian's wallpapers" if data.is_real(sets["A"]) else "generated pictures"
+    if not options.rounds:
+        for name in options.names:
+            compare(name, 0, sets, results, options)
+        return 0
+    began = time.monotonic()
+    for number in range(options.rounds):
+        for name in options.names:
+            if number and time.monotonic() - began > 60 * options.minutes:
+                continue
+            say(f"round {number + 1}: {name}")
+            if name in growth.SCENARIOS:
+                growth.measure(name, number, results, options.part)
+            elif name in sections.NAMES:
+                sections.measure(name, results, options.part, environments.old_python(options.peers))
+            else:
+                compare(name, number, sets, results, options)
+    results.end()
+    report.write(results.found, SCENARIOS, options.output)
     print(report.table(results.found, SCENARIOS))
+    for name in options.names:
+        if name in sections.NAMES:
+            print("\n" + report.section(name, results.found))
     if options.save:
-        report.into_readme(results.found, SCENARIOS)
+        report.write_pages(results.found, SCENARIOS, ROOT)
     return 0
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="./run bench --peers", description=__doc__.split("\n", maxsplit=1)[0])
-    every = [*SCENARIOS, *growth.SCENARIOS]
-    parser.add_argument("--peers", default=",".join(PEERS), help=f"of {','.join(PEERS)}; none for this package alone")
-    parser.add_argument("--scenario", default="main", help=f"main, growth, all, or of {','.join(every)} (main)")
-    parser.add_argument(
-        "--rounds", type=int, default=5, help="rounds of each peer (5), fewer where time runs out or it is far behind"
+    parser = argparse.ArgumentParser(
+        prog="./run bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seconds", type=float, default=SCENARIO_SECONDS, help="for the rounds of a scenario (90)")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="NAME",
+        help=f"what to measure: main (the default), growth, sections, all, or of {', '.join(GROUPS['all'])}",
+    )
+    parser.add_argument("--scenario", help="the same, with commas between")
+    parser.add_argument("--peers", default="wds", help=f"all, none, or of {','.join(PEERS)} (wds, which is 1.0.2)")
+    parser.add_argument("--rounds", type=int, default=5, help="of each peer (5); 0 only prepares")
+    parser.add_argument("--minutes", type=float, default=15, help="after which there is no further round (15)")
     parser.add_argument("--quick", action="store_true", help="a tenth of the data, for a first look")
-    parser.add_argument("--tiny", action="store_true", help="a few samples, to see whether everything runs")
+    parser.add_argument("--tiny", action="store_true", help="a few samples, once, to see whether everything runs")
     parser.add_argument("--generated", action="store_true", help="generated pictures, no real photographs")
-    parser.add_argument("--again", action="store_true", help="forget what was measured of these scenarios")
-    parser.add_argument("--output", help="folder of the figures; docs/benchmarks, of a part benchmarks/.data/quick")
-    parser.add_argument("--save", action="store_true", help="also write the table of README.md")
+    parser.add_argument("--again", action="store_true", help="do not go on from a run that was cut")
+    parser.add_argument("--output", help="folder of the figures (benchmarks/.data/figures)")
+    parser.add_argument("--save", action="store_true", help="write README.md and docs/benchmarks")
     options = parser.parse_args()
-    options.peers = [name for name in options.peers.split(",") if name and name != "none"]
-    unknown = sorted(set(options.peers) - set(PEERS))
-    groups = {"main": [*SCENARIOS], "growth": [*growth.SCENARIOS], "all": every}
-    options.scenario = groups.get(options.scenario, options.scenario.split(","))
-    unknown += sorted(set(options.scenario) - set(every))
+    asked = [*options.names, *(options.scenario or "").split(",")]
+    asked = [word for word in asked if word] or ["main"]
+    options.names = list(dict.fromkeys(name for word in asked for name in GROUPS.get(word, [word])))
+    options.peers = {"all": PEERS, "none": []}.get(options.peers, options.peers.split(","))
+    unknown = sorted(set(options.peers) - set(PEERS)) + sorted(set(options.names) - set(GROUPS["all"]))
     if unknown:
         parser.error(f"there is no {', '.join(unknown)}")
-    usual = (
-        os.path.join(HERE, ".data", "quick") if options.quick or options.tiny else os.path.join(ROOT, "docs/benchmarks")
-    )
-    options.output = options.output or usual
-    options.rounds = 1 if options.tiny else options.rounds
+    if options.save and (options.quick or options.tiny):
+        parser.error("--save is for the whole data")
+    options.part = 0.002 if options.tiny else 0.1 if options.quick else 1.0
+    options.rounds = min(options.rounds, 1) if options.tiny else options.rounds
+    usual = os.path.join(DATA, "figures" + ("-tiny" if options.tiny else "-quick" if options.quick else ""))
+    options.output = options.output or (os.path.join(ROOT, "docs", "benchmarks") if options.save else usual)
     return options
 
 
 class Results:
     """What was measured, kept in a file as it comes."""
 
-    def __init__(self, folder: str, *, without: Sequence[str] = ()) -> None:
+    def __init__(self, folder: str, names: list[str], *, anew: bool) -> None:
         os.makedirs(folder, exist_ok=True)
         self._path = os.path.join(folder, "results.json")
-        self.found: dict[str, Any] = {"about": report.about(), "scenarios": {}}
-        with contextlib.suppress(OSError, ValueError), open(self._path) as file:
+        self.found: dict[str, Any] = {"complete": True, "about": {}, "scenarios": {}, "sections": {}}
+        with contextlib.suppress(FileNotFoundError), open(self._path) as file:
             self.found = json.load(file)
-        for scenario in without:
-            self.found["scenarios"].pop(scenario, None)
+        if self.found["complete"] or anew:
+            self.found["complete"] = False
+            self.found["about"] = report.about()
+            for name in names:
+                self.found["scenarios"].pop(name, None)
+                self.found["sections"].pop(name, None)
 
     def peer(self, scenario: str, peer: str) -> dict[str, Any]:
-        """What is known of a peer: its rounds, its version, or why there are none."""
+        """What is known of a peer: its rounds, its version, what it gives, or why there are no rounds."""
         known = self.found["scenarios"].setdefault(scenario, {})
-        return known.setdefault(peer, {"rounds": [], "version": "", "trouble": ""})  # type: ignore[no-any-return]
+        return known.setdefault(  # type: ignore[no-any-return]
+            peer, {"rounds": [], "version": "", "runs": "", "check": {}, "trouble": ""}
+        )
 
-    def note(self, name: str, value: Any) -> None:
-        self.found["about"][name] = value
+    def end(self) -> None:
+        self.found["complete"] = True
         self.save()
 
     def save(self) -> None:
+        """A line per round."""
+        text = re.sub(
+            r"[\[{][^\[\]{}]*[\]}]", lambda found: " ".join(found[0].split()), json.dumps(self.found, indent=1)
+        )
         with open(f"{self._path}.part", "w") as file:
-            json.dump(self.found, file, indent=1)
+            file.write(text + "\n")
         os.replace(f"{self._path}.part", self._path)
 
 
-def compare(name: str, shards: list[str], results: Results, options: argparse.Namespace) -> None:
-    """Fill in the rounds of all peers for one scenario."""
+def compare(name: str, number: int, sets: dict[str, list[str]], results: Results, options: argparse.Namespace) -> None:
+    """One round of all peers for one scenario."""
+    if name not in SCENARIOS:
+        return
     scenario = SCENARIOS[name]
-    say(f"{name}: {scenario.title}")
-    for shard in shards:
-        data.warm(shard)
+    shards = sets[scenario.data][: scenario.shards]
     with served(scenario, shards) as address:
-        every = [*OURS, *options.peers]
-        ready = [Peer(peer, scenario, shards, address, results.peer(name, peer)) for peer in every]
-        ready = [peer for peer in ready if peer.offers() and peer.prepare()]
-        wanted: dict[str, Any] = {}
-        for peer in ready:
-            peer.check(wanted)
-        ready = [peer for peer in ready if not peer.known["trouble"]]
-        began = time.monotonic()
-        for number in range(options.rounds):
-            ready = [peer for peer in ready if peer.counts(number, ready)]
-            if number > 1 and time.monotonic() - began > options.seconds:
-                say(f"{name}: {number} rounds of {options.rounds}, for lack of time")
-                break
-            for peer in ready:
-                peer.round(number)
+        peers = [Peer(each, scenario, shards, address, results.peer(name, each)) for each in [*OURS, *options.peers]]
+        if not number:
+            for peer in peers:
+                peer.prepare()
+        taking_part = [peer for peer in peers if peer.takes_part(number, peers)]
+        for shard in shards:
+            data.warm(shard)
+        for peer in taking_part if options.rounds else []:
+            peer.round(peers)
             results.save()
-    results.save()
 
 
 @contextlib.contextmanager
@@ -235,13 +282,11 @@ class Peer:
     """A peer in one scenario."""
 
     def __init__(self, name: str, scenario: Scenario, shards: list[str], address: str, known: dict[str, Any]) -> None:
-        import importlib
-
         self.name = name
         self.module = importlib.import_module(f"peers.{name}")
         self.scenario = scenario
         self.known = known
-        folder = os.path.join(HERE, ".data", "peers", f"{name}-{len(shards)}-{os.path.basename(shards[0])}")
+        folder = os.path.join(DATA, "peers", f"{name}-{len(shards)}-{os.path.basename(shards[0])}")
         names = [os.path.basename(shard) for shard in shards]
         urls = [f"{address}/{each}" for each in (["endless.tar"] if scenario.kind == "first" else names)]
         self.case: dict[str, Any] = {
@@ -252,74 +297,73 @@ class Peer:
             "urls": urls if address else [],
         }
 
-    def offers(self) -> bool:
-        """Whether it can do this at all; only those that read shards can read them from a web server."""
-        kind = "raw" if self.scenario.kind == "first" else self.scenario.kind
-        reads_urls = self.name in {"webloader", "threads", "wds", "hf"}
-        able = hasattr(self.module, kind) and (reads_urls or not self.scenario.http)
-        able = able and not (self.scenario.data != "A" and self.name in {"files", "ffcv"})
-        able = able and not (self.scenario.kind == "first" and self.name == "threads")
-        self.known["trouble"] = "" if able else "not offered"
-        return able
-
-    def prepare(self) -> bool:
+    def prepare(self) -> None:
         """Make its environment and its own format, if they are not there."""
-        trouble = install(self.name, self.module)
+        if not self._offers():
+            self.known["trouble"] = "not offered"
+            return
+        trouble = environments.install(self.name, self.module)
         stamp = os.path.join(self.case["folder"], f"{self.scenario.data}.ready")
         if not trouble and hasattr(self.module, "prepare") and not os.path.exists(stamp):
             say(f"{self.name}: writing its own format")
-            done = self.run("prepare", {}, PREPARE_SECONDS)
-            trouble = done.get("trouble", "")
+            trouble = self.run("prepare", {}, PREPARE_SECONDS).get("trouble", "")
             if not trouble:
                 os.makedirs(self.case["folder"], exist_ok=True)
                 with open(stamp, "w"):
                     pass
-        return self.in_order(trouble)
+        self._note(trouble)
 
-    def check(self, wanted: dict[str, Any]) -> None:
-        """Compare what it gives with what the first peer gave; that is noted in `wanted`."""
-        if self.scenario.kind in {"write", "first"} or self.known["rounds"]:
-            return
-        done = self.run(self.scenario.kind, {"check": True})
-        if self.in_order(done.get("trouble", "")):
-            wanted.setdefault("check", done["check"])
-            self.in_order(difference(wanted["check"], done["check"]))
+    def _offers(self) -> bool:
+        """Whether it can do this at all; only those that read shards can read them from a web server."""
+        kind = READ_AS.get(self.scenario.kind, self.scenario.kind)
+        reads = getattr(self.module, "DATA", ("A", "B", "C"))
+        fits = self.scenario.data in reads and (getattr(self.module, "URLS", False) or not self.scenario.http)
+        return fits and hasattr(self.module, kind)
 
-    def round(self, number: int) -> None:
-        """One timed round, if it was not measured before."""
-        if len(self.known["rounds"]) > number or self.known["trouble"]:
-            return
-        kind, more = self.scenario.kind, {"repeat": self.scenario.repeat}
+    def takes_part(self, number: int, peers: list[Peer]) -> bool:
+        """Whether it has a further round: those that are far behind have one only, to save time."""
+        if self.known["trouble"] or len(self.known["rounds"]) > number:
+            return False
+        best = max(report.rate(peer.known) for peer in peers)
+        return self.name in (*OURS, "wds") or report.rate(self.known) >= best / 2 or not number
+
+    def round(self, peers: list[Peer]) -> None:
+        """One timed round; what it gives must be what the first of the peers gives."""
+        kind, more = self.scenario.kind, {}
         if kind == "write":
-            more = {"output": self.output()}
+            more = {"output": os.path.join(DATA, "out")}
+            os.makedirs(more["output"], exist_ok=True)
         elif kind == "first":
             kind, more = "raw", {"only": 64}
+        elif kind != "import":
+            more = {"repeat": self.scenario.repeat}
         done = self.run(kind, more)
-        if self.in_order(done.get("trouble", "")):
+        trouble = done.get("trouble", "")
+        if not trouble:
+            self.known["check"] = done.pop("check")
+            wanted = next((peer.known["check"] for peer in peers if peer.known["check"]), {})
+            trouble = difference(wanted, self.known["check"])
+        if self._note(trouble):
             self.known["version"] = done.pop("version")
+            usual = {"train": "2 processes"}.get(self.scenario.kind, "1 thread")
+            self.known["runs"] = getattr(self.module, "RUNS", {}).get(self.scenario.kind, usual)
             self.known["rounds"].append(done)
 
-    def counts(self, number: int, ready: list[Peer]) -> bool:
-        """Whether it takes part in a round: those far behind the best peer need no more than two, to save time."""
-        best = max((report.rate(peer.known) for peer in ready if peer.name not in OURS), default=0.0)
-        return (
-            number < 2 or self.name in OURS or report.rate(self.known) > best / 2 or (self.name == "wds" and number < 3)
-        )
-
-    def output(self) -> str:
-        folder = os.path.join(HERE, ".data", "out")
-        os.makedirs(folder, exist_ok=True)
-        return folder
-
-    def in_order(self, trouble: str) -> bool:
+    def _note(self, trouble: str) -> bool:
+        self.known["trouble"] = trouble
         if trouble:
-            self.known["trouble"] = trouble
             say(f"{self.name}: {trouble}")
         return not trouble
 
     def run(self, kind: str, more: dict[str, Any], seconds: float = ROUND_SECONDS) -> dict[str, Any]:
         """One fresh process; what it says, or what went wrong."""
-        words = [python_of(self.name), os.path.join(HERE, "measure.py"), self.name, kind, json.dumps(self.case | more)]
+        words = [
+            environments.python_of(self.name),
+            os.path.join(HERE, "measure.py"),
+            self.name,
+            kind,
+            json.dumps(self.case | more),
+        ]
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
         with subprocess.Popen(
             words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, start_new_session=True
@@ -342,12 +386,13 @@ class Peer:
 def difference(wanted: dict[str, Any], found: dict[str, Any]) -> str:
     """What differs between two peers' samples, if anything that matters does.
 
-    >>> difference({"count": 2, "hash": "a"}, {"count": 2, "hash": "b"})
+    >>> difference({"samples": 2, "checksum": "a"}, {"samples": 2, "checksum": "b"})
     'not the same bytes'
     """
-    if wanted["count"] != found["count"]:
-        return f"{found['count']} samples instead of {wanted['count']}"
-    if wanted.get("hash") != found.get("hash"):
+    wanted, found = (json.loads(json.dumps(each)) for each in (wanted, found))  # one may come from a file
+    if wanted.get("samples") != found.get("samples"):
+        return f"{found['samples']} samples instead of {wanted['samples']}"
+    if wanted.get("checksum") != found.get("checksum"):
         return "not the same bytes"
     for label, picture in wanted.get("pictures", {}).items():
         other = found["pictures"].get(label)
@@ -360,117 +405,9 @@ def difference(wanted: dict[str, Any], found: dict[str, Any]) -> str:
         apart = max(abs(wanted[name] - found[name]) for name in ("mean", "deviation"))
         if wanted["labels"] != found["labels"] or wanted["shapes"] != found["shapes"]:
             return f"labels or shapes differ: {found['labels']}, {found['shapes']}"
-        if apart > VALUES and wanted["count"] > 100:
+        if apart > VALUES and wanted["samples"] > 100:
             return f"mean or deviation of the values differs by {apart:.2f}"
     return ""
-
-
-# -- environments ----------------------------------------------------------------------------------
-
-
-def python_of(peer: str) -> str:
-    return sys.executable if peer in OURS else os.path.join(ENVIRONMENTS, peer, "bin", "python")
-
-
-def install(peer: str, module: Any) -> str:
-    """Make the environment of a peer, if it is not there; what went wrong, if anything did."""
-    if peer in OURS:
-        return ""
-    folder = os.path.join(ENVIRONMENTS, peer)
-    stamp, failed = (os.path.join(ENVIRONMENTS, f"{peer}.{end}") for end in ("installed", "failed"))
-    wanted = " ".join([*module.PACKAGES, module.NEEDS])
-    if _content(stamp) == wanted:
-        return ""
-    if _content(failed) == wanted:
-        return f"not installed; {os.path.relpath(ENVIRONMENTS, ROOT)}/{peer}.log says why"
-    say(f"installing {peer} into an environment of its own")
-    trouble = "" if module.NEEDS != "torch" else shared_torch()
-    if not trouble:
-        _make(folder, shares_torch=module.NEEDS == "torch")
-        trouble = _pip(peer, folder, module.PACKAGES)
-        hint = getattr(module, "HINT", "")
-        trouble = f"{trouble}; {hint}" if trouble and hint else trouble
-    with open(failed if trouble else stamp, "w") as file:
-        file.write(wanted)
-    return trouble
-
-
-def shared_torch() -> str:
-    """Install torch and torchvision once, for all peers that need them: they take most of the room."""
-    import importlib.metadata
-
-    folder, stamp = os.path.join(ENVIRONMENTS, "torch"), os.path.join(ENVIRONMENTS, "torch.installed")
-    if os.path.exists(stamp):
-        return ""
-    try:
-        torch = importlib.metadata.version("torch")
-    except importlib.metadata.PackageNotFoundError:
-        return "needs PyTorch, which is not installed here"
-    vision = TORCHVISION.get(".".join(torch.split(".")[:2]))
-    _make(folder, shares_torch=False)
-    trouble = _pip(
-        "torch", folder, [f"torch=={torch}", "numpy", "pillow", *([f"torchvision=={vision}"] if vision else [])]
-    )
-    if not trouble:
-        with open(stamp, "w"):
-            pass
-    return trouble
-
-
-def _make(folder: str, *, shares_torch: bool) -> None:
-    venv.create(folder, clear=True)  # without pip: ours installs into it
-    if shares_torch:
-        shared = _packages(os.path.join(ENVIRONMENTS, "torch"))
-        with open(os.path.join(_packages(folder), "torch.pth"), "w") as file:
-            file.write(shared + "\n")
-
-
-def _packages(folder: str) -> str:
-    return os.path.join(folder, "lib", f"python{sys.version_info[0]}.{sys.version_info[1]}", "site-packages")
-
-
-def _pip(peer: str, folder: str, packages: list[str]) -> str:
-    constraints = os.path.join(ENVIRONMENTS, "constraints.txt")
-    with open(constraints, "w") as file:  # nobody pulls in another build of torch, which would need several GB
-        file.write("\n".join(_installed(os.path.join(ENVIRONMENTS, "torch"), ("torch", "torchvision"))))
-    words = [sys.executable, "-m", "pip", "--python", os.path.join(folder, "bin", "python")]
-    words += ["install", "--no-input", "--disable-pip-version-check"]
-    log = os.path.join(ENVIRONMENTS, f"{peer}.log")
-    with open(log, "w") as file:
-        try:
-            done = subprocess.run(
-                [*words, "--constraint", constraints, *packages],
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                timeout=INSTALL_SECONDS,
-                check=False,
-            )
-        except subprocess.TimeoutExpired:
-            return f"not installed: pip took more than {INSTALL_SECONDS} s"
-    if done.returncode == 0:
-        return ""
-    errors = [line.strip() for line in (_content(log) or "").splitlines() if "error" in line.lower()]
-    return f"not installed: {errors[-1][:160] if errors else 'pip failed'}"
-
-
-def _installed(folder: str, names: tuple[str, ...]) -> Iterator[str]:
-    import importlib.metadata
-
-    for found in importlib.metadata.distributions(path=[_packages(folder)]):
-        if found.metadata["Name"] in names:
-            yield f"{found.metadata['Name']}=={found.version}"
-
-
-def _content(path: str) -> str | None:
-    try:
-        with open(path) as file:
-            return file.read()
-    except OSError:
-        return None
-
-
-def say(line: str) -> None:
-    print(f"bench: {line}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ import photographs
 
 Fields = dict[str, bytes]
 
-SAMPLES = {"A": 2000, "B": 200_000, "C": 500}
+SAMPLES = {"A": 2000, "B": 100_000, "C": 500}
 SHARDS = 4
 WORDS = [
     "the",
@@ -40,20 +40,17 @@ WORDS = [
 ]
 
 
-def make(folder: str, scale: float = 1.0) -> dict[str, list[str]]:
-    """The shards of every data set in the folder, made if they are missing; `scale` shrinks them."""
-    os.makedirs(folder, exist_ok=True)
-    shards = {name: make_set(folder, name, int(SAMPLES[name] * scale)) for name in SAMPLES}
-    shards["A.tgz"] = [compressed(shard) for shard in shards["A"]]
-    return shards
+def make(folder: str, scale: float = 1.0, *, generated: bool = False) -> dict[str, list[str]]:
+    """The shards of every data set in the folder, made if they are missing; `scale` shrinks them.
 
-
-def make_real(folder: str, scale: float = 1.0, *, generated: bool = False) -> dict[str, list[str]]:
-    """The same with real photographs in A, where they are to be had; its classes are all different."""
+    A has real photographs where they are to be had; its classes are all different.
+    """
     os.makedirs(folder, exist_ok=True)
     samples = {name: max(SHARDS, int(SAMPLES[name] * scale)) for name in SAMPLES}
     shards = {name: make_set(folder, name, samples[name]) for name in ("B", "C")}
-    return {"A": real_photographs(folder, samples["A"], generated=generated), **shards}
+    shards["A"] = real_photographs(folder, samples["A"], generated=generated)
+    shards["A.tgz"] = [compressed(shard) for shard in shards["A"]]
+    return shards
 
 
 def real_photographs(folder: str, samples: int, *, generated: bool) -> list[str]:
@@ -122,7 +119,7 @@ def compressed(shard: str) -> str:
 
 def fields_of(name: str, first: int, last: int) -> Iterator[Fields]:
     """The samples of a data set, field names in the order in which they lie in the shard."""
-    make_fields: dict[str, Callable[[int, Any], Fields]] = {"A": photograph, "B": small, "C": array}
+    make_fields: dict[str, Callable[[int, Any], Fields]] = {"B": small, "C": array}
     for index in range(first, last):
         yield make_fields[name](index, np.random.default_rng([ord(name), index]))
 

@@ -1,4 +1,4 @@
-"""What do exact epochs cost? `python benchmarks/exact.py [--quick] [--save]`, after `./run servers` (it needs nginx).
+"""What do exact epochs cost?
 
 Batches of 64 undecoded samples, streamed through a shuffle buffer (of 1000 samples, and of as many bytes as an exact
 epoch may hold) and as an exact epoch, in turns, each time in a fresh process; the best round of each counts. The data
@@ -20,6 +20,9 @@ import network
 import sections
 
 HERE = os.path.dirname(os.path.realpath(__file__))
+TITLE = "Exact epochs"
+WORDS = "Batches of 64 undecoded samples, streamed with shuffle(1000), and as an exact epoch (256 MiB)."
+NEEDS = ("nginx",)
 
 RUN = """
 import json, os, sys, time, webdataset as wds
@@ -30,9 +33,10 @@ else:
     dataset = wds.WebDataset(urls, exact=True, seed=1)
 dataset = dataset.batched(64, collation_fn=None)
 next(iter(dataset))  # what is imported or indexed at first use is so now
-wall, cpu = time.perf_counter(), sum(os.times()[:4])
+used = lambda: time.process_time() + sum(os.times()[2:4])
+wall, cpu = time.perf_counter(), used()
 count = sum(len(batch) for batch in dataset)
-json.dump({"count": count, "wall": time.perf_counter() - wall, "cpu": sum(os.times()[:4]) - cpu}, sys.stdout)
+json.dump({"count": count, "wall": time.perf_counter() - wall, "cpu": used() - cpu}, sys.stdout)
 """
 
 RESTORE = """
@@ -62,25 +66,20 @@ json.dump({"made": made, "memory": memory, "loaded": loaded, "first": time.perf_
 """
 
 
-def main() -> int:
-    options = sections.options(__doc__, rounds=5, needs="nginx")
-    sets = data.make(os.path.join(HERE, ".data"), options.part)
-    rows: list[sections.Row] = []
+def rows(part: float, _: str) -> list[sections.Row]:
+    sets = data.make(os.path.join(HERE, ".data"), part, generated=part < 0.1)
+    rounds = sections.rounds(part, 3)
+    found: list[sections.Row] = []
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_CACHE_HOME"] = os.path.join(folder, "cache")
         for name, times, as_many in (("A", 1, 2900), ("A", 16, 2900), ("B", 1, 87_000), ("B", 4, 87_000)):
             paths = linked(folder, sets[name], times)
             what = f"{name}, local files" + (f" x {times}" if times > 1 else "")
-            rows += judged(what, in_turns(paths, as_many, options.rounds))
+            found += judged(what, in_turns(paths, as_many, rounds))
         with network.nginx(folder) as address:
             urls = [f"{address}/{os.path.basename(path)}" for path in linked(folder, sets["A"], 16)]
-            rows += judged("A x 16, nginx", in_turns(urls, 2900, options.rounds))
-        rows += promises(linked(folder, sets["B"], 4))
-    print(sections.shown(rows))
-    if options.save:
-        words = "Batches of 64 undecoded samples, streamed with shuffle(1000), and as an exact epoch (256 MiB)."
-        sections.save("exact", "Exact epochs", words, rows)
-    return 0 if options.quick or all(reached for *_, reached in rows) else 1
+            found += judged("A x 16, nginx", in_turns(urls, 2900, rounds))
+        return found + promises(linked(folder, sets["B"], 4))
 
 
 def linked(folder: str, shards: list[str], times: int) -> list[str]:
@@ -152,7 +151,3 @@ def quality(what: str, found: tuple[float, float]) -> sections.Row:
     distance, same_shard = found
     good = all(abs(figure - 1) <= 0.1 for figure in found)
     return f"shuffle of {what}", f"{distance:.2f} distance, {same_shard:.2f} same-shard pairs", "within 10 %", good
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -11,11 +11,12 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 import data
-from measure import cpu_seconds, peak_megabytes
+from measure import Batches, Bytes, begin, checksum, cpu_seconds, ended, peak_megabytes
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 
@@ -42,7 +43,7 @@ SCENARIOS = {
         (1000, 100_000),
         "bytes",
     ),
-    "exact": Growth(
+    "plans": Growth(
         "exact epochs over 1,000 to 1,000,000 shards of 10,000 samples",
         "shards",
         (1000, 10_000, 100_000, 1_000_000),
@@ -52,14 +53,12 @@ SCENARIOS = {
 }
 
 
-def measure(name: str, results: Any, *, tiny: bool, quick: bool) -> None:
-    """Measure every point that is not known yet."""
+def measure(name: str, number: int, results: Any, part: float) -> None:
+    """One round of every point, if it is not known yet."""
     growth = SCENARIOS[name]
-    part = 0.002 if tiny else 0.1 if quick else 1.0
-    for value in growth.tiny if tiny else growth.values:
+    for value in growth.tiny if part < 0.1 else growth.values:
         known = results.peer(name, str(value))
-        rounds = 1 if tiny else 3
-        while len(known["rounds"]) < rounds and not known["trouble"]:
+        if len(known["rounds"]) <= number and not known["trouble"]:
             with tempfile.TemporaryDirectory(dir=os.path.join(HERE, ".data")) as folder:
                 words = [sys.executable, os.path.realpath(__file__), name, str(value), folder, str(part)]
                 done = subprocess.run(words, capture_output=True, timeout=300, check=False)
@@ -82,9 +81,9 @@ def workers(count: int, folder: str, part: float) -> dict[str, float]:  # noqa: 
     from peers import webloader
     from peers.case import Case
 
-    shards = data.make_real(os.path.join(HERE, ".data"), part, generated=part < 0.1)["A"]
+    shards = data.make(os.path.join(HERE, ".data"), part, generated=part < 0.1)["A"]
     loader = webloader.train(Case("A", "jpg", shards, "", workers=count))
-    return _timed(lambda: sum(len(labels) for _, labels in loader))
+    return _timed(Batches(), loader)
 
 
 def shards(count: int, folder: str, part: float) -> dict[str, float]:
@@ -95,7 +94,7 @@ def shards(count: int, folder: str, part: float) -> dict[str, float]:
         for n in range(samples // count * count):
             writer.write({"__key__": f"{n:08d}", "txt": "x" * 300, "cls": n})
     urls = sorted(os.path.join(folder, name) for name in os.listdir(folder) if name.endswith(".tar"))
-    return _timed(lambda: sum(1 for _ in wds.WebDataset(urls, shardshuffle=False)))
+    return _timed(Bytes(), (sample["txt"] for sample in wds.WebDataset(urls, shardshuffle=False)))
 
 
 def sizes(size: int, folder: str, part: float) -> dict[str, float]:
@@ -106,10 +105,10 @@ def sizes(size: int, folder: str, part: float) -> dict[str, float]:
         for n in range(samples):
             writer.write({"__key__": f"{n:08d}", "bin": os.urandom(1000) * (size // 1000)})
     data.warm(f"{folder}/a.tar")
-    return _timed(lambda: sum(1 for _ in wds.WebDataset(f"{folder}/a.tar", shardshuffle=False)))
+    return _timed(Bytes(), (sample["bin"] for sample in wds.WebDataset(f"{folder}/a.tar", shardshuffle=False)))
 
 
-def exact(count: int, folder: str, part: float) -> dict[str, float]:
+def plans(count: int, folder: str, part: float) -> dict[str, float]:
     """Construction, length and first batch: all shards are one file, which the list has under many numbers."""
     import webdataset as wds
     from webdataset.indices.catalogue import Catalogue, Shard
@@ -138,14 +137,14 @@ def exact(count: int, folder: str, part: float) -> dict[str, float]:
     }
 
 
-def _timed(work: Any) -> dict[str, float]:
-    wall, cpu = time.perf_counter(), cpu_seconds()
-    samples = work()
-    seconds = time.perf_counter() - wall
-    return {"samples": samples, "wall": seconds, "cpu": cpu_seconds() - cpu, "first": 0.0, "peak": peak_megabytes()}
+def _timed(found: Bytes, items: Iterable[Any]) -> dict[str, float]:
+    checksum(bytes(10_000))  # imports numpy
+    begun = begin()
+    found.take(items)
+    return ended(begun) | {"samples": found.samples, "bytes": found.bytes, "first": 0.0}
 
 
-MEASURES = {"workers": workers, "shards": shards, "sizes": sizes, "exact": exact}
+MEASURES = {"workers": workers, "shards": shards, "sizes": sizes, "plans": plans}
 
 if __name__ == "__main__":
     main()

@@ -16,7 +16,7 @@ from typing import Any
 
 import compare
 import data
-from measure import _rest
+from measure import TAKEN
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 
@@ -33,14 +33,15 @@ def main() -> int:
     options = parser.parse_args()
     scenario = scenarios[options.scenario]
     part = 0.002 if options.tiny else 0.1 if options.quick else 1.0
-    shards = data.make_real(os.path.join(HERE, ".data"), part, generated=options.tiny)[scenario.data]
-    items = made(scenario, shards)
+    shards = data.make(os.path.join(HERE, ".data"), part, generated=options.tiny)[scenario.data]
+    items, found = made(scenario, shards), TAKEN[scenario.kind]()
     profiler = cProfile.Profile(time.process_time)
     profiler.enable()
-    samples = _rest[scenario.kind](next(items), items)
+    found.take(items)
     profiler.disable()
     figures: Any = pstats.Stats(profiler, stream=sys.stdout)
-    print(f"{samples} samples, {figures.total_tt / samples * 1e6:,.1f} us of CPU time each, with the profiler's own")
+    taken = figures.total_tt / found.samples * 1e6
+    print(f"{found.samples} samples, {taken:,.1f} us of CPU time each, with the profiler's own")
     figures.strip_dirs().sort_stats("tottime").print_stats(options.lines)
     return 0
 

@@ -1,4 +1,4 @@
-"""The page, the plots and the table of README.md that compare.py writes from its figures."""
+"""The pages, the plots and the table of README.md that compare.py writes from its figures."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import importlib.metadata
 import os
 import platform
 import statistics
+from dataclasses import dataclass
 from typing import Any
 
 import growth
+import sections
+from environments import OURS
 
-ROOT = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 NAMES = {
     "webloader": "**WebLoader**",
     "threads": "**WebLoader**, threads",
@@ -29,19 +31,22 @@ NAMES = {
     "ray": "Ray Data",
     "files": "loose files, torch's DataLoader",
 }
-OURS = ("webloader", "threads")
-PAGE = """\
-Written by `./run bench --peers` on {date}; do not edit. {machine}; Python {python}. All took turns in fresh processes,
-each configured as its documentation recommends, in an environment of its own and with its own format where it has one;
-the files lay in the page cache, and one item was taken first, so that imports do not
-count. Before anything was timed, every peer had to give the same samples: the same bytes;
+HEAD = """\
+Written by `./run bench` on {date}; do not edit. {machine}; Python {python}; WebLoader {webdataset}. All took turns in
+fresh processes, each configured as its documentation recommends, in an environment of its own and with its own format
+where it has one; the files lay in the page cache, and one item was taken first, so that imports do not count."""
+DATA = """\
+Data: A is 2,000 JPEG files of about 90 KB ({photographs}), B 100,000 samples with a text of 300 bytes, C 500 arrays of
+1 MB."""
+SPEED = """\
+The best round of each by the clock; [all loaders, with CPU time and memory](benchmarks/peers.md)."""
+PEERS = """\
+Every byte of what a loader gives was read while the clock ran, and went into a checksum: all have given the same bytes;
 decoded pictures whose means over sixteenths differ by less than 3 of 255; normalized crops whose mean and deviation
-differ by less than 0.12.
+differ by less than 0.12. *Bytes* is how much of that there was per sample.
 
-Data: A is 2,000 JPEG files of about 90 KB ({photographs}), B 200,000 samples of 500 bytes, C 500 arrays of 1 MB. CPU is
-that of the process and its worker processes; memory the peak of the process and of its largest worker. Read as bytes,
-LitData gives views of a memory map, which nothing has read or copied yet; tf.data decodes to RGB on all cores, as do
-our two threads; the others have one process there. Peers far behind took part in two rounds only."""
+CPU is that of the process and its worker processes; memory the peak of the process and of its largest worker. The
+fastest, those that are at least half as fast, and webdataset 1.0.2 took part in all rounds, the others in one."""
 
 
 def about() -> dict[str, str]:
@@ -79,37 +84,87 @@ def measured(peers: dict[str, Any]) -> list[str]:
     return sorted((name for name in peers if peers[name]["rounds"]), key=lambda name: -rate(peers[name]))
 
 
-def ratios(peers: dict[str, Any]) -> tuple[float, float, str]:
-    """How many times as fast as 1.0.2, and as the best peer, and who that is; 0 where it was not measured."""
-    ours = max((rate(peers[name]) for name in OURS if name in peers), default=0.0)
-    old = rate(peers["wds"]) if "wds" in peers else 0.0
-    others = [name for name in measured(peers) if name not in OURS]
+def shown(scenario: Any, peer: dict[str, Any]) -> str:
+    """Samples per second, or how long it took until the few were there that a scenario is about."""
+    return f"{rate(peer):,.0f}/s" if scenario.short else f"{1e3 * least(peer, 'wall'):,.0f} ms"
+
+
+def read(peer: dict[str, Any]) -> str:
+    """How many bytes a sample had.
+
+    >>> [read({"rounds": [{"samples": 2, "bytes": size}]}) for size in (600, 180_000, 1_200_000, 0)]
+    ['300 B', '90 KB', '0.60 MB', '-']
+    """
+    size = peer["rounds"][0]["bytes"] / peer["rounds"][0]["samples"]
+    if size < 1000:
+        return f"{size:.0f} B" if size else "-"
+    return f"{size / 1e3:.0f} KB" if size < 5e5 else f"{size / 1e6:.2f} MB"
+
+
+@dataclass(frozen=True)
+class Leaders:
+    """Who is the fastest in a scenario: of this package, and of the others; and 1.0.2, if it was measured."""
+
+    ours: dict[str, Any]
+    old: dict[str, Any] | None
+    best: dict[str, Any] | None
+    """The best of the others; 1.0.2 may be it."""
+    name: str
+    """Of the best."""
+
+    def over(self, other: dict[str, Any] | None) -> float:
+        """How many times as fast we are; 0 without another."""
+        return rate(self.ours) / rate(other) if other else 0.0
+
+
+def leaders(peers: dict[str, Any]) -> Leaders | None:
+    """None where this package was not measured."""
+    ranks = measured(peers)
+    ours = [name for name in ranks if name in OURS]
+    others = [name for name in ranks if name not in OURS]
+    if not ours:
+        return None
     best = others[0] if others else ""
-    return ours / old if old else 0.0, ours / rate(peers[best]) if best else 0.0, best
+    return Leaders(peers[ours[0]], peers["wds"] if "wds" in others else None, peers.get(best), NAMES.get(best, ""))
 
 
 def table(found: dict[str, Any], scenarios: dict[str, Any]) -> str:
     """One line per scenario: what is to be reached, and what was."""
-    rows = [["scenario", "WebLoader", "1.0.2", "ratio", "target", "best peer", "ratio", "target"]]
+    rows = [
+        ["scenario", "read", "WebLoader", "with", "1.0.2", "ratio", "target", "best peer", "with", "ratio", "target"]
+    ]
     for name, scenario in scenarios.items():
-        peers = found["scenarios"].get(name, {})
-        if not measured(peers):
+        first = leaders(found["scenarios"].get(name, {}))
+        if first is None:
             continue
-        old, other, best = ratios(peers)
-        ours = max(rate(peers[each]) for each in OURS if each in peers)
-        rows.append(
-            [
-                scenario.title,
-                f"{ours:,.0f}/s",
-                f"{rate(peers['wds']):,.0f}/s" if peers.get("wds", {}).get("rounds") else "-",
-                f"{old:.2f} x" if old else "-",
-                f">= {scenario.against_old:g} x" if scenario.against_old else "-",
-                f"{NAMES[best]} {rate(peers[best]):,.0f}/s" if best else "-",
-                f"{other:.2f} x" if other else "-",
-                f">= {scenario.against_peers:g} x" if scenario.against_peers else "-",
-            ]
-        )
+        rows.append([scenario.title, read(first.ours), shown(scenario, first.ours), first.ours["runs"]])
+        rows[-1] += [shown(scenario, first.old)] if first.old else ["-"]
+        rows[-1] += judged(first.over(first.old), scenario.against_old)
+        rows[-1] += [f"{first.name} {shown(scenario, first.best)}", first.best["runs"]] if first.best else ["-", "-"]
+        rows[-1] += judged(first.over(first.best), scenario.against_peers)
     return markdown(rows)
+
+
+def judged(ratio: float, target: float) -> list[str]:
+    """
+    >>> judged(2.0, 3.0)
+    ['2.00 x', '>= 3 x: NO']
+    """
+    reached = "yes" if ratio >= target else "NO"
+    return [f"{ratio:.2f} x" if ratio else "-", f">= {target:g} x: {reached}" if ratio and target else "-"]
+
+
+def section(name: str, found: dict[str, Any]) -> str:
+    """The table of a section, and what it is about."""
+    known = found["sections"][name]
+    rows = [["what", "measured", "target", "reached"]]
+    rows += [
+        [what, figure, target, target and ("yes" if reached else "NO")]
+        for what, figure, target, reached in known["rows"]
+    ]
+    told = f"{known['words']} Measured on {known['date']} by `./run bench {name}`."
+    shown = markdown(rows) if known["rows"] else f"Not measured: {known['trouble']}."
+    return f"## {known['title']}\n\n{told}\n\n{shown}"
 
 
 def markdown(rows: list[list[str]]) -> str:
@@ -120,45 +175,73 @@ def markdown(rows: list[list[str]]) -> str:
 
 
 def write(found: dict[str, Any], scenarios: dict[str, Any], folder: str) -> None:
-    """Write the page and the plots into the folder."""
-    told = found["about"]
-    parts = [
-        "# WebLoader and its peers",
-        "",
-        PAGE.format(**{"photographs": "", **told}),
-        "",
-        table(found, scenarios),
-    ]
+    """Write the page with all peers, and the plots, into the folder."""
+    parts = ["# WebLoader and its peers", HEAD, DATA, PEERS]
+    parts = [part.format(**found["about"]) for part in parts]
     for name, scenario in scenarios.items():
         peers = found["scenarios"].get(name, {})
         if measured(peers):
-            parts += ["", f"## {name}: {scenario.title}", "", _peers_table(peers), "", f"![{name}]({name}.svg)"]
-            parts += _troubles(peers)
-            _save(os.path.join(folder, f"{name}.svg"), bars(peers))
+            parts += [f"## {name}: {scenario.title}", _peers_table(peers), f"![{name}]({name}.svg)", *_troubles(peers)]
+            _save(os.path.join(folder, f"{name}.svg"), bars(peers, scenario))
     for name, grows in growth.SCENARIOS.items():
         points = found["scenarios"].get(name, {})
         if measured(points):
-            parts += [
-                "",
-                f"## {name}: {grows.title}",
-                "",
-                _growth_table(points, grows.unit),
-                "",
-                f"![{name}]({name}.svg)",
-            ]
+            parts += [f"## {name}: {grows.title}", _growth_table(points, grows.unit), f"![{name}]({name}.svg)"]
             _save(os.path.join(folder, f"{name}.svg"), growth_bars(points, grows))
-    _save(os.path.join(folder, "peers.md"), "\n".join(parts) + "\n")
+    _save(os.path.join(folder, "peers.md"), "\n\n".join(parts) + "\n")
+
+
+def write_pages(found: dict[str, Any], scenarios: dict[str, Any], root: str) -> None:
+    """Write docs/benchmarks.md, and the short table between the marks in README.md."""
+    parts = ["# Speed", f"{HEAD} {SPEED}", DATA, table(found, scenarios).replace("{", "{{").replace("}", "}}")]
+    parts = [part.format(**found["about"]) for part in parts]
+    parts += [section(name, found) for name in sections.NAMES if name in found["sections"]]
+    _save(os.path.join(root, "docs", "benchmarks.md"), "\n\n".join(parts) + "\n")
+    path = os.path.join(root, "README.md")
+    with open(path) as file:
+        before, mark, rest = file.read().partition("<!-- speed -->\n")
+    _, end, after = rest.partition("<!-- /speed -->")
+    _save(path, before + mark + _short_table(found, scenarios) + end + after)
+
+
+def _short_table(found: dict[str, Any], scenarios: dict[str, Any]) -> str:
+    lines = ["| what | of a sample is read | webdataset 1.0.2 | best other | WebLoader |", "|---|--:|--:|--:|--:|"]
+    for name, scenario in scenarios.items():
+        peers = found["scenarios"].get(name, {})
+        first, other = leaders(peers), leaders({each: peers[each] for each in peers if each != "wds"})
+        if first is None or other is None or not scenario.short:
+            continue
+        old = f"{shown(scenario, first.old)}, {first.old['runs']}" if first.old else "-"
+        best = f"{other.name}: {shown(scenario, other.best)}, {other.best['runs']}" if other.best else "-"
+        ours = f"{shown(scenario, first.ours)}, {first.ours['runs']}"
+        lines.append(f"| {scenario.short} | {read(first.ours)} | {old} | {best} | {ours} |")
+    return "\n".join(lines) + "\n"
 
 
 def _peers_table(peers: dict[str, Any]) -> str:
-    rows = [["", "samples/s, best", "median", "CPU per sample", "first result", "peak memory", "rounds", "version"]]
+    rows = [
+        [
+            "",
+            "with",
+            "samples/s, best",
+            "median",
+            "bytes",
+            "CPU per sample",
+            "first result",
+            "peak memory",
+            "rounds",
+            "version",
+        ]
+    ]
     for name in measured(peers):
         peer = peers[name]
         rows.append(
             [
                 NAMES[name],
+                peer["runs"],
                 f"{rate(peer):,.0f}",
                 f"{median(peer):,.0f}",
+                read(peer),
                 f"{cpu(peer):,.1f} us" if cpu(peer) else "-",
                 f"{least(peer, 'first'):.2f} s",
                 f"{least(peer, 'peak'):,.0f} MB",
@@ -172,7 +255,7 @@ def _peers_table(peers: dict[str, Any]) -> str:
 def _troubles(peers: dict[str, Any]) -> list[str]:
     told = [f"{NAMES[name].strip('*')}: {peers[name]['trouble']}" for name in peers if peers[name]["trouble"]]
     told = [line for line in told if not line.endswith("not offered")]
-    return ["", "Not measured: " + "; ".join(told) + "."] if told else []
+    return ["Not measured: " + "; ".join(told) + "."] if told else []
 
 
 def _growth_table(points: dict[str, Any], unit: str) -> str:
@@ -191,14 +274,10 @@ def _growth_table(points: dict[str, Any], unit: str) -> str:
     return markdown(rows)
 
 
-def bars(peers: dict[str, Any]) -> str:
-    """The peers' rates as horizontal bars.
-
-    >>> bars({"webloader": {"rounds": [{"samples": 10, "wall": 1.0}]}}).count("<rect")
-    1
-    """
+def bars(peers: dict[str, Any], scenario: Any) -> str:
+    """The peers' rates as horizontal bars."""
     rows = [
-        (NAMES.get(name, name).replace("*", ""), rate(peers[name]), f"{rate(peers[name]):,.0f}/s", name in OURS)
+        (NAMES[name].replace("*", ""), rate(peers[name]), shown(scenario, peers[name]), name in OURS)
         for name in measured(peers)
     ]
     return _drawn(rows)
@@ -237,25 +316,6 @@ def _drawn(rows: list[tuple[str, float, str, bool]]) -> str:
         )
         lines.append(f'<text x="{width + 248:.1f}" {text}>{figure}</text>')
     return "\n".join([*lines, "</svg>", ""])
-
-
-def into_readme(found: dict[str, Any], scenarios: dict[str, Any]) -> None:
-    """Put the short table between the marks in README.md."""
-    lines = ["| what | webdataset 1.0.2 | best other | WebLoader |", "|---|--:|--:|--:|"]
-    for name, scenario in scenarios.items():
-        peers = found["scenarios"].get(name, {})
-        if not measured(peers) or scenario.kind == "first":
-            continue
-        others = [each for each in measured(peers) if each not in (*OURS, "wds")]
-        ours = max(rate(peers[each]) for each in OURS if each in peers)
-        old = f"{rate(peers['wds']):,.0f}/s" if peers.get("wds", {}).get("rounds") else "-"
-        other = f"{NAMES[others[0]]}: {rate(peers[others[0]]):,.0f}/s" if others else "-"
-        lines.append(f"| {scenario.short} | {old} | {other} | {ours:,.0f}/s |")
-    path = os.path.join(ROOT, "README.md")
-    with open(path) as file:
-        before, mark, rest = file.read().partition("<!-- speed -->\n")
-    _, end, after = rest.partition("<!-- /speed -->")
-    _save(path, before + mark + "\n".join(lines) + "\n" + end + after)
 
 
 def _save(path: str, text: str) -> None:

@@ -1,4 +1,4 @@
-"""The plot of the page on speed, drawn from the table in README that `./run bench --peers` writes."""
+"""The plot of the page on speed, drawn from the table in README that `./run bench --save` writes."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from .case import MEAN, STD, Case
 PACKAGES = ["nvidia-dali-cuda120"]
 NEEDS = ""
 DISTRIBUTION = "nvidia-dali-cuda120"
+RUNS = {"train": "2 threads"}
 
 
 def prepare(case: Case) -> None:

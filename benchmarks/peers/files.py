@@ -11,11 +11,10 @@ from .case import Case, picture, recipe
 PACKAGES = ["pillow"]
 NEEDS = "torch"
 DISTRIBUTION = "torch"
+DATA = ("A",)
 
 
 def prepare(case: Case) -> None:
-    if case.name != "A":
-        return
     os.makedirs(case.own("files"), exist_ok=True)
     for key, data, label in case.samples():
         with open(case.own(f"files/{label:06d}-{os.path.basename(key)}.jpg"), "wb") as file:
@@ -36,10 +35,9 @@ class Files:
         return self.transform(data), int(os.path.basename(self.paths[number])[:6])
 
 
-def raw(case: Case) -> Iterator[bytes] | None:
-    return (
-        (data for data, _ in map(Files(case.own("files"), bytes).__getitem__, _all(case))) if case.name == "A" else None
-    )
+def raw(case: Case) -> Iterator[bytes]:
+    files = Files(case.own("files"), bytes)
+    return (files[number][0] for number in range(len(files)))
 
 
 def rgb(case: Case) -> Iterator[tuple[Any, int]]:
@@ -62,7 +60,3 @@ def train(case: Case) -> Any:
 
     files = Files(case.own("files"), Recipe())
     return DataLoader(files, batch_size=case.batch, shuffle=True, num_workers=case.workers)
-
-
-def _all(case: Case) -> range:
-    return range(len(os.listdir(case.own("files"))))

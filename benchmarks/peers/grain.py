@@ -12,6 +12,7 @@ from .case import Case, picture, recipe
 PACKAGES = ["grain", "array_record", "pillow"]
 NEEDS = "torch"
 DISTRIBUTION = "grain"
+RUNS = dict.fromkeys(("raw", "shuffled", "rgb"), "16 threads")
 
 
 def prepare(case: Case) -> None:

@@ -11,6 +11,7 @@ from .case import Case, picture, recipe
 PACKAGES = ["ray[data]", "pillow"]
 NEEDS = "torch"
 DISTRIBUTION = "ray"
+RUNS = dict.fromkeys(("raw", "rgb", "train"), "3 processes")
 WORKERS_APART = True  # they are no children of the process: their CPU time is not known to it
 
 os.environ.setdefault("RAY_DATA_DISABLE_PROGRESS_BARS", "1")

@@ -11,6 +11,7 @@ from .case import Case, picture, recipe
 PACKAGES = ["spdl", "numpy", "pillow"]
 NEEDS = "torch"
 DISTRIBUTION = "spdl"
+RUNS = {"train": "2 threads"}
 
 
 def _members(case: Case) -> Iterator[tuple[str, Any]]:

@@ -11,6 +11,7 @@ from .case import MEAN, STD, Case
 PACKAGES = ["tensorflow-cpu"]
 NEEDS = ""
 DISTRIBUTION = "tensorflow-cpu"
+RUNS = dict.fromkeys(("raw", "shuffled", "rgb"), "all cores") | {"train": "2 threads"}
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")

@@ -10,6 +10,8 @@ from .case import Case
 PACKAGES: list[str] = []
 NEEDS = ""
 DISTRIBUTION = "webdataset"
+URLS = True
+RUNS = {"train": "2 threads", "rgb": "2 threads"}
 
 
 def train(case: Case) -> Any:

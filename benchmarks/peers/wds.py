@@ -10,10 +10,16 @@ from .case import Case, recipe
 PACKAGES = ["webdataset==1.0.2", "pillow"]
 NEEDS = "torch"
 DISTRIBUTION = "webdataset"
+DATA = ("A", "A.tgz", "B", "C")
+URLS = True
 
 
 def _sources(case: Case) -> list[str]:
     return [f"pipe:curl -s -f {url}" if url.startswith("http") else url for url in case.sources]
+
+
+def imported() -> None:
+    from webdataset import ShardWriter, WebDataset, WebLoader  # noqa: F401 - the import is what is measured
 
 
 def raw(case: Case) -> Iterator[bytes]:

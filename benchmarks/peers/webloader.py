@@ -10,6 +10,12 @@ from .case import Case
 PACKAGES: list[str] = []
 NEEDS = ""
 DISTRIBUTION = "webdataset"
+DATA = ("A", "A.tgz", "B", "C")
+URLS = True
+
+
+def imported() -> None:
+    from webdataset import ShardWriter, WebDataset, WebLoader  # noqa: F401 - names are imported when they are asked for
 
 
 def raw(case: Case) -> Iterator[bytes]:
@@ -24,13 +30,6 @@ def shuffled(case: Case) -> Iterator[bytes]:
 
     name = case.field
     return (sample[name] for sample in wds.WebDataset(case.sources, shardshuffle=len(case.sources)).shuffle(10_000))
-
-
-def exact(case: Case) -> Iterator[bytes]:
-    import webdataset as wds
-
-    name = case.field
-    return (sample[name] for sample in wds.WebDataset(case.sources, exact=True))
 
 
 def rgb(case: Case, threads: int = 0) -> Iterator[tuple[Any, int]]:
