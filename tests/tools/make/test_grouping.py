@@ -29,6 +29,9 @@ UNRELATED = {
     "days of two years": [
         f"{year}.{month:02d}.{day:02d}.jpg" for year in (2020, 2021) for month in range(1, 13) for day in (1, year % 28)
     ],
+    "all days of two years": [
+        f"{year}.{month:02d}.{day:02d}.jpg" for year in (2021, 2022) for month in range(1, 13) for day in range(1, 29)
+    ],
     "times of day": [f"2024-05-{day:02d} 12.{day:02d}.{second:02d}.jpg" for day in range(1, 9) for second in (1, 59)],
     "articles": [f"{month}.{number:05d}.pdf" for month in range(2101, 2105) for number in range(month, 9000, 1000)],
     "names of people": ["john.doe.jpg", "john.smith.jpg", "mary.jane.jpg", "mary.poppins.jpg", "bob.jpg"],

@@ -316,7 +316,7 @@ def _writer(output: Any, sharded: bool, maxcount: int, maxsize: float, options: 
 
 
 def _members(items: list[MemberSource]) -> list[tuple[bytes, bytes]]:
-    seen: set[str] = set()
+    seen: dict[str, str] = {}
     for item in items:
         if item.name.startswith("/") or ".." in item.name.split("/"):
             hint = "name members without .. and without a / at the beginning"
@@ -324,8 +324,11 @@ def _members(items: list[MemberSource]) -> list[tuple[bytes, bytes]]:
         key, field = base_plus_ext(item.name)
         name = item.name if key is None else f"{key}.{(field or '').lower()}"
         if name in seen:
-            raise SampleError("two members of a sample have the same name", member=item.name, key=key)
-        seen.add(name)
+            hint = "rename one of them; of extensions, readers see small letters alone"
+            raise SampleError(
+                f"this and {seen[name]!r} are the same field of a sample", member=item.name, key=key, hint=hint
+            )
+        seen[name] = item.name
     return [(item.name.encode("utf-8", "surrogateescape"), _content(item)) for item in items]
 
 

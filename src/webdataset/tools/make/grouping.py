@@ -123,8 +123,9 @@ def _check_related(files: Sequence[str], origin: str | None) -> None:
             times_alike.update(alike)
 
     def is_shared(field: str) -> bool:
-        """Numbers come again by chance (dates, counters), so they must do so in most samples."""
-        return times[field] > 1 and (_is_word(field) or 2 * times_alike[field] >= len(samples))
+        """Counters come again by chance, so they must do so in most samples; those of dates and times always do."""
+        is_counter = field.count(".") == 1 and 2 * times_alike[field] >= len(samples)
+        return times[field] > 1 and (_is_word(field) or is_counter)
 
     for key, files_of in samples.items():
         fields = _alike(files_of)
