@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import webdataset as wds
 from servers.faults import Cut, fault_proxy
 from tests_support import numbered, tar_bytes
-from webdataset.indices.access import SampleReader
+from webdataset import SampleReader
 from webdataset.storage.ranges import RangeReader
 
 
@@ -62,7 +62,7 @@ def test_numbers_from_the_end_slices_and_keys(make_shards):
         assert samples[20:] == []
         assert samples["000007"] == expected[7]
         for wrong in (10, -11):
-            with pytest.raises(IndexError, match=f"sample {wrong} of a dataset with 10"):
+            with pytest.raises(IndexError, match=f"{wrong} "):
                 samples[wrong]
         with pytest.raises(KeyError):
             samples["none"]
@@ -123,8 +123,9 @@ def test_a_shard_that_changes_under_a_reader_is_an_error(make_shard):
     with SampleReader(wds.index(shard)) as samples:
         samples[0]
         make_shard(samples=6)
-        with pytest.raises(wds.WebDatasetError, match="changed"):
+        with pytest.raises(wds.StorageError, match="changed") as raised:
             samples[1]
+    assert raised.value.url == shard
 
 
 def test_a_reader_can_be_pickled_and_forked(make_shards):
@@ -278,5 +279,5 @@ def test_any_numbers_of_any_shards_with_any_fields(tmp_path, data):
 
 
 def test_a_url_instead_of_a_catalogue_says_what_makes_one(make_shard):
-    with pytest.raises(TypeError, match=r"takes a catalogue, as wds\.index\(urls\) returns it, got '.*\.tar'"):
+    with pytest.raises(TypeError, match=r"wds\.index"):
         wds.SampleReader(make_shard(samples=1))

@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 
 import webdataset as wds
+from webdataset import Catalogue
 from webdataset.errors import ShardError
-from webdataset.indices.catalogue import Catalogue, Shard
+from webdataset.indices.catalogue import Shard
 from webdataset.indices.files import StaleIndexError, index_place
 from webdataset.indices.making import catalogue_of
 
@@ -31,7 +32,7 @@ def test_a_catalogue_finds_samples_by_number_and_key(make_shards):
     catalogue = wds.index(make_shards(3, samples=4))
     assert [catalogue.locate(i) for i in (0, 3, 4, 11)] == [(0, 0), (0, 3), (1, 0), (2, 3)]
     for wrong in (-1, 12):
-        with pytest.raises(IndexError, match="of a dataset with 12"):
+        with pytest.raises(IndexError, match=f"{wrong} "):
             catalogue.locate(wrong)
     assert catalogue.find("000007") == 7
     with pytest.raises(KeyError, match="none"):
@@ -94,21 +95,23 @@ def test_a_foreign_wids_file_is_read(make_shards, tmp_path):
 )
 def test_what_is_no_catalogue_is_an_error(tmp_path, text):
     (tmp_path / "w.json").write_text(text)
-    with pytest.raises(ShardError, match="this is no wids-shard-index-v1"):
+    with pytest.raises(ShardError, match="wids-shard-index-v1") as raised:
         Catalogue.load(tmp_path / "w.json")
+    assert raised.value.url == str(tmp_path / "w.json")
 
 
 def test_a_catalogue_that_promises_other_samples_is_an_error(make_shard, tmp_path):
     shard = make_shard(samples=5)
     (tmp_path / "w.json").write_text(json.dumps({"shardlist": [{"url": shard, "nsamples": 6}]}))
-    with pytest.raises(StaleIndexError, match="has 5 samples, the catalogue says 6"):
+    with pytest.raises(StaleIndexError) as raised:
         Catalogue.load(tmp_path / "w.json").index(0)
+    assert raised.value.url == shard
 
 
 def test_a_list_from_a_server_may_not_name_files_or_commands(nginx):
     for url in ("/etc/passwd", "file:/etc/passwd", "pipe:ls"):
         listed = nginx.put("lists/w.json", json.dumps({"shardlist": [{"url": url, "nsamples": 1}]}).encode())
-        with pytest.raises(wds.SecurityError, match="data from elsewhere may not"):
+        with pytest.raises(wds.SecurityError):
             Catalogue.load(listed)
     listed = nginx.put("lists/w.json", json.dumps({"shardlist": [{"url": "b/a.tar", "nsamples": 1}]}).encode())
     assert Catalogue.load(listed).urls == [nginx.url("/lists/b/a.tar")]

@@ -105,18 +105,18 @@ def test_compressed_shards_are_refused_with_the_cure(tmp_path, make_shard):
     for name, mode in (("a.tar.gz", "w:gz"), ("a.tar.xz", "w:xz"), ("a.tar.bz2", "w:bz2")):
         with tarfile.open(tmp_path / name, mode) as archive:
             archive.addfile(tarfile.TarInfo("a.txt"), io.BytesIO())
-        with pytest.raises(ShardError, match=r"compressed with .* cannot be indexed.*store it uncompressed"):
-            wds.index(tmp_path / name)
-        os.rename(tmp_path / name, tmp_path / "b.tar")
-        with pytest.raises(ShardError, match=r"compressed with .* cannot be indexed.*store it uncompressed"):
-            wds.index(tmp_path / "b.tar")
+        os.link(tmp_path / name, tmp_path / f"{name}.tar")
+        for shard in (tmp_path / name, tmp_path / f"{name}.tar"):
+            with pytest.raises(ShardError, match="compressed") as raised:
+                wds.index(shard)
+            assert (raised.value.url, "uncompressed" in raised.value.hint) == (str(shard), True)
 
 
 def test_commands_are_refused_with_the_cure(make_shard):
-    with pytest.raises(ShardError, match=r"the output of a command cannot be indexed.*cache_dir"):
-        wds.index(f"pipe:cat {make_shard()}")
-    with pytest.raises(ShardError, match="standard input cannot be indexed"):
-        wds.index("-")
+    for url in (f"pipe:cat {make_shard()}", "-"):
+        with pytest.raises(ShardError) as raised:
+            wds.index(url)
+        assert (raised.value.url, "cache_dir" in raised.value.hint) == (url, True)
 
 
 @pytest.mark.parametrize(("members", "size"), [(4, 12_000_000), (600, 70_000)])
@@ -135,8 +135,9 @@ def test_versions_are_compared_as_far_as_they_are_known(make_shard):
     index = kept_index(make_shard())
     check_fits(index, "u", None, None)
     check_fits(index, "u", index.size, '"etag"')
-    with pytest.raises(StaleIndexError, match="changed since"):
+    with pytest.raises(StaleIndexError) as raised:
         check_fits(index, "u", index.size + 512, None)
+    assert raised.value.url == "u"
 
 
 def test_the_cache_folder_follows_the_settings(monkeypatch, tmp_path):

@@ -27,14 +27,14 @@ def test_other_processes_help_where_it_is_worth_it(make_shard, make_shards, monk
     make_shard(os.path.basename(shards[6]), samples=3, end=False)
     Path(shards[5]).write_bytes(b"\x1f\x8b" + b"x" * 2048)
     seen, told = [], []
-    with pytest.warns(ShardWarning, match="no end marker"):
+    with pytest.warns(ShardWarning, match="end marker"):
         catalogue = wds.index(
             shards, jobs=2, handler=lambda exn: seen.append(exn) or True, progress=lambda *args: told.append(args[0])
         )
     assert catalogue.urls == [shard for number, shard in enumerate(shards) if number != 5]
     assert catalogue.total == 33
     assert told == list(range(1, 13))
-    assert [str(exn.message) for exn in seen] == ["a shard compressed with gzip cannot be indexed"]
+    assert [(type(exn), exn.url) for exn in seen] == [(wds.ShardError, shards[5])]
     assert all(os.path.exists(f"{shard}.wdx") for shard in catalogue.urls)
 
 
@@ -42,8 +42,10 @@ def test_a_killed_helper_is_an_error_that_names_the_shard(make_shards, monkeypat
     monkeypatch.setattr("webdataset.indices.jobs.CODE", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
     monkeypatch.setattr(making, "TRIAL_SECONDS", 0.0)
     monkeypatch.setattr(making, "WORTH_SECONDS", 0.0)
-    with pytest.raises(wds.StorageError, match=r"the process that made its index has ended.*shard-0000"):
-        wds.index(make_shards(6, samples=2), jobs=2)
+    shards = make_shards(6, samples=2)
+    with pytest.raises(wds.StorageError, match="killed") as raised:
+        wds.index(shards, jobs=2)
+    assert raised.value.url in shards
 
 
 def test_eight_processes_make_each_index_once(make_shards, tmp_path, cache):

@@ -102,16 +102,17 @@ def test_an_index_that_is_gone_is_made_again_when_it_is_needed(make_shard, cache
 def test_a_cut_shard_is_an_error_and_leaves_no_index(make_shard, tmp_path):
     shard = make_shard()
     Path(shard).write_bytes(Path(shard).read_bytes()[:3000])
-    with pytest.raises(ShardError, match=r"ends early.*url"):
+    with pytest.raises(ShardError, match="early") as raised:
         wds.index(shard)
+    assert raised.value.url == shard
     assert list(tmp_path.rglob("*.wdx")) == []
 
 
 def test_a_missing_shard_is_an_error(tmp_path):
-    with pytest.raises(MissingShardError, match="no such file"):
-        wds.index(tmp_path / "gone.tar")
-    with pytest.raises(MissingShardError, match="no such file"):
-        catalogue_of([str(tmp_path / "gone.tar")])
+    for indexed in (wds.index, catalogue_of):
+        with pytest.raises(MissingShardError) as raised:
+            indexed([str(tmp_path / "gone.tar")])
+        assert raised.value.url == str(tmp_path / "gone.tar")
 
 
 def test_the_handler_decides_about_shards_that_cannot_be_indexed(make_shards, tmp_path):
@@ -126,7 +127,7 @@ def test_the_handler_decides_about_shards_that_cannot_be_indexed(make_shards, tm
 
 def test_a_missing_end_marker_is_told_once(make_shard):
     shard = make_shard(end=False)
-    with pytest.warns(ShardWarning, match="no end marker"):
+    with pytest.warns(ShardWarning, match="end marker"):
         wds.index(shard)
     assert wds.index(shard).total == 10
 
@@ -202,11 +203,9 @@ def test_a_remote_shard_that_changed_is_an_error_with_the_cure_until_it_is_index
     url = nginx.put("stale/a.tar", tar_bytes(numbered(10)))
     catalogue = wds.index(url)
     nginx.put("stale/a.tar", tar_bytes(numbered(20)))
-    with (
-        wds.SampleReader(catalogue) as samples,
-        pytest.raises(StaleIndexError, match=r"changed since.*wl index --force"),
-    ):
+    with wds.SampleReader(catalogue) as samples, pytest.raises(StaleIndexError) as raised:
         samples[0]
+    assert (raised.value.url, "wl index --force" in raised.value.hint) == (url, True)
     assert wds.index(url).total == 20
 
 
@@ -226,6 +225,6 @@ def test_progress_is_a_bar_of_tqdm(make_shards, capfd):
 
 
 def test_a_wrong_argument_says_which_was_meant_and_one_shard_is_one(make_shard):
-    with pytest.raises(TypeError, match="did you mean 'progress'"):
+    with pytest.raises(TypeError, match="'progress'"):
         wds.index(make_shard(samples=1), progres=True)
     assert repr(wds.index(make_shard(samples=1))) == "Catalogue(1 shard, 1 sample)"

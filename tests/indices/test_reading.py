@@ -48,8 +48,5 @@ def test_a_shard_that_was_replaced_is_an_error(make_shard: Callable[..., str]) -
     catalogue = wds.index(make_shard(samples=10))
     catalogue.index(0)
     make_shard(samples=11)
-    with (
-        closing(Samples(catalogue, report=Report(strict=False))) as samples,
-        pytest.raises(StaleIndexError, match="has changed since"),
-    ):
+    with closing(Samples(catalogue, report=Report(strict=False))) as samples, pytest.raises(StaleIndexError):
         samples.read(0, [1])

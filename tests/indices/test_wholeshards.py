@@ -147,11 +147,8 @@ def test_a_server_without_range_requests_gives_every_sample_and_each_shard_once(
     assert len(plain.gets()) == 3 + 1  # one byte was asked for
     assert len(kept()) == 3
     [said] = [record.getMessage() for record in caplog.records if record.name == "webdataset.cache"]
-    assert re.fullmatch(
-        r"http://127\.0\.0\.1:\d+ does not support range requests: "
-        r"shards are fetched whole and kept in \S+/shards, which needs room for all of them",
-        said,
-    )
+    assert wholeshards.settings.copies_dir in said
+    assert plain.urls[0].rpartition("/")[0] in said
 
 
 def test_the_order_is_that_of_the_same_shards_elsewhere(plain, shards):
@@ -221,8 +218,9 @@ def test_a_shard_that_was_replaced_is_not_read_from_its_old_copy(plain, shards):
     assert dataset.samples[0]["cls"] == b"0"
     data = tar_bytes([("other.cls", b"1"), ("other.txt", b"x" * 3000)])
     (shards / "0.tar").write_bytes(data)
-    with pytest.raises(wds.ShardError, match=r"changed since.*wl index --force"):
+    with pytest.raises(wds.ShardError) as raised:
         keys(exact(plain.urls))
+    assert (raised.value.url, "wl index --force" in raised.value.hint) == (plain.urls[0], True)
 
 
 # -- room --------------------------------------------------------------------------------------------
@@ -231,17 +229,17 @@ def test_a_shard_that_was_replaced_is_not_read_from_its_old_copy(plain, shards):
 def test_a_disk_that_is_nearly_full_is_left_alone(plain, monkeypatch):
     full = type(shutil.disk_usage("/"))(total=100_000, used=94_000, free=6_000)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: full)
-    with pytest.raises(
-        wds.StorageError, match=r"no copy can be kept in .*shards: the disk has .* free.*; give cache_dir="
-    ):
+    with pytest.raises(wds.StorageError, match="free") as raised:
         exact(plain.urls)
+    assert "cache_dir=" in raised.value.hint
     assert not kept()
 
 
 def test_a_folder_that_takes_nothing_is_an_error_with_the_cure(plain, tmp_path):
     (tmp_path / "cache-home").write_text("this is no folder")
-    with pytest.raises(wds.StorageError, match=r"no copy can be kept in .*; give cache_dir= a folder with room"):
+    with pytest.raises(wds.StorageError, match="cache-home") as raised:
         exact(plain.urls)
+    assert "cache_dir=" in raised.value.hint
 
 
 def test_the_limit_of_the_cache_holds_for_copies(plain, shards, monkeypatch):
@@ -291,8 +289,9 @@ def test_a_shard_that_changes_when_the_server_gives_no_more_parts_is_an_error(sh
         data = (shards / "0.tar").read_bytes()
         (shards / "0.tar").write_bytes(data.replace(b"txt6", b"TXT6"))
         os.utime(shards / "0.tar", (1, 1))
-        with pytest.raises(wds.StorageError, match="the object changed while it was read"):
+        with pytest.raises(wds.StorageError, match="changed") as raised:
             samples[6]
+        assert raised.value.url == server.urls[0]
 
 
 def test_a_scheme_of_ones_own_is_read_whole(shards, monkeypatch):
@@ -304,7 +303,8 @@ def test_a_scheme_of_ones_own_is_read_whole(shards, monkeypatch):
 
 @pytest.mark.parametrize("url", ["pipe:cat 0.tar", "http://host.invalid/0.tar.gz"])
 def test_what_cannot_be_indexed_is_still_refused_at_construction(url, caplog):
-    with pytest.raises(wds.ShardError, match="cannot be indexed"):
+    with pytest.raises(wds.ShardError) as raised:
         exact(url)
+    assert raised.value.url == url
     assert not kept()
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]

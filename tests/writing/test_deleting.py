@@ -17,7 +17,6 @@ from webdataset.errors import StorageError
 from webdataset.gopen import gopen, gopen_schemes, open_ranges
 from webdataset.indices.files import load_index
 from webdataset.shardlists import expand_urls
-from webdataset.shardlists.mixture import MultiShardSample
 from webdataset.storage.options import StorageOptions
 from webdataset.storage.removing import remove
 
@@ -335,7 +334,7 @@ def test_a_yaml_list_is_read_by_the_function_of_the_program(monkeypatch: pytest.
     monkeypatch.setenv("ALLOW_OBSOLETE", "1")
     spec = b"datasets:\n  - shards: ['s3://b/a-{0..1}.tar']\n"
     monkeypatch.setitem(gopen_schemes, "mine", lambda url, mode, bufsize: io.BytesIO(spec))
-    assert [shard["url"] for shard in MultiShardSample("mine:list.yaml")] == ["s3://b/a-0.tar", "s3://b/a-1.tar"]
+    assert [shard["url"] for shard in wds.MultiShardSample("mine:list.yaml")] == ["s3://b/a-0.tar", "s3://b/a-1.tar"]
 
 
 @pytest.mark.parametrize("url", ["ssh://host/a.tar", "pipe:cat > a.tar", "ftps://host/a.tar", "-"])

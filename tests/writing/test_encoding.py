@@ -41,13 +41,15 @@ def test_meta_fields_are_kept_on_request():
 
 
 def test_meta_fields_that_are_kept_must_be_text_or_bytes():
-    with pytest.raises(EncodingError, match="field __index__"):
+    with pytest.raises(EncodingError) as raised:
         written({"__key__": "a", "__index__": 3}, keep_meta=True)
+    assert (raised.value.key, raised.value.field) == ("a", "__index__")
 
 
 def test_fields_that_differ_in_case_alone_are_an_error_as_readers_refuse_them():
-    with pytest.raises(EncodingError, match=r"'TXT' and 'txt' are the same one to readers \[key a, field txt\]"):
+    with pytest.raises(EncodingError, match="'TXT'") as raised:
         written({"__key__": "a", "TXT": "1", "txt": "2"})
+    assert (raised.value.key, raised.value.field) == ("a", "txt")
     assert written({"__key__": "a", "TXT": "1", "cls": 2, "_txt": "3"}) == {"a.TXT": b"1", "a.cls": b"2"}
 
 
@@ -84,7 +86,7 @@ def test_a_gz_field_is_compressed():
 @pytest.mark.parametrize("encoder", [False, None])
 def test_without_an_encoder_only_bytes_are_accepted(encoder):
     assert written({"__key__": "a", "txt": b"x", "y": bytearray(b"z")}, encoder=encoder) == {"a.txt": b"x", "a.y": b"z"}
-    with pytest.raises(ValueError, match="txt doesn't map to a bytes"):
+    with pytest.raises(ValueError, match="txt"):
         written({"__key__": "a", "txt": "x"}, encoder=encoder)
 
 
@@ -103,13 +105,14 @@ def test_an_encoder_may_be_a_dict():
         "a.n": b"one",
         "a.txt": b"x",
     }
-    with pytest.raises(EncodingError, match=r"cls.*key a, field cls"):
+    with pytest.raises(EncodingError) as raised:
         written({"__key__": "a", "cls": 1}, encoder={"n": bytes})
+    assert (raised.value.key, raised.value.field) == ("a", "cls")
 
 
 @pytest.mark.parametrize("encoder", ["rgb", 5])
 def test_any_other_encoder_is_refused(encoder):
-    with pytest.raises(ValueError, match="encoder must be"):
+    with pytest.raises(ValueError, match="encoder"):
         TarWriter(io.BytesIO(), encoder=encoder)
 
 
@@ -130,27 +133,27 @@ def test_make_encoder_gives_a_function_of_the_sample():
 
 
 @pytest.mark.parametrize(
-    ("bad", "message"),
+    ("bad", "word"),
     [
-        ({"txt": "x"}, "no __key__"),
-        ({"__key__": 3, "txt": "x"}, "__key__ must be a str, got int"),
-        ({"__key__": b"a", "txt": "x"}, "__key__ must be a str, got bytes"),
-        ({"__key__": "", "txt": "x"}, "must not be empty"),
-        ({"__key__": "dir/", "txt": "x"}, "end in a slash"),
-        ({"__key__": "a\0b", "txt": "x"}, "zero byte"),
-        ({"__key__": "a", "": "x"}, "must not be empty"),
+        ({"txt": "x"}, "__key__"),
+        ({"__key__": 3, "txt": "x"}, "int"),
+        ({"__key__": b"a", "txt": "x"}, "bytes"),
+        ({"__key__": "", "txt": "x"}, "empty"),
+        ({"__key__": "dir/", "txt": "x"}, "slash"),
+        ({"__key__": "a\0b", "txt": "x"}, "zero"),
+        ({"__key__": "a", "": "x"}, "empty"),
         ({"__key__": "a", "x/y": "x"}, "slash"),
-        ({"__key__": "a", 3: "x"}, "name of a field must be a str"),
-        ({"__key__": "a", "unknown": 3}, r"no encoder.*field unknown"),
-        ({"__key__": "a", "txt": None}, "field txt"),
-        ({"__key__": "a", "json": {1, 2}}, "field json"),
-        ([("__key__", "a")], "a sample is a dict, got list"),
+        ({"__key__": "a", 3: "x"}, "str"),
+        ({"__key__": "a", "unknown": 3}, "unknown"),
+        ({"__key__": "a", "txt": None}, "txt"),
+        ({"__key__": "a", "json": {1, 2}}, "json"),
+        ([("__key__", "a")], "list"),
     ],
 )
-def test_a_bad_sample_is_refused_and_writes_nothing(bad, message):
+def test_a_bad_sample_is_refused_and_writes_nothing(bad, word):
     stream = io.BytesIO()
     with TarWriter(stream) as sink:
-        with pytest.raises(EncodingError, match=message):
+        with pytest.raises(EncodingError, match=word):
             sink.write(bad)
         sink.write({"__key__": "good", "txt": "x"})
     assert members_of(stream.getvalue()) == {"good.txt": b"x"}
@@ -158,21 +161,22 @@ def test_a_bad_sample_is_refused_and_writes_nothing(bad, message):
 
 def test_a_field_that_cannot_be_encoded_takes_the_whole_sample_with_it():
     stream = io.BytesIO()
-    with TarWriter(stream) as sink, pytest.raises(EncodingError, match="key a, field zzz"):
+    with TarWriter(stream) as sink, pytest.raises(EncodingError) as raised:
         sink.write({"__key__": "a", "cls": 1, "zzz": object()})
+    assert (raised.value.key, raised.value.field) == ("a", "zzz")
     assert members_of(stream.getvalue()) == {}
 
 
 def test_a_key_with_a_dot_gives_one_warning():
     with TarWriter(io.BytesIO()) as sink:
-        with pytest.warns(ShardWarning, match=r"'dir\.x/img' for the key"):
+        with pytest.warns(ShardWarning, match=r"'dir\.x/img'"):
             sink.write({"__key__": "dir.x/img.001", "txt": "x"})
         sink.write({"__key__": "dir.x/other.002", "txt": "x"})
 
 
 def test_a_key_with_a_dot_is_an_error_in_strict_mode(monkeypatch):
     monkeypatch.setenv("WDS_STRICT", "1")
-    with pytest.raises(ShardError, match="has a dot"):
+    with pytest.raises(ShardError, match="dot"):
         TarWriter(io.BytesIO()).write({"__key__": "img.001", "txt": "x"})
 
 

@@ -26,7 +26,7 @@ def test_an_index_says_where_each_field_is(tmp_path):
 
 def test_an_index_needs_a_local_plain_shard(tmp_path):
     for target in (tmp_path / "a.tar.gz", io.BytesIO(), "pipe:cat >/dev/null"):
-        with pytest.raises(ValueError, match="index=True needs"):
+        with pytest.raises(ValueError, match="index=True"):
             TarWriter(target, index=True)
     assert names_in(tmp_path) == []
 
@@ -37,9 +37,9 @@ def test_an_index_refuses_a_name_it_cannot_hold(tmp_path):
 
 
 def test_packed_samples_have_no_index_and_a_closed_writer_takes_none(tmp_path: Path) -> None:
-    with TarWriter(f"{tmp_path}/a.tar", index=True) as sink, pytest.raises(ValueError, match="in no index"):
+    with TarWriter(f"{tmp_path}/a.tar", index=True) as sink, pytest.raises(ValueError, match="index"):
         sink.write_packed(b"", [])
     for closed in (TarWriter(f"{tmp_path}/b.tar"), ShardWriter(f"{tmp_path}/c-%d.tar", verbose=0)):
         closed.close()
-        with pytest.raises(StorageError, match="this writer is closed"):
+        with pytest.raises(StorageError, match="closed"):
             closed.write_packed(b"", [])

@@ -37,8 +37,9 @@ def test_one_key_twice_in_a_row_is_an_error_that_names_it(fields):
     stream = io.BytesIO()
     with TarWriter(stream) as sink:
         sink.write({"__key__": "d/a", "txt": "1"})
-        with pytest.raises(SampleError, match=r"two samples in a row have the same key.*key d/a\]; give every sample"):
+        with pytest.raises(SampleError) as raised:
             sink.write({"__key__": "d/a", **fields})
+        assert raised.value.key == "d/a"
         sink.write({"__key__": "d/b", "txt": "3"})
         sink.write({"__key__": "d/a", "txt": "4"})
     stream.seek(0)
@@ -50,8 +51,9 @@ def test_one_key_twice_in_a_row_is_an_error_that_names_it(fields):
 def test_keys_that_are_one_to_readers_must_not_follow_each_other():
     with TarWriter(io.BytesIO()) as sink:
         sink.write({"__key__": "v1.0/img.001", "txt": "x"})
-        with pytest.raises(SampleError, match=r"key v1\.0/img\]; .* a key ends at the first dot of its last part"):
+        with pytest.raises(SampleError) as raised:
             sink.write({"__key__": "v1.0/img.002", "txt": "x"})
+        assert (raised.value.key, "dot" in raised.value.hint) == ("v1.0/img", True)
         sink.write({"__key__": "v1.5/img", "txt": "x"})
 
 
@@ -66,8 +68,9 @@ def test_a_sample_without_fields_is_none_to_readers():
     with TarWriter(io.BytesIO()) as sink:
         sink.write({"__key__": "a", "txt": "1"})
         sink.write({"__key__": "b"})
-        with pytest.raises(SampleError, match="the same key"):
+        with pytest.raises(SampleError) as raised:
             sink.write({"__key__": "a", "txt": "2"})
+        assert raised.value.key == "a"
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -77,10 +80,11 @@ def test_one_key_twice_in_a_row_is_an_error_in_a_shard_but_not_across_two(tmp_pa
             sink.write({"__key__": "a", "txt": "x"})
     assert len(names_in(tmp_path)) == 3
     with (
-        pytest.raises(SampleError, match="key a"),
+        pytest.raises(SampleError) as raised,
         ShardWriter(str(tmp_path / "b-%d.tar"), maxcount=2, verbose=0, workers=workers) as sink,
     ):
         write_all(sink, [{"__key__": "a", "txt": "x"}] * 2)
+    assert raised.value.key == "a"
 
 
 @pytest.mark.parametrize(
@@ -94,11 +98,11 @@ def test_packed_samples_are_checked_too(key):
     (first, size), (other, other_size) = one(key), one("other")
     with TarWriter(io.BytesIO()) as sink:
         sink.write({"__key__": "z", "txt": "x"})
-        with pytest.raises(SampleError, match="the same key"):
+        with pytest.raises(SampleError):
             sink.write_packed(first + first, [size, size])
         sink.write_packed(first + other, [size, other_size])
-        with pytest.raises(SampleError, match="the same key"):
+        with pytest.raises(SampleError):
             sink.write({"__key__": "other", "txt": "x"})
         sink.write_packed(b"" + first, [(0, 0), size])
-        with pytest.raises(SampleError, match="the same key"):
+        with pytest.raises(SampleError):
             sink.write_packed(first, [size])

@@ -81,7 +81,7 @@ def test_a_named_pipe_is_written_in_place(tmp_path):
 
 @pytest.mark.parametrize("fileobj", [3, None, io.StringIO()])
 def test_what_cannot_be_written_to_is_refused(fileobj):
-    with pytest.raises(TypeError, match="binary stream"):
+    with pytest.raises(TypeError, match="binary"):
         TarWriter(fileobj)
 
 
@@ -119,7 +119,7 @@ def test_the_compression_can_be_chosen(compress, magic):
 
 
 def test_an_unknown_compression_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="compress must be"):
+    with pytest.raises(ValueError, match="compress"):
         TarWriter(tmp_path / "a.tar", compress="zip")
     assert names_in(tmp_path) == []
 

@@ -42,7 +42,7 @@ def no_warning() -> Any:
 
 def test_shards_that_are_left_over_are_told_in_the_end(tmp_path: Path) -> None:
     write(tmp_path / "a-%03d.tar", 10)
-    with pytest.warns(ShardWarning, match=r"8 shards of an earlier set are left over: .*a-002\.tar to .*a-009\.tar"):
+    with pytest.warns(ShardWarning, match=r"8 shards .*a-002\.tar to .*a-009\.tar"):
         write(tmp_path / "a-%03d.tar", 2)
     assert len(names(tmp_path)) == 10
 
@@ -51,7 +51,7 @@ def test_the_warning_comes_once_and_is_a_user_warning(tmp_path: Path) -> None:
     write(tmp_path / "a-%03d.tar", 3)
     sink = wds.ShardWriter(str(tmp_path / "a-%03d.tar"), verbose=0)
     sink.write({"__key__": "a", "cls": 1})
-    with pytest.warns(UserWarning, match="left over"):
+    with pytest.warns(UserWarning, match="2 shards"):
         sink.close()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -84,11 +84,10 @@ def test_an_existing_shard_is_an_error_at_once_if_asked_for(tmp_path: Path) -> N
     pattern = str(tmp_path / "a-%03d.tar")
     write(pattern, 3)
     before = {path: path.stat() for path in tmp_path.iterdir()}
-    with pytest.raises(
-        ExistingShardsError, match=r"3 shards of .* are there already: .*a-002\.tar; overwrite=True"
-    ) as e:
+    with pytest.raises(ExistingShardsError, match=r"3 shards .*a-002\.tar") as raised:
         wds.ShardWriter(pattern, overwrite=False)
-    assert isinstance(e.value, FileExistsError)
+    assert "overwrite=True" in raised.value.hint
+    assert isinstance(raised.value, FileExistsError)
     assert {path: path.stat() for path in tmp_path.iterdir()} == before
 
 
@@ -105,7 +104,7 @@ def test_a_pattern_without_a_number_is_a_set_of_one(tmp_path: Path) -> None:
     pattern = str(tmp_path / "a.tar")
     write(pattern, 1)
     write(pattern, 1)
-    with pytest.raises(ExistingShardsError, match=r"1 shard of .* is there already"):
+    with pytest.raises(ExistingShardsError, match=r"1 shard "):
         wds.ShardWriter(pattern, overwrite=False)
     write(pattern, 1, overwrite=True)
     assert names(tmp_path) == ["a.tar"]
@@ -146,7 +145,7 @@ def test_a_range_of_numbers_behind_a_gap_belongs_to_another_writer(tmp_path: Pat
 def test_nothing_is_removed_if_nothing_was_written(tmp_path: Path) -> None:
     pattern = str(tmp_path / "a-%03d.tar")
     write(pattern, 2)
-    with pytest.warns(ShardWarning, match="nothing was written, so the earlier set stays as it was"):
+    with pytest.warns(ShardWarning, match="nothing"):
         write(pattern, 0, overwrite=True)
     assert len(names(tmp_path)) == 2
 
@@ -159,10 +158,9 @@ def test_an_error_removes_nothing_and_says_what_is_new_and_what_is_not(tmp_path:
         write_all(sink, samples)
     assert len(names(tmp_path)) == 5
     [note] = failed.value.__notes__
-    assert note == (
-        f"1 complete shard of {pattern} is left: {pattern % 0}; "
-        f"4 shards of the earlier set are still there: {pattern % 1} to {pattern % 4}"
-    )
+    new, old = note.split("; ")
+    assert (new.split()[0], pattern % 0 in new) == ("1", True)
+    assert (old.split()[0], pattern % 1 in old, pattern % 4 in old) == ("4", True, True)
 
 
 @pytest.mark.filterwarnings("ignore:the writer of:webdataset.errors.ShardWarning")
@@ -204,12 +202,12 @@ def test_shared_writers_take_free_numbers_and_overwrite_nothing(tmp_path: Path) 
     write(pattern, 2, shared=True)
     write(pattern, 2, shared=True)
     assert len(names(tmp_path)) == 4
-    with pytest.raises(ValueError, match="nothing is overwritten"):
+    with pytest.raises(ValueError, match="shared=True"):
         wds.ShardWriter(pattern, shared=True, overwrite=True)
 
 
 def test_an_unknown_value_of_overwrite_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="overwrite must be True, False or \"warn\", got 'no'"):
+    with pytest.raises(ValueError, match="'no'"):
         wds.ShardWriter(str(tmp_path / "a-%d.tar"), overwrite="no")
 
 
@@ -223,9 +221,7 @@ def test_commands_and_openers_have_no_check(tmp_path: Path) -> None:
 @pytest.mark.parametrize("overwrite", [True, False])
 def test_a_place_that_may_only_be_written_to_is_told_and_written_to(overwrite: bool) -> None:
     with Double(lambda question: Reply(201 if question.method == "PUT" else 403)) as server:
-        with pytest.warns(
-            ShardWarning, match=r"it is not known whether shards of .*a-%d\.tar are there already: .*403"
-        ):
+        with pytest.warns(ShardWarning, match=r"a-%d\.tar .*403"):
             write(f"{server.url}/a-%d.tar", 2, overwrite=overwrite)
         assert [question.raw_path for question in server.questions if question.body] == ["/a-0.tar", "/a-1.tar"]
 

@@ -75,7 +75,7 @@ def test_a_web_server_is_asked_for_one_number_after_the_other(nginx: Nginx, make
     pattern = nginx.url("/sets/a-%d.tar")
     with pytest.raises(ExistingShardsError, match="20 shards"):
         wds.ShardWriter(pattern, overwrite=False)
-    with pytest.warns(ShardWarning, match="18 shards of an earlier set are left over"):
+    with pytest.warns(ShardWarning, match="18 shards"):
         write(pattern, 2)
     write(pattern, 2, overwrite=True)
     assert names(nginx.files / "sets") == ["a-0.tar", "a-1.tar", "a-30.tar"]
@@ -91,7 +91,9 @@ def test_a_server_that_does_not_remove_is_an_error_that_says_what_is_left() -> N
 
     with Double(answer) as server:
         pattern = f"{server.url}/a-%d.tar"
-        with pytest.raises(StorageError, match=r"the server answers 405 to DELETE .*a-2\.tar\]") as failed:
+        with pytest.raises(StorageError) as failed:
             write(pattern, 1, overwrite=True)
+        assert (failed.value.status, failed.value.url) == (405, pattern % 2)
         [note] = failed.value.__notes__
-        assert note.endswith(f"; 2 shards of the earlier set are still there: {pattern % 1} to {pattern % 2}")
+        left = note.rpartition("; ")[2]
+        assert (left.split()[0], pattern % 1 in left, pattern % 2 in left) == ("2", True, True)
