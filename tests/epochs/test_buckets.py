@@ -149,19 +149,20 @@ def test_batches_by_length_resume_on_other_ranks_with_the_same_global_batch(path
         other.load_state_dict(state)
         ranks.append(keys(other))
     assert seen + [sorted(a + b) for a, b in zip(*ranks, strict=True)] == whole
-    with pytest.raises(wds.StateError, match="cannot be resumed by 3"):
+    with pytest.raises(wds.StateError, match="3"):
         make(paths, 0, 3, 4).load_state_dict(state)
 
 
 def test_wrong_buckets_are_named(paths):
     dataset = wds.WebDataset(paths, exact=True)
-    with pytest.raises(ValueError, match="give its name"):
+    with pytest.raises(ValueError, match="name"):
         list(dataset.bucketed(lambda sample: 1, [3]))
-    with pytest.raises(wds.SampleError, match="no such field"):
+    with pytest.raises(wds.SampleError) as raised:
         list(dataset.bucketed("json", [3]))
+    assert raised.value.field == "json"
     with pytest.raises(ValueError, match="boundaries"):
         list(dataset.bucketed("txt"))
-    with pytest.raises(ValueError, match="makes the batches"):
+    with pytest.raises(ValueError, match="batches"):
         list(dataset.bucketed("txt", [3]).batched(3))
     with pytest.raises(ValueError, match="ascend"):
         list(dataset.bucketed("txt", [3, 2]))

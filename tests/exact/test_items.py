@@ -91,7 +91,7 @@ OTHERS = {
 def test_items_that_are_not_of_one_sample_have_no_number_but_the_samples_have(folder, name):
     dataset = OTHERS[name](exact(folder))
     for which in (3, "uneven1-003", slice(2)):
-        with pytest.raises(TypeError, match=rf"{'batched' if name == 'unbatched' else name}.*dataset\.samples"):
+        with pytest.raises(TypeError, match="batched" if name == "unbatched" else name):
             dataset[which]
     assert len(dataset.samples) == 20
     assert dataset.samples[3]["__key__"] == "uneven0-003"
@@ -104,8 +104,9 @@ def test_items_that_are_not_of_one_sample_have_no_number_but_the_samples_have(fo
 )
 def test_a_sample_that_the_stages_drop_is_an_error_by_number(folder, stage):
     dataset = exact(folder).rename(y="cls").compose(stage)
-    with pytest.raises(wds.SampleError, match=r"leave nothing .* key uneven0-004.*dataset\.samples"):
+    with pytest.raises(wds.SampleError) as raised:
         dataset[4]
+    assert (raised.value.key, "dataset.samples" in raised.value.hint) == ("uneven0-004", True)
 
 
 def test_the_samples_are_a_sequence(folder):
@@ -131,8 +132,9 @@ def test_the_samples_are_what_reading_gives_with_files_selected_and_renamed(fold
     assert dataset.samples[:] == dataset[:] == list(dataset)
     assert list(dataset[0]) == ["__key__", "__url__", "__local_path__", "label"]
     nothing = exact(folder, select_files=lambda name: not name.startswith("uneven0-004"))
-    with pytest.raises(wds.SampleError, match=r"select_files leaves nothing .* key uneven0-004"):
+    with pytest.raises(wds.SampleError, match="select_files") as raised:
         nothing.samples[4]
+    assert raised.value.key == "uneven0-004"
 
 
 def test_a_mixture_has_the_samples_of_all_its_datasets(folder):

@@ -132,7 +132,7 @@ def test_a_run_goes_on_at_every_batch(shards):
 
 
 def test_a_state_with_other_lengths_is_refused(shards):
-    with pytest.raises(wds.StateError, match="lengths was 'words' and is 'other'"):
+    with pytest.raises(wds.StateError, match=r"'words' .* 'other'"):
         dataset(shards, lengths="other").load_state_dict(dataset(shards).state_dict())
 
 

@@ -181,8 +181,9 @@ def test_a_shard_that_changed_since_it_was_indexed_is_an_error(tmp_path):
     dataset = wds.WebDataset(str(path), exact=True)
     assert len(list(dataset)) == 10
     path.write_bytes(tar_bytes([(f"{i}.cls", b"2") for i in range(9)]))
-    with pytest.raises(wds.ShardError, match="changed since"):
+    with pytest.raises(wds.ShardError, match="changed") as raised:
         list(dataset)
+    assert raised.value.url == str(path)
 
 
 def test_a_handler_may_leave_out_what_cannot_be_read(tmp_path):
@@ -203,8 +204,9 @@ def test_compressed_shards_and_commands_are_refused_with_the_cure(tmp_path):
     path.write_bytes(gzip.compress(tar_bytes([("a.cls", b"1")])))
     with pytest.raises(wds.ShardError, match="compressed"):
         wds.WebDataset(str(path), exact=True)
-    with pytest.raises(wds.ShardError, match="cache_dir"):
+    with pytest.raises(wds.ShardError) as raised:
         wds.WebDataset(f"pipe:cat {path}", exact=True)
+    assert "cache_dir" in raised.value.hint
 
 
 def test_the_output_of_a_command_is_read_from_its_copy(tmp_path):
@@ -221,13 +223,13 @@ def test_options_that_do_not_go_together(folder):
     for wrong in ("yes", 1, None):
         with pytest.raises(ValueError, match="exact"):
             wds.WebDataset(urls(folder), exact=wrong)
-    with pytest.raises(ValueError, match="pad, drop, uneven"):
+    with pytest.raises(ValueError, match="wrap"):
         exact(folder, remainder="wrap")
-    with pytest.raises(ValueError, match="rank= and world_size="):
+    with pytest.raises(ValueError, match="world_size="):
         exact(folder, rank=1)
     with pytest.raises(ValueError, match="partial=False"):
         list(batched(exact(folder, remainder="uneven"), 3, partial=False))
-    with pytest.raises(ValueError, match="a size such as"):
+    with pytest.raises(ValueError, match="lots"):
         exact(folder, shuffle_bytes="lots")
 
 
@@ -237,7 +239,7 @@ def test_shards_are_named_in_all_the_usual_ways(folder, tmp_path):
     ways = [str(tmp_path) + "/", tmp_path, f"{folder}/uneven-{{000000..000002}}.tar", f"{folder}/uneven-*.tar"]
     ways += [Path(urls(folder)[0]), wds.SimpleShardList(urls(folder)), wds.index(urls(folder))]
     assert [len(wds.WebDataset(way, exact=True)) for way in ways] == [20, 20, 20, 20, 7, 20, 20]
-    with pytest.raises(TypeError, match="need a list of shards"):
+    with pytest.raises(TypeError, match="list"):
         wds.WebDataset(wds.ResampledShards(urls(folder)), exact=True)
     with pytest.raises(wds.MissingShardError):
         wds.WebDataset(str(tmp_path / "nowhere.tar"), exact=True)
@@ -245,14 +247,14 @@ def test_shards_are_named_in_all_the_usual_ways(folder, tmp_path):
 
 def test_too_few_samples_for_all_ranks_is_said(folder):
     dataset = exact(folder, rank=0, world_size=21, remainder="drop")
-    with pytest.raises(wds.EmptyDatasetError, match="20 samples are too few for one on each of 21 ranks"):
+    with pytest.raises(wds.EmptyDatasetError, match=r"20 samples .* 21 ranks"):
         list(dataset)
-    with pytest.raises(wds.EmptyDatasetError, match="no shards were given"):
+    with pytest.raises(wds.EmptyDatasetError, match="shards"):
         wds.WebDataset([], exact=True)
 
 
 def test_too_few_samples_for_whole_batches_is_said(folder):
-    with pytest.raises(wds.EmptyDatasetError, match="too few for a batch of 30"):
+    with pytest.raises(wds.EmptyDatasetError, match="30"):
         list(batched(exact(folder, remainder="drop"), 30, partial=False))
 
 

@@ -51,6 +51,6 @@ def fails(sample):
 def test_an_error_in_a_worker_of_a_remote_dataset_has_its_place(nginx, folder):
     path = urls(folder, "one")[0]
     dataset = wds.WebDataset(nginx.put("exact/one.tar", Path(path).read_bytes()), exact=True).map(fails)
-    with pytest.raises(ValueError, match="no good: one0-") as caught:
+    with pytest.raises(ValueError, match="one0-") as caught:
         list(wds.WebLoader(dataset, batch_size=None, num_workers=1))
-    assert any("in worker 0 of 1" in note for note in caught.value.__notes__)
+    assert any("worker 0" in note for note in caught.value.__notes__)

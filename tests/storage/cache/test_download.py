@@ -51,13 +51,13 @@ def test_a_body_that_ends_early_leaves_nothing(tmp_path, download):
     found.begin()
     found.run()
     assert isinstance(found.error, StorageError)
-    assert "got 2048 of 5000 bytes" in str(found.error)
+    assert "2048 of 5000" in str(found.error)
     assert os.listdir(tmp_path) == []
 
 
 def test_an_error_page_is_noticed_by_its_first_bytes(tmp_path, download):
     source = Source(b"<html>busy</html>" * 50)
-    with pytest.raises(NotATarError, match="begins with b'<html>"):
+    with pytest.raises(NotATarError, match="<html>"):
         download(source).begin()
     assert source.closed
     assert os.listdir(tmp_path) == []
@@ -72,6 +72,6 @@ def test_a_folder_without_space_leaves_the_source_to_its_reader(tmp_path, downlo
     with open_in_use(used):
         found = download(source, size=1000)
         assert not found.begin()
-    assert "1000 bytes" in str(found.refused)
+    assert "1000" in str(found.refused)
     assert (found.rest, source.closed) == (DATA, False)
     assert not (tmp_path / "a.tar").exists()

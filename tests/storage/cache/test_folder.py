@@ -110,7 +110,7 @@ def test_what_may_have_been_cut_is_read_but_not_kept(folder, wanted):
     with folder.open(wanted(checks=Checks(over=False))) as stream:
         assert stream.read() == DATA
     assert shown(folder) == []
-    with pytest.raises(CannotStoreError, match="may have been cut"):
+    with pytest.raises(CannotStoreError, match="cut"):
         folder.get(wanted(checks=Checks(over=False)))
 
 
@@ -126,9 +126,9 @@ def test_what_fails_a_check_is_an_error_and_not_kept(folder, wanted, refuse):
 def test_a_source_that_fails_gives_its_own_error_after_its_bytes(folder, wanted):
     with folder.open(wanted(lambda: Source(error=StorageError("the disk is on fire")))) as stream:
         assert stream.read(len(DATA)) == DATA
-        with pytest.raises(StorageError, match="on fire"):
+        with pytest.raises(StorageError, match="fire"):
             stream.read()
-    with pytest.raises(StorageError, match="on fire"):
+    with pytest.raises(StorageError, match="fire"):
         folder.get(wanted(lambda: Source(error=StorageError("the disk is on fire"))))
     assert shown(folder) == []
 
@@ -137,7 +137,7 @@ def test_a_source_that_fails_gives_its_own_error_after_its_bytes(folder, wanted)
 def test_another_length_than_announced_is_an_error(folder, wanted, length):
     with (
         folder.open(wanted(lambda: Source(length=length))) as stream,
-        pytest.raises(StorageError, match=f"got {len(DATA)} of {length} bytes"),
+        pytest.raises(StorageError, match=f"{len(DATA)} of {length}"),
     ):
         stream.read()
     assert shown(folder) == []
@@ -167,7 +167,7 @@ def test_when_the_disk_is_full_both_readers_go_on_without_it(folder, wanted, tol
     assert shown(folder) == []
     assert {type(exn) for exn in told} == {CannotStoreError}
     assert all(source.closed for source in opened)
-    with pytest.raises(CannotStoreError, match="File too large"):
+    with pytest.raises(CannotStoreError):
         folder.get(wanted(fetch))
 
 
@@ -175,7 +175,7 @@ def test_a_lock_that_is_a_link_is_not_followed(folder, wanted, told, tmp_path):
     (tmp_path / ".a.tar.lock").symlink_to(tmp_path / "precious")
     with folder.open(wanted()) as stream:
         assert stream.read() == DATA
-    assert "cannot lock" in str(told[0])
+    assert "lock" in str(told[0])
     assert not (tmp_path / "precious").exists()
 
 

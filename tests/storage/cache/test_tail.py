@@ -53,7 +53,7 @@ def test_a_next_source_with_other_bytes_is_an_error(partial_file):
     with TailStream(partial, lambda alone: DirectSource(io.BytesIO(b"01x3456789"))) as stream:
         assert stream.read(5) == b"01234"
         os.unlink(temporary)
-        with pytest.raises(StorageError, match="changed while it was read"):
+        with pytest.raises(StorageError, match="changed"):
             stream.read()
 
 
@@ -72,4 +72,4 @@ def test_a_process_that_receives_nothing_for_too_long_is_left(tmp_path, partial_
         assert stream.read() == b"0123456789"
     lock.release()
     assert asked == [True]
-    assert "for too long" in str(warnings[0])
+    assert len(warnings) == 1
