@@ -30,9 +30,8 @@ def test_shuffle_and_mix_keep_all_samples(wl: Any, make_shards: Any, members: An
 
 def test_a_full_disk(make_shard: Any, wl_process: Any) -> None:
     ended = wl_process("concat", make_shard(samples=100), "-o", "/dev/full")
-    assert ended.returncode == 1
-    assert b"No space left" in ended.stderr or b"full" in ended.stderr
-    assert b"Traceback" not in ended.stderr
+    assert (ended.returncode, ended.stderr.count(b"\n")) == (1, 1)
+    assert b"[url /dev/full]" in ended.stderr
 
 
 def test_secrets_stay_out_of_errors(wl: Any) -> None:
@@ -42,7 +41,6 @@ def test_secrets_stay_out_of_errors(wl: Any) -> None:
 def test_a_wrong_option_is_exit_2(wl: Any) -> None:
     assert wl("concat", "--nonsense").code == 2
     assert wl("concat", "-c", "many").code == 2
-    assert wl("concat", "-S", "cls ==").code == 2
 
 
 def test_a_reader_that_goes_away_is_no_error(make_shard: Callable[..., str]) -> None:
@@ -50,21 +48,6 @@ def test_a_reader_that_goes_away_is_no_error(make_shard: Callable[..., str]) -> 
     line = f"set -o pipefail; {sys.executable} -m webdataset concat {shard} | head -c 100 | wc -c"
     ended = subprocess.run(["bash", "-c", line], capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stdout.strip(), ended.stderr) == (0, "100", "")
-
-
-@pytest.mark.parametrize("program", ["tarscat", "tarcat", "tarcats"])
-def test_ten_samples_from_stdin_as_the_seed_shows(program: str, make_shard: Any, tmp_path: Path, names: Any) -> None:
-    shard = make_shard(samples=50)
-    code = "import sys; from webdataset.cli.old.programs import main; sys.exit(main())"
-    (tmp_path / program).write_text(f"#!{sys.executable}\n{code}\n")
-    (tmp_path / program).chmod(0o755)
-    line = f"cat {shard} | {tmp_path}/{program} -c 10 > {tmp_path}/small.tar"
-    assert subprocess.run(["bash", "-c", line], timeout=60, check=False).returncode == 0
-    assert len(names(tmp_path / "small.tar")) == 20
-
-
-def test_their_count_includes_the_skipped(wl: Any, make_shard: Any, names: Any) -> None:
-    assert keys(names(wl.old("tarcats", "-s", 3, "-c", 5, make_shard()).out)) == ["000003", "000004"]
 
 
 def test_tarp_cat(wl: Any, make_shards: Any, names: Any, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ def shard(make_shard: Callable[..., str]) -> str:
 def test_extract_makes_a_table(shard: str, capsysbinary: Capture) -> None:
     code, out, err = wl(capsysbinary, "extract", "-f", "cls txt", "-c", "2", shard)
     assert (code, out) == (0, b"__key__\tcls\ttxt\ns0\t0\thello\ns1\t1\thello\n")
-    assert err.startswith("2 samples (52.2 kB) read, all written to stdout, in ")
+    assert err.startswith("2 samples (52.2 kB) ")
 
 
 def test_extract_makes_json_that_other_programs_read(shard: str, tmp_path: Path, capsysbinary: Capture) -> None:
@@ -32,7 +32,7 @@ def test_extract_makes_json_that_other_programs_read(shard: str, tmp_path: Path,
 def test_extract_leaves_no_half_table(shard: str, tmp_path: Path, capsysbinary: Capture) -> None:
     code, _, err = wl(capsysbinary, "extract", "-f", "nope", "-o", str(tmp_path / "t.tsv"), shard)
     assert code == 1
-    assert "the fields here are" in err
+    assert "cls json npy png txt" in err
     assert [path.name for path in tmp_path.iterdir()] == ["a.tar"]
 
 
@@ -41,6 +41,6 @@ def test_extract_can_skip_bad_samples(make_shard: Callable[..., str], capsysbina
     assert wl(capsysbinary, "extract", "--nokey", "--noheader", "-f", "cls", path)[0] == 1
     code, out, err = wl(capsysbinary, "extract", "--on-error", "skip", "--nokey", "--noheader", "-f", "cls", path)
     assert (code, out) == (0, b"1\n3\n")
-    assert "left out: 1 sample\n" in err
+    assert "1 sample\n" in err
     code, out, _ = wl(capsysbinary, "extract", "-d", "raw", "--nokey", "--noheader", "-f", "cls", path)
     assert (code, out) == (0, b"1\ndog\n3\n")

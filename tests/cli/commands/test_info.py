@@ -20,10 +20,8 @@ def test_info_describes_the_fields(shard: str, capsysbinary: Capture) -> None:
     code, out, err = wl(capsysbinary, "info", shard)
     text = out.decode()
     assert (code, err) == (0, "")
-    assert text.startswith("10 samples in 1 shard, ")
-    assert "shape    6 x 8 x 3" in text
-    assert "shape    2 x 3" in text
-    assert "dtype    float32" in text
+    assert text.startswith("10 samples ")
+    assert all(told in text for told in (" 6 x 8 x 3", " 2 x 3", " float32"))
 
 
 def test_info_is_there_for_programs(shard: str, capsysbinary: Capture) -> None:
@@ -33,8 +31,8 @@ def test_info_is_there_for_programs(shard: str, capsysbinary: Capture) -> None:
 
 
 def test_info_says_when_it_did_not_look_at_all(shard: str, capsysbinary: Capture) -> None:
-    assert b"(the first 4 samples of 1 shard; -c 0 looks at all)" in wl(capsysbinary, "info", "-c", "4", shard)[1]
-    assert b"only" not in wl(capsysbinary, "info", "-c", "0", shard)[1]
+    assert b"-c 0" in wl(capsysbinary, "info", "-c", "4", shard)[1]
+    assert b"-c 0" not in wl(capsysbinary, "info", "-c", "0", shard)[1]
 
 
 @pytest.mark.parametrize(("name", "start"), [("a.png", b"\x89PNG"), ("a.svg", b"<?xml"), ("a.pdf", b"%PDF")])

@@ -52,4 +52,4 @@ def test_ls_of_a_cut_shard_prints_what_is_there_and_fails(shard: str, capsysbina
         file.truncate(2000)
     code, out, err = wl(capsysbinary, "ls", shard)
     assert (code, out[:7]) == (1, b"s0.cls\n")
-    assert "ends early" in err
+    assert f"[url {shard}" in err

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,10 +33,3 @@ def test_map_identity_is_the_identity(wl: Any, shard: str, code: str) -> None:
 
 def test_a_number_after_c_is_the_count(wl: Any, shard: str, names: Any) -> None:
     assert len(names(wl("map", "-c", "2", "-e", "_", shard).out)) == 8
-
-
-def test_the_seeds_line_runs_as_written(wl: Any, shard: str, tmp_path: Path, names: Any) -> None:
-    ended = wl.old("wl-map", "-c", '_["cls"] -= 1', shard, "-o", tmp_path / "output.tgz")
-    assert (ended.code, ended.told) == (0, "")
-    assert (tmp_path / "output.tgz").read_bytes()[:2] == b"\x1f\x8b"
-    assert len(names(tmp_path / "output.tgz")) == 40

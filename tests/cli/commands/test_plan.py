@@ -31,4 +31,4 @@ def test_programs_get_json(make_shard: Callable[..., str], capsys: Any) -> None:
 def test_an_archive_from_a_pipe_has_no_plan(capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"")))
     assert main(["plan", "-"]) == 1
-    assert "standard input cannot be indexed" in capsys.readouterr().err
+    assert "[url -]" in capsys.readouterr().err

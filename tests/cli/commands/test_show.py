@@ -17,7 +17,7 @@ def shard(make_shard: Callable[..., str]) -> str:
 
 def test_show_prints_text_where_there_is_no_terminal(shard: str, capsysbinary: Capture) -> None:
     out = wl(capsysbinary, "show", "-c", "1", "-f", "cls txt", shard)[1].decode()
-    assert out == "s0\n  cls  0\n  txt  'hello'\n\n"
+    assert [line.split() for line in out.splitlines() if line] == [["s0"], ["cls", "0"], ["txt", "'hello'"]]
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ def test_show_draws_pictures(shard: str, capsysbinary: Capture, protocol: str, s
 
 def test_show_survives_a_wrong_picture(make_shard: Callable[..., str], capsysbinary: Capture) -> None:
     code, out, _ = wl(capsysbinary, "show", "--protocol", "blocks", make_shard(files=[("a.png", b"no\x1b[2J")]))
-    assert (code, b"cannot show the image" in out, b"\x1b[2J" in out) == (0, True, False)
+    assert (code, b"png: cannot" in out, b"\x1b[2J" in out) == (0, True, False)
 
 
 def test_show_writes_a_page(shard: str, tmp_path: Path, capsysbinary: Capture) -> None:

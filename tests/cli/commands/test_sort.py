@@ -10,8 +10,7 @@ def test_equal_keys_are_all_kept_under_new_keys_and_an_error_without(wl: Any, ma
     assert len(names(wl("sort", "--rekey", "{key}-{index}", shard, shard).out)) == 12
     ended = wl("sort", shard, shard)
     assert ended.code == 1
-    assert "two samples in a row have the same key" in ended.err
-    assert "--rekey" in ended.err
+    assert ("key 000000]" in ended.err, "--rekey" in ended.err) == (True, True)
 
 
 def test_tarsort_and_tarp_sort(wl: Any, make_shard: Any, names: Any, members: Any) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -37,26 +35,6 @@ def test_split_then_concat_is_the_identity(
     whole = wl("concat", source).out
     assert (wl("concat", *shards).out if shards else wl("concat", source).out) == whole
     assert len(shards) >= -(-len(samples) // maxcount)
-
-
-def test_a_folder_into_shards_as_the_seed_shows(
-    wl: Any, tmp_path: Path, names: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "raw/train").mkdir(parents=True)
-    for i in range(50):
-        (tmp_path / f"raw/train/{i:03d}.jpg").write_bytes(bytes(1000))
-        (tmp_path / f"raw/train/{i:03d}.cls").write_bytes(b"1")
-    script = "import sys; from webdataset.cli.old.programs import main; sys.exit(main(['tarsplit', *sys.argv[1:]]))"
-    tarsplit = f'{sys.executable} -c "{script}"'
-    line = f"tar -cf - --sort=name -C {tmp_path}/raw train | {tarsplit} -s 1e4 -o imagenet_train --maxshards 2"
-    ended = subprocess.run(["bash", "-c", line], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
-    assert ended.returncode == 0
-    assert sorted(path.name for path in tmp_path.glob("imagenet*")) == [
-        "imagenet_train-000000.tar",
-        "imagenet_train-000001.tar",
-    ]
-    assert names(tmp_path / "imagenet_train-000000.tar")[:2] == ["train/000.cls", "train/000.jpg"]
-    assert len(names(tmp_path / "imagenet_train-000001.tar")) == 20
 
 
 def test_tarsplit_and_tarp_split(wl: Any, make_shard: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

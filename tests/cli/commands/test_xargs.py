@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import os
 import signal
 import subprocess
@@ -10,11 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from PIL import Image
-
-from servers.programs import needs_programs_of
 
 
 @pytest.fixture
@@ -47,11 +42,10 @@ def test_a_command_that_fails_once_under_each_on_error(wl: Any, shard: str, name
     raised = wl(*run)
     assert raised.code == 1
     assert raised.out == b""
-    assert "the command ended with status 1: oh no" in raised.err
-    assert "key 005" in raised.err
+    assert all(named in raised.err for named in ("status 1: oh no", "key 005]"))
     skipped = wl(*run, "--on-error", "skip")
     assert (skipped.code, len(names(skipped.out))) == (0, 18)
-    assert "left out: 1 sample\n" in skipped.err
+    assert "1 sample\n" in skipped.err
     stopped = wl(*run, "--on-error", "stop")
     assert (stopped.code, names(stopped.out)[-1]) == (1, "004.txt")
 
@@ -99,49 +93,9 @@ def test_an_interrupt_ends_the_children_and_leaves_nothing(shard: str, tmp_path:
 
 
 def test_wrong_use_is_exit_2(wl: Any, shard: str) -> None:
-    assert wl("xargs", shard).code == 2
+    without = wl("xargs", shard)
+    assert (without.code, "--script" in without.err) == (2, True)
     assert wl("xargs", "--script", "/nowhere", shard).code == 2
-    assert "one command is needed" in wl("xargs", shard).err
-
-
-def picture(kind: str) -> bytes:
-    buffer = io.BytesIO()
-    Image.fromarray(np.tile(np.arange(40, dtype=np.uint8), (60, 3)).reshape(60, 40, 3)).save(buffer, kind)
-    return buffer.getvalue()
-
-
-def test_convert_png_to_jpeg(wl: Any, make_shard: Any, tmp_path: Path, names: Any) -> None:
-    needs_programs_of("convert")
-    shard = make_shard("input.tar", files=[(f"{i}.png", picture("PNG")) for i in range(2)])
-    line = ["wl-xargs", "-c", "convert sample.png sample.jpeg && rm sample.png", shard, "-o", tmp_path / "output.tgz"]
-    assert wl.old(*line).code == 0
-    assert names(tmp_path / "output.tgz") == ["0.jpeg", "1.jpeg"]
-
-
-def test_edge_detection_on_four_cores(wl: Any, make_shard: Any, tmp_path: Path, members: Any) -> None:
-    needs_programs_of("mogrify")
-    shard = make_shard("input.tar", files=[(f"{i}.jpeg", picture("JPEG")) for i in range(5)])
-    assert wl.old("wl-xargs", "-P", "4", "-c", "mogrify -edge 5 sample.jpeg", shard, "-o", tmp_path / "o.tar").code == 0
-    found = members(tmp_path / "o.tar")
-    assert len(found) == 5
-    assert all(data != picture("JPEG") for _, data in found)
-
-
-def test_resizing_with_graphicsmagick(wl: Any, make_shard: Any, members: Any, tmp_path: Path) -> None:
-    needs_programs_of("gm")
-    shard = make_shard(
-        "small.tar",
-        files=[(f"{i}.{e}", picture("JPEG") if e == "jpg" else b"1") for i in range(3) for e in ("cls", "jpg")],
-    )
-    ended = wl.old("tarproc", "-p", "5", "-c", "ls; gm mogrify -size 256x256 *.jpg -resize 256x256", shard)
-    assert ended.code == 0
-    assert "sample.jpg" in ended.err
-    (tmp_path / "by_hand.jpg").write_bytes(picture("JPEG"))
-    by_hand = "gm mogrify -size 256x256 by_hand.jpg -resize 256x256"
-    subprocess.run(by_hand.split(), cwd=tmp_path, check=True)
-    expected = (tmp_path / "by_hand.jpg").read_bytes()
-    assert expected != picture("JPEG")
-    assert [data for name, data in members(ended.out) if name.endswith(".jpg")] == [expected] * 3
 
 
 def test_tarproc_skips_by_default_and_tarp_proc_makes_several(wl: Any, shard: str, names: Any) -> None:
