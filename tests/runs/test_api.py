@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import multiprocessing
+import os
 import subprocess
 import sys
 import textwrap
@@ -58,14 +60,14 @@ def test_a_shard_that_kills_who_does_it_is_given_up(tmp_path: Path) -> None:
     assert told["out-002"].ok
     assert not told["out-001"].ok
     assert told["out-001"].record.attempt == 3
-    assert "killed by signal 9" in told["out-001"].error
+    assert "signal 9" in told["out-001"].error
 
 
 def test_a_shard_that_never_ends_is_given_up(tmp_path: Path) -> None:
     pairs = make_inputs(tmp_path, 3)
     told = {done.item: done for done in wds.jobs(runs_support.hangs_for_one, pairs, retries=0, timeout=6, workers=1)}
     assert [told[f"out-00{n}"].ok for n in range(3)] == [True, False, True]
-    assert told["out-001"].error == "it took more than 6 seconds"
+    assert "6 seconds" in told["out-001"].error
     assert told["out-001"].record.status == "timeout"
 
 
@@ -81,18 +83,18 @@ def test_a_killed_attempt_leaves_nothing_under_the_name_of_the_output(tmp_path: 
 
 def test_a_full_disk_is_tried_again_then_named(tmp_path: Path) -> None:
     (done,) = wds.jobs(runs_support.fills_the_disk, make_inputs(tmp_path, 1), retries=1)
-    assert "No space left on device" in done.error
+    assert os.strerror(errno.ENOSPC) in done.error
     assert done.record.attempt == 2
 
 
 def test_too_many_failures_stop_the_run(tmp_path: Path) -> None:
     pairs = make_inputs(tmp_path, 30)
-    with pytest.raises(RunError, match="more than 2 shards failed"):
+    with pytest.raises(RunError, match="2 shards"):
         list(wds.jobs(runs_support.fills_the_disk, pairs, retries=0, max_failures=2, workers=1))
 
 
 def test_shards_that_failed_are_an_error_in_the_end(tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"1 of 3 shards failed, the first one out-001: ValueError: of my own"):
+    with pytest.raises(RunError, match=r"1 of 3 .*out-001.*ValueError: of my own"):
         wds.distributed_map_unordered(runs_support.fails_for_one, make_inputs(tmp_path, 3), retries=0)
 
 
@@ -103,18 +105,19 @@ def test_a_function_that_does_not_pickle(tmp_path: Path) -> None:
         with lock:
             runs_support.doubled(source, target)
 
-    with pytest.raises(FunctionError, match=r"cannot be sent to other processes: .*make that inside the function"):
+    with pytest.raises(FunctionError, match="locked") as raised:
         wds.jobs(locked, make_inputs(tmp_path, 1), on="local")
+    assert raised.value.hint
 
 
 def test_two_shards_with_one_output(tmp_path: Path) -> None:
     pairs = [(source, str(tmp_path / "out.tar")) for source, _ in make_inputs(tmp_path, 2)]
-    with pytest.raises(ItemsError, match="two items have"):
+    with pytest.raises(ItemsError, match="'out'"):
         wds.jobs(runs_support.doubled, pairs)
 
 
 def test_an_option_that_does_not_exist(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="there is no option 'retrys'"):
+    with pytest.raises(ValueError, match="'retrys'"):
         wds.jobs(runs_support.doubled, make_inputs(tmp_path, 1), retrys=3)
 
 
@@ -158,7 +161,7 @@ def test_the_seeds_program_with_its_pool_runs_as_it_stands(tmp_path: Path) -> No
     program.write_text(textwrap.dedent(SEED))
     ended = subprocess.run([sys.executable, program], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert ended.stdout == "['10', '11', '12']\n", ended.stderr
-    assert "in this process" in ended.stderr
+    assert "this process" in ended.stderr
 
 
 SCRIPT = """
@@ -192,12 +195,12 @@ def test_a_function_of_a_script_without_a_guard(tmp_path: Path) -> None:
 def test_progress_is_a_bar_of_tqdm(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     pairs = make_inputs(tmp_path, 2)
     assert wds.distributed_map_unordered(runs_support.doubled, pairs, progress=True) == [3, 3]
-    assert "jobs: 100%" in capfd.readouterr().err
+    assert "100%" in capfd.readouterr().err
     lock = threading.Lock()  # which cannot be sent to another process
-    with pytest.warns(UserWarning, match="in this process"):
+    with pytest.warns(UserWarning, match="this process"):
         told = wds.jobs(lambda source, target: lock.locked(), pairs, progress=True)
     assert len(list(told)) == 2
-    assert "jobs: 100%" in capfd.readouterr().err
+    assert "100%" in capfd.readouterr().err
 
 
 def test_an_output_that_is_called_as_another_one_leaves_that_done(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ def test_too_many_failures_cancel_the_rest(tmp_path: Path) -> None:
         controller = RunController(run, plan, engine, list(range(6)), generation)
         list(controller)
     assert engine.cancelled
-    assert controller.stopped.startswith("more than 0 shards failed, the last one item-4")
+    assert "item-4" in controller.stopped
     assert len(engine.submitted) == 1
 
 

@@ -25,36 +25,29 @@ def test_options_of_a_file(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("given", "named"),
     [
-        ({"retrys": 3}, "there is no option 'retrys'; options are address, cpus"),
-        ({"cpus": 0}, "cpus must be a number of at least 1, got 0"),
-        ({"retries": -1}, "retries must be a number of at least 0"),
-        ({"timeout": 0}, "timeout must be above 0"),
-        ({"memory": "much"}, "a size such as 1e9"),
-        ({"stop_codes": "three"}, "exit codes are written 3 or 3,7-9"),
+        ({"retrys": 3}, "'retrys'"),
+        ({"cpus": 0}, "cpus .* 0"),
+        ({"retries": -1}, "retries .* -1"),
+        ({"timeout": 0}, "timeout .* 0"),
+        ({"memory": "much"}, "'much'"),
+        ({"stop_codes": "three"}, "'three'"),
     ],
 )
-def test_options_that_make_no_sense(given: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_options_that_make_no_sense(given: dict[str, Any], named: str) -> None:
+    with pytest.raises(ValueError, match=named):
         TaskOptions.of(given)
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "message"),
-    [
-        ("a.toml", "x = [", "cannot read"),
-        ("a.txt", "", "ends in .toml"),
-        ("a.yaml", "- 1", "has no options"),
-        ("a.yaml", "a: [", "cannot read"),
-    ],
+    ("name", "text"), [("a.toml", "x = ["), ("a.txt", ""), ("a.yaml", "- 1"), ("a.yaml", "a: ["), ("none.toml", None)]
 )
-def test_files_that_make_no_sense(tmp_path: Path, name: str, text: str, message: str) -> None:
-    (tmp_path / name).write_text(text)
-    with pytest.raises(ValueError, match=message):
+def test_files_that_make_no_sense(tmp_path: Path, name: str, text: str | None) -> None:
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    with pytest.raises(ValueError, match=name):
         options_file(str(tmp_path / name))
-    with pytest.raises(ValueError, match="No such file"):
-        options_file(str(tmp_path / "none.toml"))
 
 
 def test_exit_codes_mean_what_the_user_says() -> None:

@@ -40,13 +40,13 @@ def test_exit_codes_decide(tmp_path: Path, code: str, verdict: Verdict) -> None:
 
 def test_a_killed_command_is_tried_again(tmp_path: Path) -> None:
     ended = done(command(tmp_path, ["sh", "-c", "kill -9 $$"]))
-    assert (ended.verdict, ended.error) == (Verdict.RETRY, "sh was killed by signal 9")
+    assert (ended.verdict, "signal 9" in ended.error) == (Verdict.RETRY, True)
 
 
 def test_a_command_that_does_not_exist_stops_the_run(tmp_path: Path) -> None:
     ended = done(command(tmp_path, ["no-such-program-here"]))
     assert ended.verdict is Verdict.STOP
-    assert ended.error == "cannot run 'no-such-program-here': No such file or directory"
+    assert "no-such-program-here" in ended.error
 
 
 def test_names_are_filled_in_without_a_shell(tmp_path: Path) -> None:
@@ -66,16 +66,17 @@ def test_a_command_that_fails_half_way_leaves_no_output(tmp_path: Path) -> None:
 
 
 def test_a_command_that_writes_nothing_is_no_success(tmp_path: Path) -> None:
-    ended = done(command(tmp_path, ["true", "{}"], (str(tmp_path / "out.txt"),)))
+    output = str(tmp_path / "out.txt")
+    ended = done(command(tmp_path, ["true", "{}"], (output,)))
     assert ended.verdict is Verdict.GIVE_UP
-    assert "the output was not written" in ended.error
+    assert output in ended.error
 
 
 def test_a_plan_of_a_later_version(tmp_path: Path) -> None:
     plan = write_plan(Place(str(tmp_path)), RunProgram({"kind": "dance"}, "d"), TaskOptions(), [Item("a")])
     ended = done(plan)
     assert ended.verdict is Verdict.GIVE_UP
-    assert "unknown kind" in ended.error
+    assert "dance" in ended.error
 
 
 def test_a_worker_that_does_not_see_the_folder_of_an_output_stops_the_run(tmp_path: Path) -> None:

@@ -58,12 +58,6 @@ def test_an_output_without_a_record_is_not_ours(run: Run, tmp_path: Path) -> Non
     assert standings(run, plan)[0] == "missing"
 
 
-def test_other_code_makes_everything_stale(run: Run, tmp_path: Path) -> None:
-    plan = planned(run, tmp_path)
-    finish(run, plan, 0)
-    assert standings(run, planned(run, tmp_path, digest="other"))[0] == "stale"
-
-
 def test_what_failed_is_known_until_it_is_done(run: Run, tmp_path: Path) -> None:
     plan = planned(run, tmp_path)
     RecordWriter(run.place).write(AttemptRecord("a", "failed", error="x"))
@@ -93,7 +87,7 @@ def test_a_submission_is_read_as_it_was_written(run: Run, tmp_path: Path) -> Non
     again = run.read_submission(made.id)
     assert (again.engine, again.numbers, again.handle, again.plan.id) == ("slurm", [0, 2], {"jobs": ["7"]}, plan.id)
     assert (list(again.tasks()), again.tried) == ([[0], [2]], {2: 1})
-    with pytest.raises(StateError, match="there are tasks 0 to 1, not 2"):
+    with pytest.raises(StateError, match="2"):
         again.task(2)
 
 
@@ -102,5 +96,6 @@ def test_a_run_is_found_by_its_place_and_by_its_name(run: Run, tmp_path: Path) -
         """It is remembered."""
     assert found_run(run.url).url == run.url
     assert found_run("map-1").url == run.url
-    with pytest.raises(StateError, match="there is no run here"):
+    with pytest.raises(StateError) as raised:
         found_run(str(tmp_path / "nothing"))
+    assert raised.value.url == str(tmp_path / "nothing")

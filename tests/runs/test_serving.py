@@ -35,7 +35,7 @@ def test_it_answers_what_it_records(tmp_path: Path) -> None:
     plan = planned(str(tmp_path / "run"), "echo to stdout; echo to stderr >&2; cat; exit {}", [Item("0"), Item("1")])
     done, failed = asked(plan, (0, 1), (1, 3))
     assert (done["status"], done["final"], done["code"]) == ("done", True, 0)
-    assert (failed["status"], failed["final"], failed["error"]) == ("failed", True, "sh ended with exit code 1")
+    assert (failed["status"], failed["final"], failed["code"]) == ("failed", True, 1)
     records = list(RecordReader(plan.place).new())
     assert [record.status for record in records] == ["start", "done", "start", "failed"]
     assert plan.place.read("logs/1.3.txt") == b"to stdout\nto stderr\n"
@@ -54,7 +54,7 @@ def test_an_input_that_changed_is_given_up(tmp_path: Path) -> None:
     path.write_bytes(b"other")
     (failed,) = asked(plan, (0, 1))
     assert failed["verdict"] == "give up"
-    assert "has changed since the plan was made" in failed["error"]
+    assert "changed" in failed["error"]
 
 
 def test_outputs_are_described(tmp_path: Path) -> None:

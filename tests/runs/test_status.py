@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from html.parser import HTMLParser
@@ -48,7 +49,7 @@ def test_the_status(run: Run) -> None:
         "samples": 50,
     }
     assert (facts["samples_per_second"], facts["mb_per_second"], facts["eta"]) == (5.0, 0.2, 20.0)
-    assert "  b: <script>" in status_of(run).text()
+    assert re.search(r"\bb\b.*<script>", status_of(run).text())
 
 
 def test_the_page_shows_it_and_runs_nothing(run: Run) -> None:
@@ -56,7 +57,6 @@ def test_the_page_shows_it_and_runs_nothing(run: Run) -> None:
     made = page(run, run.plan(), status.facts(), status.failures)
     assert "<script" not in made
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in made
-    assert "Seconds per shard" in made
     tags: list[str] = []
     parser = HTMLParser()
     parser.handle_starttag = lambda tag, attrs: tags.append(tag)  # type: ignore[method-assign]
