@@ -153,6 +153,28 @@ def test_files_of_a_web_server_are_looked_at_and_deleted_with_the_options_they_w
         assert {question.headers.get("x-key") for question in server.questions} == {"hush"}
 
 
+def test_a_set_is_written_and_replaced_where_its_web_server_leads() -> None:
+    """What the options say of the first server is not told to the other one."""
+    files = {f"/a-{number}.tar": SHARD for number in range(3)}
+
+    def stored(question: Question) -> Reply:
+        if question.method == "PUT":
+            files[question.raw_path] = question.body
+        data = files.get(question.raw_path)
+        if question.method == "DELETE":
+            files.pop(question.raw_path, None)
+        return Reply(404) if data is None else Reply(200, data, {"ETag": f'"{len(data)}"'})
+
+    def led(question: Question) -> Reply:
+        return Reply(307, b"", {"Location": f"{other.url}{question.raw_path}"})
+
+    with Double(stored) as other, Double(led) as server:
+        write(f"{server.url}/a-%d.tar", 1, overwrite=True, storage_options={"headers": {"X-Key": "hush"}})
+        assert list(files) == ["/a-0.tar"]
+        assert [sample["cls"] for sample in wds.WebDataset(f"{server.url}/a-0.tar", shardshuffle=False)] == [b"0"]
+        assert {question.headers.get("x-key") for question in other.questions} == {None}
+
+
 def test_a_shard_whose_url_has_parameters_is_not_taken_for_its_index() -> None:
     """Its index would have the same path, which is all that most servers look at."""
     files = {f"/a-{number}.tar": SHARD for number in range(2)}

@@ -345,11 +345,11 @@ def _store(cluster: Cluster, name: ObjectName, url: str, file: BinaryIO, size: i
     checksum = ""
     if xxhash.is_affordable(size):
         hasher = xxhash.new()
-        for chunk in FileBody(file):
+        for chunk in FileBody(file, size):
             hasher.update(chunk)
         checksum = hasher.hexdigest()
         headers |= {"Ais-Checksum-Type": "xxhash2", "Ais-Checksum-Value": checksum}
-    response = cluster.ask("PUT", name, address, url, body=FileBody(file), upload=headers, ok=(200, 201, 204))
+    response = cluster.ask("PUT", name, address, url, body=FileBody(file, size), upload=headers, ok=(200, 201, 204))
     told = response.headers.get("ais-checksum-value")
     if checksum and told and response.headers.get("ais-checksum-type") == "xxhash2" and told.lower() != checksum:
         raise StorageError(f"the cluster stored something else than these {size} bytes", url=url)

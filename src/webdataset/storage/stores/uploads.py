@@ -298,8 +298,11 @@ class FileUpload(Upload):
 class FileBody:
     """A file as the body of a request, in large pieces, from its beginning whenever it is sent."""
 
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        self._file, self._size = file, size
+
+    def __len__(self) -> int:
+        return self._size
 
     def __iter__(self) -> Iterator[bytes]:
         self._file.seek(0)

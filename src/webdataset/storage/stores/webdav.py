@@ -32,8 +32,8 @@ def open_put(url: str, **options: object) -> FileUpload:
 
 
 def _put(url: str, options: dict[str, Any], file: BinaryIO, size: int) -> None:
-    headers = {"Content-Length": str(size), "Content-Type": "application/octet-stream"} | options.pop("headers", {})
-    response = request("PUT", url, headers=headers, body=FileBody(file), ok=FINAL, **options)
+    headers = {"Content-Type": "application/octet-stream"} | options.pop("headers", {})
+    response = request("PUT", url, headers=headers, body=FileBody(file, size), ok=FINAL, **options)
     if response.status not in STORED:
         hint = _HINTS.get(response.status, "")
         raise StorageError(f"the server answers {response.status} to PUT", url=url, hint=hint, status=response.status)
