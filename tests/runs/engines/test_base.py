@@ -81,14 +81,15 @@ def test_every_engine_is_there_without_its_packages(name: str) -> None:
 
 
 def test_an_engine_that_does_not_exist() -> None:
-    with pytest.raises(ValueError, match="there is no engine 'spark'; engines are local, dask, ray"):
+    with pytest.raises(ValueError, match="'spark'"):
         engine_named("spark", TaskOptions())
 
 
 @pytest.mark.parametrize("name", ["local", "dask", "ray"])
 def test_tasks_that_end_with_their_process_cannot_be_found_again(tmp_path: Path, name: str) -> None:
-    with pytest.raises(EngineError, match="end with the process that submitted them"):
+    with pytest.raises(EngineError, match=name) as raised:
         engine_named(name, TaskOptions()).attach(Submission("s", name, planned(tmp_path, 1), [0]))
+    assert "wl jobs resume" in raised.value.hint
 
 
 def owned_task(plan: RunPlan) -> str:
@@ -137,7 +138,7 @@ def test_a_task_of_an_earlier_owner_begins_nothing(tmp_path: Path) -> None:
 
 
 def test_gpus_are_not_handed_out_here(tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match="there are no GPUs to hand out on local"):
+    with pytest.raises(EngineError, match="GPUs"):
         engine_named("local", TaskOptions(gpus=1)).submit(Submission("s", "local", planned(tmp_path, 1), [0]))
 
 
@@ -170,7 +171,7 @@ def test_a_cluster_of_others_has_no_more_tasks_at_a_time_than_workers(tmp_path: 
 )
 def test_tasks_that_do_not_fit_this_machine_are_refused(tmp_path: Path, name: str, options: dict[str, Any]) -> None:
     given = TaskOptions.of(options)
-    with closing(engine_named(name, given)) as engine, pytest.raises(EngineError, match="more than this machine has"):
+    with closing(engine_named(name, given)) as engine, pytest.raises(EngineError, match=next(iter(options))):
         engine.submit(Submission("s", name, planned(tmp_path, 1), [0]))
 
 

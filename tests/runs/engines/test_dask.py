@@ -81,7 +81,7 @@ def test_tasks_of_an_interrupted_run_publish_nothing(tmp_path: Path, dask_addres
     assert soon(lambda: [record for record in records() if record.status == "superseded"])
     assert {path.name: path.read_bytes() for path in tmp_path.glob("out-*")} == before
     again = subprocess.run([*words, "local", "-c", "cls = 2"], capture_output=True, text=True, check=False)
-    assert "4 done; 0 to do" in again.stderr
+    assert "4 done" in again.stderr
     assert not list(tmp_path.glob(".webdataset-*"))
 
 
@@ -122,21 +122,20 @@ def test_a_scheduler_that_does_not_answer(closed_port: int, monkeypatch: pytest.
 
     monkeypatch.setattr(dask, "PATIENCE", "500ms")
     engine = engine_named("dask", TaskOptions(address=f"tcp://127.0.0.1:{closed_port}"))
-    with pytest.raises(EngineError, match="no Dask scheduler answers at tcp://"):
+    with pytest.raises(EngineError, match=f"tcp://127.0.0.1:{closed_port}"):
         engine.connect()  # type: ignore[attr-defined]
 
 
 def test_dask_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(
-        MissingPackageError, match=r"distributed is needed to run on Dask; pip install 'webdataset\[dask\]'"
-    ):
+    with pytest.raises(MissingPackageError, match="distributed") as raised:
         engine_named("dask", TaskOptions()).connect()  # type: ignore[attr-defined]
+    assert "webdataset[dask]" in raised.value.hint
 
 
 def test_a_cluster_of_jobqueue_that_does_not_exist() -> None:
     needs_package("dask_jobqueue", "dask-jobqueue")
-    with pytest.raises(ValueError, match=r"\[dask\] has no option 'custer'"):
+    with pytest.raises(ValueError, match="'custer'"):
         engine_named("dask", TaskOptions.of({"dask": {"custer": "x"}})).connect()  # type: ignore[attr-defined]
 
 
@@ -172,7 +171,7 @@ def test_a_clients_cluster_is_used_and_stays_connected(tmp_path: Path, wide_clus
         assert wds.distributed_map_unordered(runs_support.doubled, pairs, on=client) == [3, 3, 3]
         assert len(client.get_task_stream()) == 3
         assert client.submit(int, "7").result() == 7
-    with pytest.raises(TypeError, match="a Client of Dask"):
+    with pytest.raises(TypeError, match="Client"):
         engine_named(wide_cluster, TaskOptions())
 
 
@@ -224,7 +223,7 @@ def test_a_task_has_what_it_asks_for(wide_cluster: Any, options: dict[str, Any],
 
 @pytest.mark.parametrize(("options", "name"), [({"cpus": 9}, "CPU=9"), ({"gpus": 3}, "GPU=3")])
 def test_a_task_that_would_wait_forever_is_refused(wide_cluster: Any, options: dict[str, Any], name: str) -> None:
-    with pytest.raises(EngineError, match=f"no worker of this Dask cluster has {name}; start workers with"):
+    with pytest.raises(EngineError, match=name):
         places(address=wide_cluster.scheduler_address, **options)
 
 
@@ -232,8 +231,9 @@ def test_workers_of_a_queue_must_say_what_they_have(tmp_path: Path) -> None:
     needs_package("dask_jobqueue", "dask-jobqueue")
     own = {"cluster": "SLURMCluster", "cluster_options": {"cores": 1, "memory": "1GB"}}
     pairs = make_inputs(tmp_path, 1)
-    with pytest.raises(EngineError, match=r"no worker of this Dask cluster has CPU=2; .*worker_extra_args"):
+    with pytest.raises(EngineError, match="CPU=2") as raised:
         list(wds.jobs(runs_support.doubled, pairs, on="dask", dask=own, cpus=2))
+    assert "worker_extra_args" in raised.value.hint
 
 
 @pytest.mark.parametrize("certificates", ["none", "wrong"])
@@ -250,6 +250,6 @@ def test_a_cluster_that_wants_other_certificates(certificates: str) -> None:
     with (
         distributed.LocalCluster(**own, processes=False, security=distributed.Security.temporary()) as cluster,
         dask.config.set(names if certificates == "wrong" else {}),
-        pytest.raises(EngineError, match=r"authentication failed: .*tls://"),
+        pytest.raises(EngineError, match=r"authentication .*tls://"),
     ):
         places(address=cluster.scheduler_address)

@@ -107,11 +107,13 @@ def test_a_job_that_has_ended_is_removed_in_the_end(submission: Submission) -> N
 
 
 def test_pods_need_an_image_and_a_place_that_they_can_reach(submission: Submission) -> None:
-    with pytest.raises(EngineError, match="pods need a container image; --image"):
+    with pytest.raises(EngineError, match="image") as raised:
         manifest(submission, {"k8s": {"claim": "data"}})
-    with pytest.raises(EngineError, match=r"pods cannot reach this folder .*--state s3://"):
+    assert "--image" in raised.value.hint
+    with pytest.raises(EngineError) as raised:
         manifest(submission, {"image": "my/ocr"})
-    with pytest.raises(ValueError, match=r"\[k8s\] has no option 'namspace'"):
+    assert (raised.value.url, "--state" in raised.value.hint) == (submission.plan.place.url, True)
+    with pytest.raises(ValueError, match="'namspace'"):
         manifest(submission, {"image": "my/ocr", "k8s": {"namspace": "x"}})
 
 
@@ -165,7 +167,7 @@ def test_a_shard_that_was_given_up_fails_its_index(kubernetes_double: Any, tmp_p
 
 
 def test_too_many_failed_indexes_end_the_job(kubernetes_double: Any, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="more than 0 shards failed"):
+    with pytest.raises(RunError, match="0 shards"):
         run_there(kubernetes_double, make_inputs(tmp_path, 3), runs_support.fills_the_disk, retries=0, max_failures=0)
 
 
@@ -201,7 +203,7 @@ def test_another_job_of_the_same_name_is_an_error(kubernetes_double: Any, tmp_pa
     submitted(kubernetes_double, tmp_path, pairs)  # the same submission: its first answer may have been lost
     (job,) = kubernetes_double.jobs.values()
     job["metadata"]["labels"]["webdataset/submission"] = "another"
-    with pytest.raises(EngineError, match="there is another Job of the name"):
+    with pytest.raises(EngineError, match=job["metadata"]["name"]):
         engine_named("k8s", made.plan.options).submit(made)
 
 

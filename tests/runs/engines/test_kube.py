@@ -56,19 +56,20 @@ def test_kubectl_will_do(kubernetes_double: Any, tmp_path: Path, monkeypatch: py
     assert [pod.startswith(name) for pod, _ in client.logs(name, "task")] == [True]
     client.delete(name)
     client.delete(name)
-    with pytest.raises(kube.MissingError, match="not found"):
+    with pytest.raises(kube.MissingError):
         client.read(name)
 
 
 def test_neither_the_package_nor_kubectl_is_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setitem(sys.modules, "kubernetes", None)
-    with pytest.raises(MissingPackageError, match=r"pip install 'webdataset\[k8s\]', or install kubectl"):
+    with pytest.raises(MissingPackageError, match="kubectl") as raised:
         kube.kube_client({})
+    assert "webdataset[k8s]" in raised.value.hint
 
 
 def test_no_cluster_is_configured(tmp_path: Path) -> None:
     needs_package("kubernetes", "kubernetes")
     missing = str(tmp_path / "nothing")
-    with pytest.raises(EngineError, match="cannot be used"):
+    with pytest.raises(EngineError, match=missing):
         kube.kube_client({"client": "kubernetes", "kubeconfig": missing})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -26,7 +27,7 @@ def test_a_cluster_that_runs(tmp_path: Path, ray_address: str) -> None:
         [*words, "--on", "ray", "--address", ray_address], capture_output=True, text=True, check=False
     )
     assert told.returncode == 0, told.stderr
-    assert "6 shards done, 0 were done before, 0 failed" in told.stderr
+    assert re.search(r"\b6 .*\b0 .*\b0 failed", told.stderr)
     assert len(list(tmp_path.glob("out-*.tar"))) == 6
 
 
@@ -34,20 +35,21 @@ def test_a_cluster_that_runs(tmp_path: Path, ray_address: str) -> None:
 def test_a_cluster_that_does_not_answer(closed_port: int, form: str) -> None:
     needs_package("ray", "ray[data]")
     engine = engine_named("ray", TaskOptions(address=form.format(closed_port)))
-    with pytest.raises(EngineError, match=r"no Ray cluster answers at .*is the cluster running\?"):
+    with pytest.raises(EngineError, match=form.format(closed_port)):
         engine.connect()  # type: ignore[attr-defined]
 
 
 def test_ray_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
-    with pytest.raises(MissingPackageError, match=r"ray is needed to run on Ray; pip install 'webdataset\[ray\]'"):
+    with pytest.raises(MissingPackageError, match="ray") as raised:
         engine_named("ray", TaskOptions()).connect()  # type: ignore[attr-defined]
+    assert "webdataset[ray]" in raised.value.hint
 
 
 def test_a_cluster_of_the_environment_is_asked(closed_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     needs_package("ray", "ray[data]")
     monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{closed_port}")
-    with pytest.raises(EngineError, match=f"no Ray cluster answers at 127.0.0.1:{closed_port}"):
+    with pytest.raises(EngineError, match=f"127.0.0.1:{closed_port}"):
         engine_named("ray", TaskOptions()).connect()  # type: ignore[attr-defined]
 
 
@@ -64,7 +66,7 @@ def test_a_cluster_that_wants_a_token(tmp_path: Path, ray_with_token: str, token
         check=False,
     )
     assert told.returncode == 1
-    assert f"authentication failed: the Ray cluster at {ray_with_token} refuses; RAY_AUTH_MODE=token" in told.stderr
+    assert re.search(rf"authentication .*{ray_with_token}.*RAY_AUTH_MODE=token", told.stderr)
 
 
 PROGRAM = """

@@ -58,7 +58,7 @@ def test_tasks_are_found_again_by_another_process_and_cancelled(tmp_path: Path) 
     assert not other.finished
     words = [*PYTHON, "jobs", "cancel", str(tmp_path / "run")]
     told = subprocess.run(words, capture_output=True, text=True, check=True)
-    assert told.stderr.startswith("1 submissions cancelled")
+    assert "1 submission" in told.stderr
     assert soon(lambda: other.poll(0.2) is None and other.finished)
 
 
@@ -78,7 +78,7 @@ def test_more_tasks_than_an_array_may_have_are_several_arrays(tmp_path: Path) ->
 @pytest.mark.xdist_group("slurm")
 @pytest.mark.usefixtures("here")
 def test_a_partition_that_does_not_exist(tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match=r"sbatch failed: .*invalid partition"):
+    with pytest.raises(EngineError, match=r"sbatch .*partition"):
         engine_named("slurm", TaskOptions.of({"slurm": {"partition": "nowhere"}})).submit(submission(tmp_path, "{}", 1))
 
 
@@ -97,8 +97,9 @@ def test_what_the_options_ask_for_is_in_the_script(tmp_path: Path) -> None:
 
 def test_a_machine_without_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(EngineError, match=r"Slurm's program scontrol is not here; .*apt install slurm-client"):
+    with pytest.raises(EngineError, match="scontrol") as raised:
         engine_named("slurm", TaskOptions()).submit(submission(tmp_path, "{}", 1))
+    assert "slurm-client" in raised.value.hint
 
 
 def test_many_shards_are_few_tasks() -> None:
