@@ -44,7 +44,7 @@ UNRELATED = {
     "names with blanks": ["Dr. Jones.jpg", "Dr. Smith.jpg"],
     "classes with as many photos each": [f"{name}.{number}.jpg" for name in ("cat", "dog") for number in range(20)],
     "numbers that may be views or photos": [f"{key}.{number}.jpg" for key in "abc" for number in range(6)],
-    "numbers that may be frames or photos": [f"{key}.{number:03d}.jpg" for key in range(9) for number in range(20 + key)],
+    "numbers that may be frames or photos": [f"{key}.{number:03d}.jpg" for key in range(9) for number in range(20)],
     "class folders": [f"{name}/IMG.{number}.jpg" for name, number in (("cat", 1), ("cat", 2), ("dog", 7), ("dog", 8))],
 }
 RELATED = {

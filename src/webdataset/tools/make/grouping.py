@@ -51,8 +51,8 @@ def member_names(files: Sequence[str], key_end: str | None = None, *, origin: st
     """The names that files get in an archive; it is an error if readers would take unrelated ones for one sample.
 
     A key ends at the first dot. Files of a sample that may be files on their own, as a.left.png and a.right.png, must
-    have fields that other samples have too; `key_end="first-dot"` says that they need not. With "last-dot" the dots
-    before the last one become `_`. `origin` is where the files are.
+    have fields that other samples have too, and not by numbers; `key_end="first-dot"` says that they need not. With
+    "last-dot" the dots before the last one become `_`. `origin` is where the files are.
 
     >>> member_names(["IMG.0030.jpg", "IMG.0031.jpg"], "last-dot")
     ['IMG_0030.jpg', 'IMG_0031.jpg']
@@ -111,21 +111,19 @@ def _without_dots(files: Iterable[str], origin: str | None) -> list[str]:
 def _check_related(files: Sequence[str], origin: str | None) -> None:
     if not any(file.count(".", file.rfind("/") + 1) > 1 for file in files):
         return
-    times, times_alike = Counter[str](), Counter[str]()
+    times = Counter[str]()
     samples: dict[str, dict[str, str]] = {}  # those with fields that look alike, which are few
     parts = ((*base_plus_ext(file), file) for file in files)
     named = sorted((key, field.lower(), file) for key, field, file in parts if key is not None and field is not None)
     for key, group in groupby(named, key=itemgetter(0)):
         files_of = {field: file for _, field, file in group}
         times.update(files_of.keys())
-        if alike := _alike(files_of):
+        if _alike(files_of):
             samples[key] = files_of
-            times_alike.update(alike)
 
     def is_shared(field: str) -> bool:
-        """Counters come again by chance, so they must do so in most samples; those of dates and times always do."""
-        is_counter = field.count(".") == 1 and 2 * times_alike[field] >= len(samples)
-        return times[field] > 1 and (_is_word(field) or is_counter)
+        """Numbers come again for whatever is counted: cat.0.jpg and cat.1.jpg are no sample beside dog.0.jpg."""
+        return times[field] > 1 and _is_word(field)
 
     for key, files_of in samples.items():
         fields = _alike(files_of)
