@@ -246,3 +246,22 @@ def test_what_the_digest_does_not_see_is_said() -> None:
     with pytest.warns(UserWarning, match="generator"):
         function_digest(keep(n for n in [1]))
     function_digest(keep(n for n in [1]), version="1")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "class T(str):\n    def m(self): return {}\nt = T('x')",
+        "class T(int): pass\nt = T(1)\nt.v = {}",
+        "class T(list): pass\nt = T([1])\nt.v = {}",
+        "class T(dict):\n    def m(self): return {}\nt = T()",
+        "class T(set): pass\nt = T([1])\nt.v = {}",
+        "class T(typing.NamedTuple):\n    v: int\n    def m(self): return {}\nt = T(1)",
+        "class T(enum.IntEnum):\n    A = 1\n    def m(self): return {}\nt = T.A",
+        "class M(type):\n    def m(cls): return {}\nclass t(metaclass=M): pass",
+    ],
+)
+def test_kinds_of_strings_numbers_and_containers_are_known_by_all_that_they_have(text: str) -> None:
+    program = f"import enum, typing\n{text}\nf = lambda: t"
+    first, same, other = (function_digest(made(program.format(value))) for value in (1, 1, 2))
+    assert first == same != other

@@ -22,7 +22,8 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-PLAIN = (str, bytes, int, float, complex, bool, type(None), type(...), type(NotImplemented))
+PLAIN = {str, bytes, int, float, complex, bool, type(None), type(...), type(NotImplemented)}
+"""Types, not their subclasses, whose objects may have attributes and methods of their own."""
 CODE_OPTIONS = ("code", "precode", "pipeline")
 """Options of our commands that are Python code."""
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -87,7 +88,7 @@ class _Digests:
 
     def of(self, value: object) -> str:
         """Return the digest of a value; inside a cycle, the place in it."""
-        if isinstance(value, PLAIN):
+        if type(value) in PLAIN:
             return _hashed(f"{type(value).__name__} {value!r}")
         known = self._known.get(id(value))
         if known is None:
@@ -100,13 +101,13 @@ class _Digests:
             yield from self._function(value)
         elif isinstance(value, types.CodeType):
             yield from (value.co_code.hex(), *value.co_names, *value.co_varnames, self.of(value.co_consts))
-        elif isinstance(value, (list, tuple)):
+        elif type(value) in (list, tuple):
             yield type(value).__name__
-            yield from map(self.of, value)
-        elif isinstance(value, (set, frozenset)):
-            yield from sorted(map(self.of, value))
-        elif isinstance(value, (dict, types.MappingProxyType)):
-            yield from (self.of(each) for pair in value.items() for each in pair)
+            yield from map(self.of, value)  # type: ignore[call-overload]
+        elif type(value) in (set, frozenset):
+            yield from sorted(map(self.of, value))  # type: ignore[call-overload]
+        elif type(value) in (dict, types.MappingProxyType):
+            yield from (self.of(each) for pair in value.items() for each in pair)  # type: ignore[attr-defined]
         elif isinstance(value, types.ModuleType):
             yield value.__name__
             yield from self._module(getattr(value, "__file__", None) or "", value.__name__)
@@ -169,7 +170,7 @@ class _Digests:
         yield f"{kind.__module__}.{kind.__qualname__}"
         if not _is_users(kind.__module__):
             return
-        yield from map(self.of, kind.__bases__)
+        yield from map(self.of, (type(kind), *kind.__bases__))
         for name, value in sorted(vars(kind).items()):
             is_code = callable(value) or isinstance(value, classmethod)
             if name != "_abc_impl" and (is_code or not name.startswith("__")):
