@@ -11,10 +11,8 @@ import io
 import json
 import os
 import subprocess
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -24,8 +22,6 @@ from servers.gcs import GcsServer
 from servers.nginx import Nginx
 from servers.programs import needs_programs_of
 from tests_support import SCRIPTS, tar_bytes
-
-PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 STAND_INS = {
     "gsutil": 'test "$1" = cat && path=${2#gs://} && name=${path#*/} && '
@@ -294,15 +290,3 @@ def test_tarp_cat_proc_sort_and_split(bash: Bash, small: bytes) -> None:
     parts = [listed(path.read_bytes()) for path in sorted(Path().glob("part-*.tar"))]
     assert [name for part in parts for name in part] == listed(small)
     assert [len(part) for part in parts] == [8, 8, 4]
-
-
-def test_every_program_has_a_name_of_its_own(bash: Bash) -> None:
-    """What the documents name is installed, and tells how it is used."""
-    programs: dict[str, Any] = tomllib.loads(PROJECT.read_text())["project"]["scripts"]
-    named = (
-        "wl-map wl-xargs wl-cat wl-extract wl-dump wl-info wl-test tar2tsv tarcat tarscat tarcreate tarfirst tarpcat "
-        "tarproc tarshow tarsort tarsplit tarp lines2tar tarmix tar2json wl-show"
-    )
-    assert set(named.split()) <= set(programs)
-    for name in named.split():
-        assert b"usage: " in bash(f"{name} {'create ' if name == 'tarp' else ''}--help")

