@@ -58,11 +58,11 @@ READING = {
     "simdist": "simdist {}",
 }
 BAD = {
-    "missing.tar": "no such file",
-    "cut.tar": "the archive ends early",
-    "zero.tar": "the shard is empty: it has 0 bytes",
-    "picture.tar": "not a tar archive: it looks like a JPEG image",
-    "folder": "this is a directory, not a shard",
+    "missing.tar": "no such",
+    "cut.tar": "early",
+    "zero.tar": "empty",
+    "picture.tar": "JPEG",
+    "folder": "directory",
 }
 
 
@@ -79,35 +79,34 @@ def test_a_bad_shard_is_named_in_one_line(wl: Any, command: str, shard: str) -> 
 
 LINES = [
     # what was asked for cannot be done: 2
-    ("concat --slice x a.tar -o o.tar", 2, "a slice is lo:hi:step with numbers of at least 0, got 'x'"),
-    ("concat --rekey abc a.tar -o o.tar", 2, "the pattern 'abc' makes no keys"),
-    ("concat -f : a.tar -o o.tar", 2, "':' names no field; use jpg"),
-    ("concat a.tar -o o-%d-%d.tar", 2, "write it once as %06d"),
-    ("concat a.tar -o nosuch://x/y.tar", 2, "no gopen handler defined for the scheme 'nosuch'"),
-    ("concat a{.tar -o o.tar", 2, "has a '{' without its partner"),
-    ("split --maxcount 0 a.tar -o o-%d.tar", 2, "maxcount must be at least 1"),
-    ("split --maxshards 0 a.tar -o o-%d.tar", 2, "maxshards must be at least 1"),
-    ("split --maxsize 5X a.tar -o o-%d.tar", 2, "a size such as 1e9, 500M"),
-    ("split --maxsize 0 a.tar -o o-%d.tar", 2, "a size of at least 1"),
-    ("info -d nosuch a.tar", 2, "unknown imagespec 'nosuch'; there are l8 rgb8"),
-    ("plan --ranks 0 a.tar", 2, "expected a number of at least 1, got '0'"),
-    ("plan --shuffle-bytes much a.tar", 2, "a size such as 1e9, 500M or 1GiB is needed, got 'much'"),
-    ("index --format nosuch a.tar", 2, "--format must be of wdx, dali, energon, got nosuch"),
-    ("test -t 0 a.tar", 2, "expected a number of seconds above 0, got '0'"),
-    ("test -t soon a.tar", 2, "expected a number of seconds above 0, got 'soon'"),
+    ("concat --slice x a.tar -o o.tar", 2, "'x'"),
+    ("concat --rekey abc a.tar -o o.tar", 2, "'abc'"),
+    ("concat -f : a.tar -o o.tar", 2, "':'"),
+    ("concat a.tar -o o-%d-%d.tar", 2, "%06d"),
+    ("concat a.tar -o nosuch://x/y.tar", 2, "'nosuch'"),
+    ("concat a{.tar -o o.tar", 2, "'{'"),
+    ("split --maxcount 0 a.tar -o o-%d.tar", 2, "maxcount"),
+    ("split --maxshards 0 a.tar -o o-%d.tar", 2, "maxshards"),
+    ("split --maxsize 5X a.tar -o o-%d.tar", 2, "'5X'"),
+    ("split --maxsize 0 a.tar -o o-%d.tar", 2, "size"),
+    ("info -d nosuch a.tar", 2, "rgb8"),
+    ("plan --ranks 0 a.tar", 2, "'0'"),
+    ("plan --shuffle-bytes much a.tar", 2, "'much'"),
+    ("index --format nosuch a.tar", 2, "energon"),
+    ("test -t 0 a.tar", 2, "'0'"),
+    ("test -t soon a.tar", 2, "'soon'"),
     # the data, or code over them: 1
-    ("concat a.tar -o missing/o.tar", 1, "make the folder first: mkdir -p"),
-    ("concat a.tar -o folder", 1, "this is a folder, not a file"),
-    ("map -e [_,5] a.tar -o o.tar", 1, "the result holds int, not only samples"),
+    ("concat a.tar -o missing/o.tar", 1, "mkdir -p"),
+    ("concat a.tar -o folder", 1, "[url folder]"),
+    ("map -e [_,5] a.tar -o o.tar", 1, " int,"),
     ("map -l fails.py a.tar -o o.tar", 1, "ValueError: of my own [url a.tar, key 000]"),
     ("map -P 2 -l fails.py a.tar -o o.tar", 1, "ValueError: of my own [url a.tar, key 000]"),
-    ("map -c raise(SystemExit) a.tar -o o.tar", 1, "the code ended the program: SystemExit(None)"),
-    ("map -P 2 -c raise(SystemExit(0)) a.tar -o o.tar", 1, "the code ended the program: SystemExit(0)"),
-    ("map -P 2 -c os._exit(0) a.tar -o o.tar", 1, "a worker process died"),
-    ("cat -S cls==1000 a.tar cls", 1, "the condition is not true for any sample"),
-    ("cat -S cls>97 a.tar cls 2", 1, "the condition is not true for more than 2 samples"),
+    ("map -c raise(SystemExit) a.tar -o o.tar", 1, "SystemExit(None)"),
+    ("map -P 2 -c raise(SystemExit(0)) a.tar -o o.tar", 1, "SystemExit(0)"),
+    ("map -P 2 -c os._exit(0) a.tar -o o.tar", 1, "died"),
+    ("cat -S cls>97 a.tar cls 2", 1, " 2 "),
     ("extract -f cls strange.tar", 1, "[url strange.tar, key a, field cls]"),
-    ("extract -f clss a.tar", 1, "there is no field 'clss', did you mean 'cls'?; the fields here are cls txt"),
+    ("extract -f clss a.tar", 1, "'cls'"),
 ]
 
 
@@ -122,7 +121,7 @@ def test_what_cannot_be_done_is_said_in_one_line(wl: Any, line: str, code: int, 
 
 @pytest.mark.parametrize(("code", "column"), [("cls >", 5), ("cls +* 1", 5), ("(cls", 0), ("cls\n  >", None)])
 def test_a_syntax_error_is_shown_with_its_place(wl: Any, code: str, column: int | None) -> None:
-    for words in (("concat", "-S", code), ("map", "-e", code), ("test", "-m", code)):
+    for words in (("concat", "-S", code), ("map", "-e", code), ("map", "-c", code), ("test", "-m", code)):
         ended = wl(*words, "a.tar")
         assert ended.code == 2
         assert "syntax error" in ended.err
@@ -132,19 +131,10 @@ def test_a_syntax_error_is_shown_with_its_place(wl: Any, code: str, column: int 
             assert lines[-2:] == [f"  {code}", " " * (2 + column) + "^"]
 
 
-def test_a_warning_is_given_once(wl: Any, capsysbinary: Any) -> None:
-    from argparse import Namespace
-    from warnings import warn
-
-    from webdataset.cli.grammar import command_parser
-    from webdataset.cli.running import run_parser
-
-    def run(_: Namespace) -> None:
-        for text in ("twice", "once", "twice"):
-            warn(text, stacklevel=1)
-
-    assert run_parser(command_parser("x", "", []), [], run) == 0
-    assert capsysbinary.readouterr().err == b"wl x: warning: twice\nwl x: warning: once\n"
+def test_a_warning_is_given_once(wl: Any) -> None:
+    code = "import warnings; warnings.warn('of all'); cls < 1 and warnings.warn('of one')"
+    ended = wl("map", "-c", code, "a.tar", "-o", os.devnull)
+    assert (ended.code, ended.told) == (0, "wl map: warning: of all\nwl map: warning: of one\n")
 
 
 def test_a_compressed_archive_is_not_missed_its_end_marker(wl: Any) -> None:
@@ -158,7 +148,7 @@ def test_a_limit_takes_a_unit(wl: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WDS_MAX_MEMBER_BYTES", "1k")
     assert wl("concat", "a.tar", "-o", os.devnull).code == 0
     monkeypatch.setenv("WDS_MAX_MEMBER_BYTES", "lots")
-    assert "WDS_MAX_MEMBER_BYTES: a size such as" in wl("concat", "-c", 1, "a.tar").err
+    assert "WDS_MAX_MEMBER_BYTES: " in wl("concat", "-c", 1, "a.tar").err
 
 
 def test_names_that_begin_with_a_dash_stand_behind_two(wl: Any, names: Any) -> None:
@@ -169,7 +159,8 @@ def test_names_that_begin_with_a_dash_stand_behind_two(wl: Any, names: Any) -> N
     assert wl("concat", "-o", "./-out.tar", "--", "-odd.tar", "a.tar").code == 0
     assert names("./-out.tar") == names("a.tar") * 2
     assert wl.old("tarcat", "-c", 1, "--", "-odd.tar").code == 0
-    assert "unrecognized arguments: -odd.tar" in wl("ls", "-odd.tar").err
+    without = wl("ls", "-odd.tar")
+    assert (without.code, " -odd.tar" in without.err) == (2, True)
 
 
 ODD = [
@@ -243,5 +234,5 @@ def test_who_uses_a_closed_stream_is_told_so_in_one_line(closing: Any, here: Pat
     done = closing(line)
     assert done.returncode in (1, 2)
     assert len(done.stderr.splitlines()) == 1
-    assert "is closed" in done.stderr or "cannot write: Bad file descriptor" in done.stderr
+    assert "closed" in done.stderr
     assert not (here / "b.tar").exists()

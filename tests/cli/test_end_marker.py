@@ -69,7 +69,8 @@ def test_info(wl: Any, joined: str) -> None:
 
 
 def test_cat_and_dump(wl: Any, joined: str) -> None:
-    assert "no sample has this key" in wl("cat", "-k", "000004", joined, "txt").err
+    missing = wl("cat", "-k", "000004", joined, "txt")
+    assert (missing.code, missing.out, "key 000004]" in missing.err) == (1, b"", True)
     assert wl("cat", "-k", "000004", "--concatenated", joined, "txt").out == b"txt4"
     assert wl("dump", "-o", "{key}", "-c", "9", "--concatenated", joined).code == 0
     assert Path("000004.txt").read_bytes() == b"txt4"
@@ -111,8 +112,7 @@ def test_a_listing_by_an_index_says_so_too(wl: Any, joined: str) -> None:
 def test_lint(wl: Any, joined: str) -> None:
     ended = wl("lint", joined)
     assert ended.code == 1
-    assert b"behind-end: there are members after the archive's end marker" in ended.out
-    assert b"offset 7168" in ended.out
+    assert (b" behind-end: " in ended.out, b"offset 7168" in ended.out) == (True, True)
     assert wl("lint", "--concatenated", joined).code == 0
 
 

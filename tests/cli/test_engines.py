@@ -17,7 +17,6 @@ import webdataset as wds
 from runs_support import PYTHON
 from servers.clusters import needs_package
 from waiting import soon
-from webdataset.runs.runs import Run
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -25,17 +24,21 @@ pytestmark = pytest.mark.usefixtures("here")
 LINE = ("map", "-c", "cls *= 2", "in-{000..002}.tar", "-o", "out-{}.tar", "--on", "local")
 
 
+def ending(run: Any) -> dict[str, Any]:
+    """What the last line of progress says to programs."""
+    facts: dict[str, Any] = json.loads(run.err.splitlines()[-1])
+    return facts
+
+
 def test_the_same_line_does_only_what_is_missing(wl: Any, here: Path) -> None:
-    first = wl(*LINE)
-    assert first.code == 0
-    assert "3 shards done, 0 were done before, 0 failed, 9 samples" in first.err
+    first = ending(wl(*LINE, "--json"))
+    assert (first["done"], first["skipped"], first["failed"], first["samples"]) == (3, 0, 0, 9)
     expected = {path.name: path.read_bytes() for path in here.glob("out-*")}
     wl("map", "-c", "cls *= 2", "in-000.tar", "-o", "plain.tar")
     assert expected["out-000.tar"] == (here / "plain.tar").read_bytes()
     (here / "out-001.tar").unlink()
-    again = wl(*LINE)
-    assert "3 shards: 2 done, 1 missing; 1 to do" in again.err
-    assert "1 shards done, 2 were done before" in again.err
+    again = ending(wl(*LINE, "--json"))
+    assert (again["done"], again["skipped"]) == (1, 2)
     assert {path.name: path.read_bytes() for path in here.glob("out-*")} == expected
 
 
@@ -46,15 +49,14 @@ def test_other_code_is_done_anew_and_said(wl: Any, here: Path) -> None:
     (here / "code.py").write_text("def transform(sample):\n    return dict(sample, new=b'1')\n")
     (run,) = (here / ".runs").iterdir()
     refused = wl("jobs", "resume", run)
-    assert refused.code == 1
-    assert "the code has changed since the run was planned" in refused.err
-    assert "3 shards: 3 stale; 3 to do" in wl(*line).err
+    assert (refused.code, "changed" in refused.err) == (1, True)
+    assert "3 stale" in wl(*line).err
 
 
 def test_dry_run_says_what_would_be_done(wl: Any, here: Path) -> None:
     said = wl(*LINE, "--dry-run")
     assert said.out.decode().splitlines()[1] == f"missing\t001\t{here}/in-001.tar\t{here}/out-001.tar"
-    assert "3 of 3 shards would be done, in 3 tasks on local" in said.err
+    assert ("3 of 3 shards" in said.err, "3 tasks" in said.err) == (True, True)
     assert sorted(path.name for path in here.iterdir()) == ["in-000.tar", "in-001.tar", "in-002.tar"]
     job = wl(*LINE[:-1], "k8s", "--image", "my/image", "--state", "s3://none/run", "--dry-run")
     assert job.code == 1  # whether anything is done already cannot be known
@@ -62,9 +64,8 @@ def test_dry_run_says_what_would_be_done(wl: Any, here: Path) -> None:
 
 def test_redo(wl: Any) -> None:
     wl(*LINE)
-    assert "2 shards done, 1 were done before" in wl(*LINE, "--redo", "*[12]").err
-    assert "3 shards done" in wl(*LINE, "--redo", "all").err
-    assert "0 shards done" in wl(*LINE, "--redo", "failed").err
+    for which, count in (("*[12]", 2), ("all", 3), ("failed", 0)):
+        assert f"{count} shards done" in wl(*LINE, "--redo", which).err
 
 
 def test_errors_of_samples_go_into_a_file_of_the_shard(wl: Any, here: Path) -> None:
@@ -83,19 +84,20 @@ def test_a_shard_that_fails_is_listed_and_the_others_are_done(wl: Any, here: Pat
     (here / "in-001.tar").write_bytes((here / "in-001.tar").read_bytes()[:700])
     ended = wl(*LINE, "--state", "run", "--html", "page.html")
     assert ended.code == 1
-    assert "001: given up: the archive ends early" in ended.err
-    assert "2 shards done, 0 were done before, 1 failed" in ended.err
+    assert any(line.startswith("001: ") and "early" in line for line in ended.err.splitlines())
     assert not (here / "out-001.tar").exists()
-    page = (here / "page.html").read_text()
-    assert "the archive ends early" in page
-    assert wl("jobs", "status", "run").code == 1
-    assert Run(str(here / "run")).attempts(Run(str(here / "run")).plan())["001"] == 1, "bad data stays bad"
+    assert "early" in (here / "page.html").read_text()
+    status = wl("jobs", "status", "run", "--json")
+    facts = json.loads(status.out)
+    assert (status.code, facts["done"], facts["failed"]) == (1, 2, 1)
+    assert [failure["item"] for failure in facts["failures"]] == ["001"]
+    assert facts["attempts"] == 3, "bad data stays bad"
 
 
 def test_a_wrong_expression_stops_the_run(wl: Any) -> None:
     ended = wl("map", "-c", "cls *=", "in-{000..002}.tar", "-o", "out-{}.tar", "--on", "local", "--workers", "1")
     assert ended.code == 1
-    assert "the run was stopped: 000:" in ended.err
+    assert "stopped: 000:" in ended.err
 
 
 def test_progress_as_json(wl: Any) -> None:
@@ -110,37 +112,35 @@ def test_options_of_a_file(wl: Any, here: Path) -> None:
     (here / "jobs.toml").write_text("retrys = 0\n")
     refused = wl(*LINE, "--config", "jobs.toml")
     assert refused.code == 2
-    assert "there is no option 'retrys'" in refused.err
+    assert "'retrys'" in refused.err
 
 
 @pytest.mark.parametrize(
-    ("words", "message"),
+    ("words", "named"),
     [
-        ("map -c pass in-{000..002}.tar -o out.tar --on local", "each shard needs an output of its own"),
-        ("map -c pass in-{000..002}.tar --on local", "-o 'out-{}.tar'"),
-        ("map -c pass in-000.tar in-000.tar -o out-{}.tar --on local", "two items have the name 'in-000'"),
-        ("map -c pass in-{000..003}.tar -o out-{}.tar --on local", "an input is not there"),
-        ("map -c pass in-{000..002}.tar -o in-{}.tar --on local", "cannot be replaced by its own result"),
-        ("map -c pass in-000.tar -o out.tar --retries 3", "--retries is for runs on an engine: add --on"),
-        ("map -c pass in-{000..002}.tar -o out-{}.tar --on local --detach", "--detach is for slurm and k8s"),
-        ("map -c pass in-{000..002}.tar -o out-{}.tar --on k8s", "pods need a container image"),
-        ("map -c pass in-{000..002}.tar -o out-{}.tar --on local --gpus 1", "there are no GPUs to hand out"),
+        ("map -c pass in-000.tar in-000.tar -o out-{}.tar --on local", "'in-000'"),
+        ("map -c pass in-{000..003}.tar -o out-{}.tar --on local", "in-003.tar]"),
+        ("map -c pass in-{000..002}.tar -o in-{}.tar --on local", "own"),
+        ("map -c pass in-000.tar -o out.tar --retries 3", "--on"),
+        ("map -c pass in-{000..002}.tar -o out-{}.tar --on local --detach", "--detach"),
+        ("map -c pass in-{000..002}.tar -o out-{}.tar --on k8s", "--image"),
+        ("map -c pass in-{000..002}.tar -o out-{}.tar --on local --gpus 1", "--gpus"),
         ("map -l none.py in-{000..002}.tar -o out-{}.tar --on local", "none.py"),
-        ("jobs", "there is no command"),
-        ("jobs -s {0..9} -- echo", "the command is the same for every item"),
-        ("jobs -- echo {}", "there are no items"),
-        ("jobs -s {0..9} -- cp in-{}.tar -o out.tar", "all items have one output"),
-        ("jobs dance", "'dance' is not known here"),
-        ("jobs status", "which run?"),
-        ("jobs status nothing-here", "there is no run here"),
-        ("jobs --items-from none.txt -- echo {}", "cannot read items"),
-        ("jobs -s {0..9} --env X -- echo {}", "expected a variable and its value"),
+        ("jobs", "COMMAND"),
+        ("jobs -s {0..9} -- echo", "{}"),
+        ("jobs -- echo {}", "--items-from"),
+        ("jobs -s {0..9} -- cp in-{}.tar -o out.tar", "{}"),
+        ("jobs dance", "'dance'"),
+        ("jobs status", "RUN"),
+        ("jobs status nothing-here", "nothing-here]"),
+        ("jobs --items-from none.txt -- echo {}", "'none.txt'"),
+        ("jobs -s {0..9} --env X -- echo {}", "'X'"),
     ],
 )
-def test_lines_that_make_no_sense(wl: Any, words: str, message: str) -> None:
+def test_lines_that_make_no_sense(wl: Any, words: str, named: str) -> None:
     ended = wl(*words.split())
     assert ended.code in (1, 2)
-    assert message in ended.err
+    assert named in ended.err
     assert "Traceback" not in ended.err
 
 
@@ -153,7 +153,7 @@ def test_an_interrupt_says_how_to_go_on(here: Path, ending: str) -> None:
     child.send_signal(signal.SIGINT)
     _, told = child.communicate(timeout=60)
     assert child.returncode == 130
-    assert {"cancel": "`wl jobs resume", "leave": "what was begun goes on"}[ending] in told
+    assert {"cancel": "`wl jobs resume", "leave": "`wl jobs status"}[ending] in told
     for n in range(2):
         pid = int((here / f"begun-{n}").read_text())
         if ending == "leave":
@@ -172,7 +172,7 @@ def test_a_dataset_in_a_bucket(wl: Any, here: Path, moto_server: Any, monkeypatc
     first = wl(*line, "--on", "local")
     assert first.code == 0, first.err
     assert f"run {bucket}/data/.runs/map-" in first.err
-    assert "0 shards done, 3 were done before" in wl(*line, "--on", "local").err
+    assert ending(wl(*line, "--on", "local", "--json"))["skipped"] == 3
     wl("map", "-c", "cls *= 2", "in-001.tar", "-o", "plain.tar")
     wl("cp", "-q", f"{bucket}/data/out-001.tar", "copy.tar")
     assert (here / "copy.tar").read_bytes() == (here / "plain.tar").read_bytes()
@@ -183,12 +183,11 @@ def test_a_dataset_in_a_bucket(wl: Any, here: Path, moto_server: Any, monkeypatc
 @pytest.mark.parametrize("output", [["-o", "out.tar"], []])
 def test_an_output_without_a_place_for_the_name_is_wrong_usage(wl: Any, output: list[str]) -> None:
     refused = wl("map", "-e", "pass", "in-{000..002}.tar", *output, "--on", "local")
-    assert refused.code == 2
-    assert "write {} where its name goes: -o 'out-{}.tar'" in refused.err
+    assert (refused.code, "-o 'out-{}.tar'" in refused.err) == (2, True)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_run_that_is_interrupted_leaves_nothing_half_written(here: Path, number: int, code: int) -> None:
+def test_a_run_that_is_interrupted_leaves_nothing_half_written(wl: Any, here: Path, number: int, code: int) -> None:
     program = f"import time; open({str(here / 'begun')!r}, 'w').close(); time.sleep(600)"
     words = [
         sys.executable,
@@ -211,7 +210,8 @@ def test_a_run_that_is_interrupted_leaves_nothing_half_written(here: Path, numbe
         _, told = process.communicate(timeout=60)
     assert process.returncode == code
     assert "wl jobs resume" in told
-    assert {record.status for record in Run(str(here / "run")).records()} == {"start"}, "no shard has failed"
+    facts = json.loads(wl("jobs", "status", "run", "--json").out)
+    assert (facts["done"], facts["failed"]) == (0, 0)
     assert [path.name for path in here.iterdir() if "out-" in path.name] == []
 
 
@@ -281,7 +281,7 @@ def test_a_manifest_that_is_printed_with_its_plan_does_the_shards(
     (job,) = kubernetes_double.jobs.values()
     assert soon(lambda: job["status"].get("completedIndexes") == "0-2" or job["status"].get("succeeded") == 3)
     assert json.loads(wl("jobs", "status", "run", "--json").out)["done"] == 3
-    assert "0 shards to do" in wl(*line).err
+    assert "0 shards" in wl(*line).err
 
 
 @pytest.mark.usefixtures("k8s_options")

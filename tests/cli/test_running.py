@@ -41,16 +41,7 @@ def test_a_compressed_shard_is_read_like_any_other(shard: str, tmp_path: Path, c
     assert wl(capsysbinary, "cat", f"{shard}.gz", "txt")[1] == b"hello"
 
 
-@pytest.mark.parametrize("command", ["cat", "extract", "dump", "info", "ls", "show"])
-def test_a_missing_shard_is_one_line_with_the_place(command: str, capsysbinary: Capture) -> None:
-    words = ["nowhere.tar", *(["txt"] if command == "cat" else [])]
-    code, out, err = wl(capsysbinary, command, *words)
-    assert (code, out) == (1, b"")
-    assert err.startswith(f"wl {command}: no such file [url nowhere.tar")
-    assert err.count("\n") == 1
-
-
-@pytest.mark.parametrize("command", ["extract", "info", "show"])
+@pytest.mark.parametrize("command", ["concat", "extract", "info", "show"])
 def test_a_member_of_ten_gigabytes_is_refused(command: str, tmp_path: Path, capsysbinary: Capture) -> None:
     member = tarfile.TarInfo("a.bin")
     member.size = 10 * 2**30
@@ -58,15 +49,4 @@ def test_a_member_of_ten_gigabytes_is_refused(command: str, tmp_path: Path, caps
     path.write_bytes(member.tobuf(tarfile.GNU_FORMAT) + bytes(1024))
     code, _, err = wl(capsysbinary, command, str(path))
     assert code == 1
-    assert "large.tar" in err
-
-
-@pytest.mark.parametrize(
-    "command",
-    ["cat", "extract", "dump", "info", "ls", "lint", "show", "create", "cp", "cache", "test"],
-)
-def test_help_begins_with_two_examples(command: str, capsysbinary: Capture) -> None:
-    code, out, _ = wl(capsysbinary, command, "--help")
-    assert code == 0
-    assert out.startswith(b"examples:\n")
-    assert out.count(f"\n  wl {command} ".encode()) + out.count(f"| wl {command} ".encode()) >= 2
+    assert ("a.bin" in err, "large.tar" in err) == (True, True)

@@ -34,8 +34,7 @@ def test_a_bar_with_percents_rates_shards_and_the_time_left(shards: list[str], t
     line = r"\[=*>? *\] +\d+%  [\d,]+ samples  [\d,]+/s  [\d.]+ [kMG]B/s  [0-3] of 3 shards  \d:\d\d left"
     assert any(re.fullmatch(line, state) for state in run.states), run.states[-3:]
     check_percents(run)
-    summary = r"300 samples of 3 shards \(.* kB\) read, all written to .*out\.tar, in .* s \(.*/s\)"
-    assert re.fullmatch(summary, run.lines[-1])
+    assert re.fullmatch(r"300 samples of 3 shards .*/out\.tar.*", run.lines[-1])
 
 
 @pytest.mark.parametrize("command", [["sort", "-k", "cls", "--rekey", "#"], ["shuffle"], ["shuffle", "-P", "2"]])
@@ -87,7 +86,7 @@ def test_errors_stand_on_a_line_of_their_own(make_shard: Any, tmp_path: Path) ->
     cut.write_bytes(Path(good).read_bytes()[:20_000])
     run = session("sort", good, cut, "-o", tmp_path / "out.tar")
     assert run.code == 1
-    assert run.lines[-1].startswith("wl sort: the archive ends early")
+    assert re.fullmatch(rf"wl sort: .*\[url {cut}, .*", run.lines[-1])
 
 
 @pytest.mark.parametrize("command", [["map", "-e", "__import__('time').sleep(0.002) or _"], ["shuffle", "-S", SLOW]])
