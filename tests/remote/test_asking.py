@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
+import re
 import socket
 import threading
 from collections import Counter
@@ -136,7 +139,7 @@ def test_a_batch_that_stops_coming_is_asked_for_elsewhere(shards, make_fault_pro
 
 
 def test_an_array_that_is_larger_than_allowed_is_an_error_that_says_so(shards) -> None:
-    told = pytest.raises(wds.WorkerError, match="1500000 bytes is too large")
+    told = pytest.raises(wds.WorkerError, match="1500000 bytes")
     with Fleet(1, wide, shards) as fleet, loader(fleet.urls, largest=1_000_000) as one, told:
         list(one)
 
@@ -160,7 +163,7 @@ def test_no_producer_at_all_is_an_error_that_names_the_addresses(shards) -> None
     with loader(urls, patience=0.5) as one, pytest.raises(wds.UnavailableError) as raised:
         len(one)
     assert all(url in str(raised.value) for url in urls)
-    assert "no producer answered for 0.5 s" in str(raised.value)
+    assert "0.5 s" in str(raised.value)
 
 
 def resets(connection) -> None:
@@ -198,7 +201,7 @@ def test_a_program_that_is_no_producer_is_an_error_after_the_patience(meet, has_
             len(one)
         listener.shutdown(socket.SHUT_RDWR)
     assert url in str(raised.value)
-    assert "a connection is made" in str(raised.value)
+    assert "connection" in str(raised.value)
 
 
 def test_a_way_whose_end_is_not_up_yet_is_tried_again(shards, make_fault_proxy, reference) -> None:
@@ -213,7 +216,7 @@ def test_all_producers_gone_in_the_middle_is_an_error_and_the_state_goes_on(shar
         batches = iter(one)
         found = [list(next(batches)[0])]
         fleet.kill(0)
-        with pytest.raises(wds.UnavailableError, match="no producer answered"):
+        with pytest.raises(wds.UnavailableError, match=fleet.urls[0]):
             found.extend(list(names) for names, _ in batches)
         fleet.start(0)
         one.load_state_dict(one.state_dict())
@@ -226,7 +229,7 @@ def other_seed(shards):
 
 def test_producers_that_serve_something_else_are_refused_with_what_differs(shards, reference) -> None:
     with Fleet(1, dataset, shards) as right, Fleet(1, other_seed, shards) as wrong:
-        with loader(right.urls + wrong.urls) as one, pytest.raises(wds.StateError, match=r"seed was [56] and is [56]"):
+        with loader(right.urls + wrong.urls) as one, pytest.raises(wds.StateError, match=r"seed .*[56] .*[56]"):
             len(one)
         right.kill(0)
         with loader(wrong.urls) as one:
@@ -253,7 +256,7 @@ def failing(shards, when):
 def test_an_error_of_the_pipeline_reaches_the_trainer_in_its_place(shards) -> None:
     with Fleet(2, failing, shards, "00077") as fleet, loader(fleet.urls) as one:
         found = []
-        with pytest.raises(wds.WorkerError, match=r"cannot be made.*RuntimeError: .*cannot augment 00077"):
+        with pytest.raises(wds.WorkerError, match=r"RuntimeError: .*cannot augment 00077"):
             found.extend(key for names, _ in one for key in names)
         assert "00077" not in found
         with loader(fleet.urls) as again, pytest.raises(wds.WorkerError):
@@ -265,8 +268,9 @@ def test_of_two_trainers_of_one_rank_the_newer_counts(fleet, reference) -> None:
         batches = iter(one)
         next(batches)
         assert keys(other) == reference
-        with pytest.raises(wds.StateError, match=r"another trainer, .* is twice rank 0 of 1, too"):
+        with pytest.raises(wds.StateError, match=r"trainer.* twice rank 0 of 1") as raised:
             list(batches)
+        assert raised.value.url in fleet.urls
 
 
 def test_of_two_trainers_that_start_together_one_remains(fleet, reference) -> None:
@@ -295,7 +299,8 @@ def test_an_older_trainer_that_comes_back_does_not_replace_the_newer(shards, ref
     with ExitStack() as stack:
         fleet = stack.enter_context(Fleet(2, dataset, shards))
         ways = [make_fault_proxy(port_of(url)) for url in fleet.urls]
-        old = stack.enter_context(loader([f"tcp://127.0.0.1:{way.port}" for way in ways], budget=1))
+        urls = [f"tcp://127.0.0.1:{way.port}" for way in ways]
+        old = stack.enter_context(loader(urls, budget=1))
         batches = iter(old)
         next(batches)
         for way in ways:  # it hears of nothing for a while
@@ -306,8 +311,9 @@ def test_an_older_trainer_that_comes_back_does_not_replace_the_newer(shards, ref
         found = [list(next(newer)[0])]
         for way in ways:
             way.up()
-        with pytest.raises(wds.StateError, match="another trainer"):
+        with pytest.raises(wds.StateError, match="trainer") as raised:
             list(batches)
+        assert raised.value.url in urls
         assert found + keys(newer) == reference
 
 
@@ -365,11 +371,11 @@ def test_producers_come_and_go_in_a_file_that_is_looked_up_again(shards, referen
 
 
 def test_a_file_without_producers_or_none_is_told_after_the_patience(tmp_path) -> None:
-    told = pytest.raises(wds.UnavailableError, match=r"none\.txt \(.*No such file")
+    told = pytest.raises(wds.UnavailableError, match=rf"none\.txt .*{os.strerror(errno.ENOENT)}")
     with loader(f"@{tmp_path}/none.txt", patience=1) as one, told:
         len(one)
     (tmp_path / "far.txt").write_text("tcp://cpu-0:7880")
-    with loader(f"@{tmp_path}/far.txt", patience=60) as one, pytest.raises(wds.SecurityError, match="need keys"):
+    with loader(f"@{tmp_path}/far.txt", patience=60) as one, pytest.raises(wds.SecurityError, match="keys"):
         len(one)
 
 
@@ -383,13 +389,12 @@ def test_producers_without_a_feed_are_told_of(fleet, reference, caplog) -> None:
     with loader(fleet.urls, feeds=2) as one:
         assert len(flat(keys(one))) == 129
         keys(one)
-    [told] = [record.message for record in caplog.records if "nothing to do" in record.message]
-    assert told.startswith("4 producers share 2 feeds, so 2 have nothing to do")
-    assert "feeds=4" in told
+    [told] = [record.message for record in caplog.records if "feeds=" in record.message]
+    assert re.search("4 producers .*2 feeds.*feeds=4", told)
     caplog.clear()
     with loader(fleet.urls) as one:
         assert keys(one) == reference
-    assert not [record for record in caplog.records if "nothing to do" in record.message]
+    assert not [record for record in caplog.records if "feeds=" in record.message]
 
 
 def test_jobs_with_names_of_their_own_share_producers(fleet, reference) -> None:
@@ -511,7 +516,7 @@ def test_a_batch_that_is_always_damaged_is_an_error_that_names_the_producer(flee
 def test_a_producer_of_another_version_is_refused(fleet) -> None:
     plan = plan_of(fleet.urls[0])
     plan["plan"]["version"] = 99
-    told = pytest.raises(wds.StateError, match="it speaks version 99 of the protocol, and this trainer")
+    told = pytest.raises(wds.StateError, match="version 99")
     with Liar(lambda message: [packed(plan)] if message["kind"] == "hello" else None) as old, told:
         len(loader(old.url))
     with loader([old.url, *fleet.urls], job="versions") as one:

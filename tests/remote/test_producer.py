@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 
@@ -54,10 +55,10 @@ JOIN = {**HELLO, "kind": "join", "turn": 1}
     ("frames", "match"),
     [
         ([b"GET / HTTP/1.1"], "message"),
-        ([b"~TenBin~" + bytes(8), bytes(100)], "one frame"),
+        ([b"~TenBin~" + bytes(8), bytes(100)], "frame"),
         ([packed({"kind": "hello", "version": VERSION})], "session"),
-        ([packed({**HELLO, "rank": "x"})], "rank must be a number"),
-        ([packed({**HELLO, "version": 0})], "the trainer speaks version 0 of the protocol"),
+        ([packed({**HELLO, "rank": "x"})], "rank"),
+        ([packed({**HELLO, "version": 0})], "version 0"),
     ],
 )
 def test_what_is_not_understood_is_answered_and_counted_and_others_are_served(producer, client, frames, match) -> None:
@@ -131,12 +132,13 @@ def test_the_status_says_what_it_does(producer, client) -> None:
         assert answer["bytes"] > 0
     assert soon(lambda: producer.status().readers == [])
     assert soon(lambda: producer.status().feeds == 0)
-    assert "33 batches in all" in str(producer.status())
+    assert "33 batches" in str(producer.status())
 
 
 def test_an_address_in_use_is_told(producer, shards) -> None:
-    with pytest.raises(wds.StorageError, match=r"Address already in use.*another program"):
+    with pytest.raises(wds.StorageError, match=os.strerror(errno.EADDRINUSE)) as raised:
         Producer(dataset(shards), producer.address)
+    assert (raised.value.url, "program" in raised.value.hint) == (producer.address, True)
 
 
 def test_a_socket_of_this_machine(shards, tmp_path) -> None:
@@ -150,14 +152,14 @@ def test_a_socket_of_this_machine(shards, tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "match"),
+    ("make", "kind", "word"),
     [
-        (lambda shards: wds.WebDataset(shards, shardshuffle=False), "only an exact pipeline"),
-        (lambda shards: dataset(shards).with_epoch(5), "with_epoch"),
+        (lambda shards: wds.WebDataset(shards, shardshuffle=False), TypeError, "exact"),
+        (lambda shards: dataset(shards).with_epoch(5), ValueError, "with_epoch"),
     ],
 )
-def test_what_cannot_be_served_is_told_before_anything_is_bound(shards, make, match) -> None:
-    with pytest.raises((TypeError, ValueError), match=match):
+def test_what_cannot_be_served_is_told_before_anything_is_bound(shards, make, kind, word) -> None:
+    with pytest.raises(kind, match=word):
         Producer(make(shards), "tcp://127.0.0.1:0")
 
 

@@ -12,7 +12,6 @@ import zmq
 
 import webdataset as wds
 from webdataset.codecs import tenbin
-from webdataset.remote.streams import Statistics, StreamAddress, as_arrays
 
 
 def batches(count, start=0):
@@ -142,9 +141,10 @@ def test_an_error_of_the_sender_reaches_the_receiver(tmp_path) -> None:
 
     thread = threading.Thread(target=send_all, daemon=True)
     thread.start()
-    told = pytest.raises(wds.WorkerError, match="the sender failed: RuntimeError: no more disk")
-    with wds.RemoteLoader(f"zrpull+ipc://{tmp_path}/a") as loader, told:
+    told = pytest.raises(wds.WorkerError, match="RuntimeError: no more disk")
+    with wds.RemoteLoader(f"zrpull+ipc://{tmp_path}/a") as loader, told as raised:
         list(loader)
+    assert raised.value.url == f"zrpull+ipc://{tmp_path}/a"
     thread.join(60)
 
 
@@ -181,7 +181,7 @@ def test_endless_resampled_data_as_a_stream(tmp_path, shards) -> None:
         with wds.RemoteLoader(f"zrpull+{url}").with_epoch(50) as loader:
             assert [len(batch[0]) for batch in loader] == [4] * 50
             assert loader.stats()["batches_lost"] == 0
-            with pytest.raises(wds.StateError, match="cannot be saved"):
+            with pytest.raises(wds.StateError, match="saved"):
                 loader.state_dict()
         server.kill()
 
@@ -196,17 +196,14 @@ def test_a_dataset_connects_when_it_is_read(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("batch", "match"),
-    [
-        ({"x": np.zeros(3)}, r"not a dict; use to_tuple"),
-        ([np.zeros(3), ["a", "b"]], "value 1 of a batch is list"),
-        ([np.array(["a"])], "<U1"),
-        (3, "not a int"),
-    ],
+    ("batch", "named"),
+    [({"x": np.zeros(3)}, "dict"), ([np.zeros(3), ["a", "b"]], "1 .*list"), ([np.array(["a"])], "<U1"), (3, "int")],
 )
-def test_what_the_format_has_no_room_for_is_told(batch, match: str) -> None:
-    with pytest.raises(wds.EncodingError, match=match):
-        as_arrays(batch)
+def test_what_the_format_has_no_room_for_is_told(tmp_path, batch, named: str) -> None:
+    told = pytest.raises(wds.EncodingError, match=named)
+    with wds.Connection(f"zrpush+ipc://{tmp_path}/a") as sink, told as raised:
+        sink.send(batch)
+    assert raised.value.hint
 
 
 def test_64_bits_only_if_allowed(tmp_path) -> None:
@@ -221,26 +218,28 @@ def test_damaged_messages_are_errors(tmp_path, parts) -> None:
     raw.bind(f"ipc://{tmp_path}/a")
     with wds.Connection(f"zrpull+ipc://{tmp_path}/a") as source:
         raw.send_multipart(parts)
-        with pytest.raises(wds.SampleError, match="a message is no batch"):
+        with pytest.raises(wds.SampleError, match="message") as raised:
             source.recv()
+    assert raised.value.url == f"zrpull+ipc://{tmp_path}/a"
     raw.close(linger=0)
     context.term()
 
 
 @pytest.mark.parametrize("url", ["zfoo://a", "zpush:a", "tcp://a:1", "zpush://"])
 def test_what_is_no_stream_is_told(url: str) -> None:
-    with pytest.raises(ValueError, match="is no stream"):
-        StreamAddress.of(url)
+    with pytest.raises(ValueError, match=f"'{url}'"):
+        wds.Connection(url)
 
 
 def test_a_port_open_to_others_needs_keys_or_a_word() -> None:
-    with pytest.raises(wds.SecurityError, match="need keys"):
+    with pytest.raises(wds.SecurityError, match="keys") as raised:
         wds.Connection("zpull://0.0.0.0:0")
+    assert "insecure=True" in raised.value.hint
     wds.Connection("zpull://0.0.0.0:0", insecure=True).close()
 
 
 def test_urls_of_two_kinds_are_refused() -> None:
-    with pytest.raises(ValueError, match="of one kind"):
+    with pytest.raises(ValueError, match="kind"):
         wds.Connection(["zpush://127.0.0.1:0", "zpull://127.0.0.1:0"])
 
 
@@ -253,10 +252,10 @@ def test_an_exact_pipeline_can_be_a_stream(tmp_path, shards) -> None:
     assert found == list(range(129))
 
 
-def test_statistics_count_items_and_bytes() -> None:
-    statistics = Statistics()
-    for _ in range(3):
-        statistics.add(100)
-    assert (statistics.count, statistics.total) == (3, 300)
-    assert "3 batches" in statistics.summary()
-    assert statistics.rate() > 0 < statistics.recent_throughput()
+def test_statistics_count_items_and_bytes(tmp_path) -> None:
+    with wds.Connection(f"zrpull+ipc://{tmp_path}/a"), wds.Connection(f"zrpush+ipc://{tmp_path}/a") as sink:
+        for _ in range(3):
+            sink.send([np.zeros(100, "u1")])
+        assert (sink.stats.count, sink.stats.total) == (3, 300)
+        assert "3 batches" in sink.stats.summary()
+        assert sink.stats.rate() > 0 < sink.stats.recent_throughput()

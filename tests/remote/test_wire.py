@@ -99,8 +99,9 @@ def test_without_torch_tensors_are_arrays_and_bfloat16_says_what_is_missing(monk
     monkeypatch.setitem(sys.modules, "ml_dtypes", None)
     _, [found] = unpacked_batch(header, frames)
     assert isinstance(found, np.ndarray)
-    with pytest.raises(wds.MissingPackageError, match="numpy has no bfloat16"):
+    with pytest.raises(wds.MissingPackageError, match="bfloat16") as raised:
         unpacked_batch(brain[0], brain[1:])
+    assert "ml_dtypes" in raised.value.hint
 
 
 def test_received_arrays_can_be_written_to() -> None:
@@ -113,11 +114,11 @@ def test_received_arrays_can_be_written_to() -> None:
 @pytest.mark.parametrize(
     ("value", "match"),
     [
-        (object(), "item 0 of a batch is a builtins.object, which is not sent"),
-        ({"a": [1, {2}]}, r"item 0\['a'\]\[1\] of a batch is a builtins.set"),
-        ({(1, 2): 3}, "a key of type tuple"),
-        (lambda: 0, "nothing is pickled"),
-        (np.zeros(2, [("a", object)]), "numpy.ndarray"),
+        (object(), r"item 0 .*builtins\.object"),
+        ({"a": [1, {2}]}, r"item 0\['a'\]\[1\] .*builtins\.set"),
+        ({(1, 2): 3}, "item 0 .*tuple"),
+        (lambda: 0, "item 0 .*function"),
+        (np.zeros(2, [("a", object)]), r"item 0 .*numpy\.ndarray"),
     ],
 )
 def test_what_is_no_plain_data_is_refused_with_its_place(value, match: str) -> None:
@@ -129,12 +130,12 @@ def test_values_nested_too_deeply_are_refused_on_both_sides() -> None:
     value: list = []
     for _ in range(60):
         value = [value]
-    with pytest.raises(wds.EncodingError, match="nested too deeply"):
+    with pytest.raises(wds.EncodingError, match="nested"):
         packed_batch([value], id=0)
     node: list = ["l", []]
     for _ in range(60):
         node = ["l", [node]]
-    with pytest.raises(wds.SampleError, match="nested deeper"):
+    with pytest.raises(wds.SampleError, match="nested"):
         unpacked_batch(packed({"kind": "batch", "items": [node], "sizes": []}), [])
 
 
@@ -197,7 +198,7 @@ def test_more_than_was_announced_is_an_error() -> None:
 def test_frames_must_be_those_that_the_header_announces() -> None:
     header, *frames = packed_batch([np.zeros(5000)], id=0)
     for wrong in ([], [frames[0][:-1]], [*frames, b""]):
-        with pytest.raises(wds.SampleError, match="not those that its header announces"):
+        with pytest.raises(wds.SampleError, match="announces"):
             unpacked_batch(header, wrong)
 
 
