@@ -62,5 +62,6 @@ def test_fields_that_are_too_large_to_read_still_have_a_size(
 ) -> None:
     monkeypatch.setattr(statistics_module, "MOST_BYTES", 100)
     field = by_name(of_files([("a.npy", bytes(5000)), ("b.npy", bytes(7000))]))["npy"]
-    assert field["types"] == {"too large to look at": 2}
+    [(kind, count)] = field["types"].items()
+    assert ("large" in kind, count) == (True, 2)
     assert field["bytes"]["total"] == 12_000
