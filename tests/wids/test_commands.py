@@ -48,14 +48,14 @@ def test_a_sample_is_shown(shards, tmp_path, capfdbinary):
     main(["create", "-o", out, *(shard["url"] for shard in shards)])
     capfdbinary.readouterr()
     assert main(["sample", out, "7"]) == 0
-    assert b".txt                 'txt7'" in capfdbinary.readouterr().out
+    assert [b".txt", b"'txt7'"] in [line.split() for line in capfdbinary.readouterr().out.splitlines()]
     assert main(["sample", "-c", "txt", out, "7"]) == 0
     sys.stdout.flush()
     assert capfdbinary.readouterr().out == b"txt7"
     assert main(["sample", "-r", "-p", out, "7"]) == 0
     assert b"'.cls': b'7'" in capfdbinary.readouterr().out
     assert main(["sample", "-c", "jpg", out, "7"]) == 1
-    assert b"has no .jpg" in capfdbinary.readouterr().err
+    assert b".jpg" in capfdbinary.readouterr().err
     assert main(["sample", out, "99"]) == 1
 
 

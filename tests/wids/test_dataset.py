@@ -149,6 +149,7 @@ def test_remote_shards_can_be_kept_whole(nginx, tmp_path, monkeypatch):
 def test_an_error_page_is_no_shard(nginx, tmp_path, cached):
     shards = [{"url": nginx.url("/wids/gone.tar"), "nsamples": 5}]
     dataset = wids.ShardListDataset(shards, cache_dir=str(tmp_path / "kept") if cached else None)
-    with pytest.raises(MissingShardError):
+    with pytest.raises(MissingShardError) as raised:
         dataset[0]
+    assert (raised.value.url, raised.value.status) == (shards[0]["url"], 404)
     assert not cached or not list((tmp_path / "kept").glob("gone*"))

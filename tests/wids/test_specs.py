@@ -42,8 +42,9 @@ def test_what_is_no_list_is_an_error(tmp_path, text):
 
 def test_a_list_that_names_itself_is_an_error(tmp_path):
     (tmp_path / "list.json").write_text(json.dumps({"datasets": [{"source_url": "list.json"}]}))
-    with pytest.raises(ShardError, match="end"):
+    with pytest.raises(ShardError, match="end") as raised:
         wids.ShardListDataset(tmp_path / "list.json")
+    assert raised.value.url == str(tmp_path / "list.json")
 
 
 def test_a_list_from_a_server_may_not_name_files(nginx):
