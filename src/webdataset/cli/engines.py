@@ -140,7 +140,8 @@ def carry_out(options: Namespace, place: str, facts: dict[str, Any], items: Iter
         )
     run = Run(options.state or place)
     try:
-        program = RunProgram(facts, digest_of(facts))
+        sources: dict[str, str] = {}
+        program = RunProgram(facts, digest_of(facts, sources=sources), sources=sources)
     except OSError as error:
         raise grammar.UsageError(f"cannot read {error.filename!r}: {error.strerror}") from None
     if options.dry_run and not manifest:

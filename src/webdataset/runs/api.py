@@ -96,8 +96,9 @@ def jobs(
             raise
         warnings.warn(f"{error}; its items are done one after the other, in this process", stacklevel=2)
         return _in_this_process(function, items, progress)
-    digest = function_digest(function, version)
-    program = RunProgram({"kind": "function", "name": name}, digest, {"function.pickle": data})
+    sources: dict[str, str] = {}
+    digest = function_digest(function, version, sources)
+    program = RunProgram({"kind": "function", "name": name}, digest, {"function.pickle": data}, sources)
     plan = plan_of(run.place, program, task_options, items)
     return _done(run, plan, engine, redo=redo, progress=progress, take_over=take_over)
 

@@ -22,6 +22,8 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from .sources import source_digest, source_text
+
 PLAIN = {str, bytes, int, float, complex, bool, type(None), type(...), type(NotImplemented)}
 """Types, not their subclasses, whose objects may have attributes and methods of their own."""
 CODE_OPTIONS = ("code", "precode", "pipeline")
@@ -29,20 +31,23 @@ CODE_OPTIONS = ("code", "precode", "pipeline")
 _OWN = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
-def digest_of(program: dict[str, Any], folder: str = "") -> str:
+def digest_of(program: dict[str, Any], folder: str = "", sources: dict[str, str] | None = None) -> str:
     """Return the digest of a program as plain data, of its files, which are in a folder, and of what these import.
+
+    The digest of each file is put into `sources`.
 
     >>> digest_of({"code": "a"}) == digest_of({"code": "a"}) != digest_of({"code": "b"})
     True
     """
     digest = hashlib.sha256(json.dumps(program, sort_keys=True, default=str).encode())
-    seen: set[str] = set()
+    seen: dict[str, str] = {} if sources is None else sources
     folder = os.path.abspath(folder)
     for name in program.get("files", ()):
         path = os.path.join(folder, name)
         with open(path, "rb") as file:
             data = file.read()
         digest.update(data)
+        seen[os.path.abspath(path)] = source_digest(data)
         for text in _imported_by(data, os.path.dirname(path), seen):
             digest.update(text.encode())
     options = program.get("options", {})
@@ -55,10 +60,12 @@ def digest_of(program: dict[str, Any], folder: str = "") -> str:
     return digest.hexdigest()[:16]
 
 
-def function_digest(function: Callable[..., Any], version: str | None = None) -> str:
+def function_digest(
+    function: Callable[..., Any], version: str | None = None, sources: dict[str, str] | None = None
+) -> str:
     """Return the digest of a function with all that it uses, or of the version instead.
 
-    What the digest cannot see is said in a warning.
+    What the digest cannot see is said in a warning. The digest of each file that it is read from is put into `sources`.
 
     >>> def double(x): return 2 * x
     >>> def triple(x): return 3 * x
@@ -67,8 +74,9 @@ def function_digest(function: Callable[..., Any], version: str | None = None) ->
     """
     if version is not None:
         return hashlib.sha256(version.encode()).hexdigest()[:16]
-    digests = _Digests()
+    digests = _Digests({} if sources is None else sources)
     found = digests.of(function)
+    digests.look_at_named()
     if digests.unseen:
         names = ", ".join(sorted(digests.unseen))
         text = f"changes of {names} would not be noticed; version= says when the results are to be made again"
@@ -79,12 +87,15 @@ def function_digest(function: Callable[..., Any], version: str | None = None) ->
 class _Digests:
     """Digests of values by what they are made of; each value is looked at once."""
 
-    def __init__(self) -> None:
+    def __init__(self, sources: dict[str, str]) -> None:
         self.unseen: set[str] = set()
         """What is used, but cannot be taken apart."""
         self._known: dict[int, tuple[object, str]] = {}
         """With the values, so that no other one gets their ids."""
-        self._sources: set[str] = set()
+        self._sources = sources
+        """The files that were looked at, with their digests."""
+        self._named: set[str | None] = set()
+        """Modules from which other processes import what is used."""
 
     def of(self, value: object) -> str:
         """Return the digest of a value; inside a cycle, the place in it."""
@@ -95,6 +106,14 @@ class _Digests:
             self._known[id(value)] = value, f"cycle {len(self._known)}"
             known = self._known[id(value)] = value, _hashed(*self._parts(value))
         return known[1]
+
+    def look_at_named(self) -> None:
+        """Look at the files from which other processes import, last: all that they have is not in the digest."""
+        for name in self._named - {"__main__"}:
+            path = getattr(sys.modules.get(name or ""), "__file__", None)
+            if path is not None and path.endswith(".py"):
+                for _ in _source(path, self._sources):
+                    """Its digest is kept."""
 
     def _parts(self, value: object) -> Iterator[str]:
         if isinstance(value, types.FunctionType):
@@ -126,6 +145,7 @@ class _Digests:
         yield function.__qualname__
         if not _is_users(function.__module__):
             return
+        self._named.add(function.__module__)
         yield from map(self.of, (function.__code__, function.__defaults__, function.__kwdefaults__, function.__dict__))
         for cell in function.__closure__ or ():
             with contextlib.suppress(ValueError):  # it is empty
@@ -170,6 +190,7 @@ class _Digests:
         yield f"{kind.__module__}.{kind.__qualname__}"
         if not _is_users(kind.__module__):
             return
+        self._named.add(kind.__module__)
         yield from map(self.of, (type(kind), *kind.__bases__))
         for name, value in sorted(vars(kind).items()):
             is_code = callable(value) or isinstance(value, classmethod)
@@ -242,7 +263,7 @@ def _is_library(path: str) -> bool:
 # -- sources ---------------------------------------------------------------------------------------------
 
 
-def _imported_by(source: str | bytes, folder: str, seen: set[str]) -> Iterator[str]:
+def _imported_by(source: str | bytes, folder: str, seen: dict[str, str]) -> Iterator[str]:
     """Yield the sources of the user's modules that a text imports, and of those that these import."""
     try:
         tree = ast.parse(source)
@@ -272,18 +293,15 @@ def _found(path: str) -> str:
     return ""
 
 
-def _source(path: str, seen: set[str]) -> Iterator[str]:
+def _source(path: str, seen: dict[str, str]) -> Iterator[str]:
     """Yield the source of a module, without comments, and of those that it imports."""
     path = os.path.abspath(path)
     if path in seen:
         return
-    seen.add(path)
     with open(path, "rb") as file:
         data = file.read()
-    try:
-        yield ast.dump(ast.parse(data))
-    except (SyntaxError, ValueError):
-        yield data.hex()
+    seen[path] = source_digest(data)
+    yield source_text(data)
     yield from _imported_by(data, os.path.dirname(path), seen)
 
 

@@ -17,9 +17,10 @@ from webdataset.storage.stores.uploads import Publication
 from .functions import loaded
 from .generations import SupersededError
 from .items import Item, plain_version, size_and_version, stem
-from .outcomes import Verdict, verdict_of_code, verdict_of_error
+from .outcomes import StopRunError, Verdict, verdict_of_code, verdict_of_error
 from .plans import RunPlan
 from .records import DONE, FAILED, SUPERSEDED
+from .sources import PlannedSources
 from .staging import StagedOutputs, Stages, staged
 
 LARGEST_RESULT = 10_000
@@ -53,11 +54,19 @@ RunCommand = Callable[[dict[str, Any], str], "Performed | None"]
 
 
 def perform(
-    plan: RunPlan, number: int, run_command: RunCommand, errors: str, stages: Stages | None = None
+    plan: RunPlan,
+    number: int,
+    run_command: RunCommand,
+    errors: str,
+    *,
+    stages: Stages | None = None,
+    sources: PlannedSources | None = None,
 ) -> Performed:
     """Do an item; whatever goes wrong is in the result."""
     item = plan.item(number)
+    sources = PlannedSources(plan.sources) if sources is None else sources
     try:
+        sources.check()
         _check_inputs(item)
         check = stages.check if stages is not None else lambda: None
         versions: dict[str, str] = {}
@@ -69,24 +78,26 @@ def perform(
                 own = run_command(filled, errors)
                 done = own if own is not None else _run(filled["words"], plan)
             if done.verdict is Verdict.DONE:
+                sources.check()
                 _check_inputs(item)
                 versions |= outputs.publish()
                 found = (versions.get(url) or size_and_version(url)[1] for url in item.outputs)
                 done.versions = list(map(plain_version, found))
     except Exception as error:
         traceback.print_exc()
-        done = failed(_superseded(stages) or error, plan.options.memory)
+        done = failed(_hopeless(sources, stages) or error, plan.options.memory)
     if done.verdict is not Verdict.DONE and not os.path.isdir(plan.cwd):
         done.error += f"; this worker does not see {plan.cwd}, in which the run was begun"
     return done
 
 
-def _superseded(stages: Stages | None) -> SupersededError | None:
-    """Return why nothing could succeed any more, if the run has another owner."""
+def _hopeless(sources: PlannedSources, stages: Stages | None) -> StopRunError | None:
+    """Return why nothing could succeed any more: the run has another owner, or the code has changed."""
     try:
         if stages is not None:
             stages.check()
-    except SupersededError as error:
+        sources.check()
+    except StopRunError as error:
         return error
     return None
 

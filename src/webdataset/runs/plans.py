@@ -40,6 +40,8 @@ class RunProgram:
     digest: str
     """Of the code and its options."""
     files: Mapping[str, bytes] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """The files that the code is read from, with their digests."""
 
 
 @dataclass
@@ -65,6 +67,8 @@ class RunPlan:
     """Where relative names in the program's code and words begin."""
     folders: list[str]
     """The folders of the outputs: local ones, and those of stores."""
+    sources: Mapping[str, str] = field(default_factory=dict)
+    """The files that the code is read from, with their digests."""
 
     @property
     def url(self) -> str:
@@ -90,7 +94,7 @@ class RunPlan:
 def write_plan(place: Place, program: RunProgram, options: TaskOptions, items: Iterable[Item]) -> RunPlan:
     """Write a plan; files of it that are there already stay, if they say the same."""
     facts = {"format": FORMAT, "program": program.facts, "digest": program.digest, "options": options.as_dict()}
-    facts["cwd"] = os.getcwd()
+    facts |= {"cwd": os.getcwd(), "sources": dict(program.sources)}
     content = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
     with tempfile.TemporaryDirectory(prefix="webdataset-plan-") as folder, without_collector():
         count, folders = 0, set[str]()
@@ -156,7 +160,7 @@ def plan_in(place: Place, name: str) -> RunPlan:
 
 def _plan(place: Place, id: str, facts: dict[str, Any], options: TaskOptions) -> RunPlan:
     known = {name: facts[name] for name in ("program", "digest", "count", "cwd", "folders")}
-    return RunPlan(place, id, options=options, **known)
+    return RunPlan(place, id, options=options, sources=facts.get("sources", {}), **known)
 
 
 def _folder_of(url: str) -> str:

@@ -29,6 +29,7 @@ from .outcomes import Verdict
 from .performing import RunCommand, failed, perform
 from .plans import RunPlan, read_plan
 from .records import START, AttemptRecord, RecordWriter, generation_of
+from .sources import PlannedSources
 from .staging import Stages
 
 IDLE_SECONDS = 60.0
@@ -65,6 +66,7 @@ class ItemWorker:
         self.plan, self.run_command = plan, run_command
         self.records = RecordWriter(plan.place)
         self._stages = Stages()
+        self._sources = PlannedSources(plan.sources)
 
     def __enter__(self) -> Self:
         return self
@@ -96,7 +98,7 @@ class ItemWorker:
             self._stages.check()
             self.records.write(record)
             with _captured(plan, log_name(item, attempt)), _sample_errors(plan, item) as errors:
-                done = perform(plan, number, self.run_command, errors, self._stages)
+                done = perform(plan, number, self.run_command, errors, stages=self._stages, sources=self._sources)
                 if done.verdict is Verdict.DONE:
                     record.bytes_out, record.checksum = _described(item)
                     record.outputs = done.versions

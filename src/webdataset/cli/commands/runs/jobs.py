@@ -253,17 +253,13 @@ def _code_of(program: Mapping[str, Any]) -> str:
 
 def _check_code(run: Run) -> None:
     """Refuse to go on with other code than the plan was made for."""
+    import os
+
     from webdataset.errors import StateError
-    from webdataset.runs.digests import digest_of
+    from webdataset.runs.sources import PlannedSources
 
     plan = run.plan()
-    files = plan.program.get("files")
-    if not files:
-        return
-    try:
-        same = digest_of(plan.program, plan.cwd) == plan.digest
-    except OSError as error:
-        raise StateError(f"the code is gone: {error.strerror}", url=error.filename) from None
-    if not same:
-        hint = "give the whole line again, which redoes all shards that the other code has made"
-        raise StateError("the code has changed since the run was planned", url=files[0], hint=hint)
+    for name in plan.program.get("files", ()):
+        if not os.path.exists(path := os.path.join(plan.cwd, name)):
+            raise StateError("the code is gone", url=path, hint="go on where the run was begun, or begin another one")
+    PlannedSources(plan.sources).check()
