@@ -116,11 +116,6 @@ def test_two_shards_with_one_output(tmp_path: Path) -> None:
         wds.jobs(runs_support.doubled, pairs)
 
 
-def test_an_option_that_does_not_exist(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="'retrys'"):
-        wds.jobs(runs_support.doubled, make_inputs(tmp_path, 1), retrys=3)
-
-
 SEED = """
     import io
     import multiprocessing as mp

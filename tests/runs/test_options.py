@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+import webdataset as wds
+from runs_support import doubled
 from webdataset.runs.options import TaskOptions, options_file
 from webdataset.runs.outcomes import Verdict, verdict_of_code
 
@@ -37,7 +39,7 @@ def test_options_of_a_file(tmp_path: Path, name: str) -> None:
 )
 def test_options_that_make_no_sense(given: dict[str, Any], named: str) -> None:
     with pytest.raises(ValueError, match=named):
-        TaskOptions.of(given)
+        wds.jobs(doubled, [], **given)
 
 
 @pytest.mark.parametrize(
@@ -47,7 +49,7 @@ def test_files_that_make_no_sense(tmp_path: Path, name: str, text: str | None) -
     if text is not None:
         (tmp_path / name).write_text(text)
     with pytest.raises(ValueError, match=name):
-        options_file(str(tmp_path / name))
+        wds.jobs(doubled, [], options=str(tmp_path / name))
 
 
 def test_exit_codes_mean_what_the_user_says() -> None:

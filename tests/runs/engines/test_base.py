@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import webdataset as wds
-from runs_support import allocates_for_one, make_inputs
+from runs_support import allocates_for_one, doubled, make_inputs
 from webdataset.base.settings import settings
 from webdataset.runs.crew import ended
 from webdataset.runs.engines import NAMES, base, engine_named
@@ -80,11 +79,6 @@ def test_every_engine_is_there_without_its_packages(name: str) -> None:
     assert engine_named(name, TaskOptions()).name == name
 
 
-def test_an_engine_that_does_not_exist() -> None:
-    with pytest.raises(ValueError, match="'spark'"):
-        engine_named("spark", TaskOptions())
-
-
 @pytest.mark.parametrize("name", ["local", "dask", "ray"])
 def test_tasks_that_end_with_their_process_cannot_be_found_again(tmp_path: Path, name: str) -> None:
     with pytest.raises(EngineError, match=name) as raised:
@@ -139,7 +133,7 @@ def test_a_task_of_an_earlier_owner_begins_nothing(tmp_path: Path) -> None:
 
 def test_gpus_are_not_handed_out_here(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="GPUs"):
-        engine_named("local", TaskOptions(gpus=1)).submit(Submission("s", "local", planned(tmp_path, 1), [0]))
+        list(wds.jobs(doubled, make_inputs(tmp_path, 1), on="local", gpus=1))
 
 
 def test_many_shards_are_several_a_task_where_the_number_of_workers_is_known() -> None:
@@ -170,9 +164,8 @@ def test_a_cluster_of_others_has_no_more_tasks_at_a_time_than_workers(tmp_path: 
     ],
 )
 def test_tasks_that_do_not_fit_this_machine_are_refused(tmp_path: Path, name: str, options: dict[str, Any]) -> None:
-    given = TaskOptions.of(options)
-    with closing(engine_named(name, given)) as engine, pytest.raises(EngineError, match=next(iter(options))):
-        engine.submit(Submission("s", name, planned(tmp_path, 1), [0]))
+    with pytest.raises(EngineError, match=next(iter(options))):
+        list(wds.jobs(doubled, make_inputs(tmp_path, 1), on=name, **options))
 
 
 @pytest.mark.parametrize("name", ["local", "dask"])

@@ -116,27 +116,27 @@ def test_the_one_liner_of_the_seed(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("augmented-*.tar"))) == 3
 
 
-def test_a_scheduler_that_does_not_answer(closed_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_scheduler_that_does_not_answer(tmp_path: Path, closed_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     needs_package("distributed", "distributed")
     from webdataset.runs.engines import dask
 
     monkeypatch.setattr(dask, "PATIENCE", "500ms")
-    engine = engine_named("dask", TaskOptions(address=f"tcp://127.0.0.1:{closed_port}"))
-    with pytest.raises(EngineError, match=f"tcp://127.0.0.1:{closed_port}"):
-        engine.connect()  # type: ignore[attr-defined]
+    address = f"tcp://127.0.0.1:{closed_port}"
+    with pytest.raises(EngineError, match=address):
+        list(wds.jobs(runs_support.doubled, make_inputs(tmp_path, 1), on="dask", address=address))
 
 
-def test_dask_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dask_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "distributed", None)
     with pytest.raises(MissingPackageError, match="distributed") as raised:
-        engine_named("dask", TaskOptions()).connect()  # type: ignore[attr-defined]
+        list(wds.jobs(runs_support.doubled, make_inputs(tmp_path, 1), on="dask"))
     assert "webdataset[dask]" in raised.value.hint
 
 
-def test_a_cluster_of_jobqueue_that_does_not_exist() -> None:
+def test_a_cluster_of_jobqueue_that_does_not_exist(tmp_path: Path) -> None:
     needs_package("dask_jobqueue", "dask-jobqueue")
     with pytest.raises(ValueError, match="'custer'"):
-        engine_named("dask", TaskOptions.of({"dask": {"custer": "x"}})).connect()  # type: ignore[attr-defined]
+        list(wds.jobs(runs_support.doubled, make_inputs(tmp_path, 1), on="dask", dask={"custer": "x"}))
 
 
 PLACES = 61

@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from runs_support import PYTHON, make_inputs
+import webdataset as wds
+from runs_support import PYTHON, doubled, make_inputs
 from servers.clusters import needs_package
 from webdataset.errors import MissingPackageError
-from webdataset.runs.engines import engine_named
 from webdataset.runs.engines.base import EngineError
-from webdataset.runs.options import TaskOptions
 
 pytestmark = pytest.mark.xdist_group("ray")
 
@@ -32,25 +31,26 @@ def test_a_cluster_that_runs(tmp_path: Path, ray_address: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["127.0.0.1:{}", "ray://127.0.0.1:{}"])
-def test_a_cluster_that_does_not_answer(closed_port: int, form: str) -> None:
+def test_a_cluster_that_does_not_answer(tmp_path: Path, closed_port: int, form: str) -> None:
     needs_package("ray", "ray[data]")
-    engine = engine_named("ray", TaskOptions(address=form.format(closed_port)))
     with pytest.raises(EngineError, match=form.format(closed_port)):
-        engine.connect()  # type: ignore[attr-defined]
+        list(wds.jobs(doubled, make_inputs(tmp_path, 1), on="ray", address=form.format(closed_port)))
 
 
-def test_ray_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingPackageError, match="ray") as raised:
-        engine_named("ray", TaskOptions()).connect()  # type: ignore[attr-defined]
+        list(wds.jobs(doubled, make_inputs(tmp_path, 1), on="ray"))
     assert "webdataset[ray]" in raised.value.hint
 
 
-def test_a_cluster_of_the_environment_is_asked(closed_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cluster_of_the_environment_is_asked(
+    tmp_path: Path, closed_port: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     needs_package("ray", "ray[data]")
     monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{closed_port}")
     with pytest.raises(EngineError, match=f"127.0.0.1:{closed_port}"):
-        engine_named("ray", TaskOptions()).connect()  # type: ignore[attr-defined]
+        list(wds.jobs(doubled, make_inputs(tmp_path, 1), on="ray"))
 
 
 @pytest.mark.parametrize("token", ["none", "wrong"])

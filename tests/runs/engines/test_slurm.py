@@ -79,7 +79,7 @@ def test_more_tasks_than_an_array_may_have_are_several_arrays(tmp_path: Path) ->
 @pytest.mark.usefixtures("here")
 def test_a_partition_that_does_not_exist(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"sbatch .*partition"):
-        engine_named("slurm", TaskOptions.of({"slurm": {"partition": "nowhere"}})).submit(submission(tmp_path, "{}", 1))
+        list(wds.jobs(runs_support.doubled, make_inputs(tmp_path, 1), on="slurm", slurm={"partition": "nowhere"}))
 
 
 def test_what_the_options_ask_for_is_in_the_script(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_what_the_options_ask_for_is_in_the_script(tmp_path: Path) -> None:
 def test_a_machine_without_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(EngineError, match="scontrol") as raised:
-        engine_named("slurm", TaskOptions()).submit(submission(tmp_path, "{}", 1))
+        list(wds.jobs(runs_support.doubled, make_inputs(tmp_path, 1), on="slurm"))
     assert "slurm-client" in raised.value.hint
 
 
