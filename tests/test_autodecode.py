@@ -260,7 +260,6 @@ def test_an_error_says_what_and_where():
     assert (error.url, error.key, error.k, error.field) == (sample["__url__"], "k", "x.json", "x.json")
     assert error.sample is sample
     assert isinstance(error.__cause__, json.JSONDecodeError)
-    assert "Expecting value" in str(error)
     assert "secret" not in str(error)
     assert "xyz" not in str(error)
     assert "\n" not in str(error)

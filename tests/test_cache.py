@@ -78,9 +78,6 @@ def test_what_is_local():
     assert [islocal(url) for url in ("a.tar", "file:a.tar", "http://h/a", "pipe:cat a")] == [True, True, False, False]
 
 
-# -- kinds of files ----------------------------------------------------------------------------------
-
-
 # -- opening without a cache ---------------------------------------------------------------------------
 
 
@@ -135,7 +132,7 @@ def test_a_stage_of_its_own_gives_shards_that_are_there(shard, folder, tmp_path)
 def test_a_stage_of_its_own_that_cannot_keep_a_shard_names_no_place(shard, tmp_path):
     (tmp_path / "file").touch()
     cache = FileCache(tmp_path / "file" / "cache", always=True)
-    with pytest.warns(UserWarning, match="shards are streamed instead"):
+    with pytest.warns(UserWarning, match="streamed"):
         (source,) = cache([str(shard)])
     assert "local_path" not in source
     assert read(source) == TAR
@@ -151,32 +148,26 @@ def test_local_shards_are_used_in_place_unless_told_otherwise(shard, folder):
     assert source["local_path"].startswith(str(folder))
 
 
-def test_two_shards_of_one_name_are_two_files(tmp_path, folder):
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "t.tar").write_bytes(tar_bytes([("a.txt", name.encode())]))
-    urls = [f"pipe:cat {tmp_path}/{name}/t.tar" for name in ("one", "two")]
-    assert [b"one" in read(source) for source in FileCache(folder)(urls)] == [True, False]
-
-
 def test_names_of_the_user_are_honoured_but_stay_in_the_folder(shard, folder):
     cache = FileCache(folder, url_to_name=lambda url: "sub/mine.tar")
     assert cache.get_file(f"pipe:cat {shard}") == f"{folder}/sub/mine.tar"
     for name in ("../out.tar", "/tmp/out.tar", "a/../../out.tar", "", "."):
-        with pytest.raises(SecurityError, match="leads out"):
+        with pytest.raises(SecurityError):
             FileCache(folder, url_to_name=lambda url, name=name: name).get_file(f"pipe:cat {shard}")
 
 
 def test_what_is_no_tar_archive_is_not_kept(folder):
-    with pytest.raises(ValueError, match="not a tar archive") as caught:
-        list(FileCache(folder)(["pipe:echo '<html>login</html>'"]))
-    assert isinstance(caught.value, ShardError)
+    url = "pipe:echo '<html>login</html>'"
+    with pytest.raises(ShardError) as caught:
+        list(FileCache(folder)([url]))
+    assert (caught.value.url, isinstance(caught.value, ValueError)) == (url, True)
     assert shown(folder) == []
 
 
 def test_a_command_that_fails_after_writing_everything_leaves_nothing(shard, folder):
-    with pytest.raises(StorageError, match="status 3"):
+    with pytest.raises(StorageError) as caught:
         [read(source) for source in FileCache(folder)([f"pipe:cat {shard}; exit 3"])]
+    assert caught.value.status == 3
     assert shown(folder) == []
 
 
@@ -288,7 +279,7 @@ def small_disk():
 
 def test_a_full_disk_means_streaming_with_one_warning(shard, folder, small_disk):
     cache = FileCache(folder)
-    with pytest.warns(UserWarning, match="streamed instead") as caught:
+    with pytest.warns(UserWarning, match="streamed") as caught:
         found = [read(source) for source in cache([f"pipe:cat {shard}"] * 3)]
     assert found == [TAR] * 3
     assert len(caught) == 1
@@ -297,7 +288,7 @@ def test_a_full_disk_means_streaming_with_one_warning(shard, folder, small_disk)
 
 def test_a_folder_that_cannot_be_made_means_streaming_with_one_warning(shard, tmp_path):
     (tmp_path / "file").touch()
-    with pytest.warns(UserWarning, match="cannot make the cache folder"):
+    with pytest.warns(UserWarning, match="streamed"):
         (source,) = FileCache(tmp_path / "file" / "cache")([f"pipe:cat {shard}"])
     assert read(source) == TAR
 
@@ -367,7 +358,7 @@ def test_an_archive_without_an_end_marker_from_a_command_is_read_but_not_kept(tm
     (source,) = FileCache(folder, streaming=True)([url])
     assert read(source) == tar_bytes(numbered(3), end=False)
     assert shown(folder) == []
-    with pytest.warns(UserWarning, match="shards are streamed instead"):
+    with pytest.warns(UserWarning, match="streamed"):
         (source,) = FileCache(folder)([url])
     assert "local_path" not in source
     assert read(source) == tar_bytes(numbered(3), end=False)
@@ -377,8 +368,9 @@ def test_an_archive_without_an_end_marker_from_a_command_is_read_but_not_kept(tm
 def test_a_validator_of_the_users_sees_the_whole_before_anything_is_read(shard, folder):
     sizes = []
     cache = FileCache(folder, validator=lambda path: sizes.append(os.path.getsize(path)) or len(sizes) > 1)
-    with pytest.raises(ValueError, match="not a tar archive"):
+    with pytest.raises(ShardError) as caught:
         cache.open(f"pipe:cat {shard}")
+    assert caught.value.url == f"pipe:cat {shard}"
     assert sizes == [len(TAR)]
     assert read(cache.open(f"pipe:cat {shard}")) == TAR
 

@@ -215,8 +215,7 @@ def test_what_was_given_out_is_compared_with_what_comes_after_a_kill(server, fol
     server.put("/0.tar", shard(1))
     first.send_signal(signal.SIGKILL)
     _, err = other.communicate(timeout=60)
-    assert "the object changed while it was read" in err
-    assert other.returncode == 1
+    assert (other.returncode, "changed" in err) == (1, True)
 
 
 def test_a_killed_process_leaves_nothing_that_a_later_one_reads(server, folder, start):
@@ -227,7 +226,7 @@ def test_a_killed_process_leaves_nothing_that_a_later_one_reads(server, folder, 
     first.kill()
     first.wait()
     assert [entry.complete for entry in entries(folder)] == [False]
-    assert [problem for _, problem in verify(folder)] == ["it is incomplete, and nobody fetches it"]
+    assert ["incomplete" in problem for _, problem in verify(folder)] == [True]
     server.held.clear()
     # fetching another shard removes what was left of this one
     with FileCache(folder, streaming=True).open(server.put("/1.tar", other))["stream"] as stream:
@@ -355,7 +354,8 @@ def test_waiting_for_another_process_has_a_limit(server, folder):
 def test_a_second_reader_in_the_same_thread_reads_along(server, folder):
     data = shard(0)
     url = server.put("/0.tar", data, held=HELD)
-    with Folder(folder).open(wanted(url)) as first, Folder(folder).open(wanted(url)) as second:
+    cache = FileCache(folder, streaming=True)
+    with cache.open(url)["stream"] as first, cache.open(url)["stream"] as second:
         assert first.read(HELD) == second.read(HELD) == data[:HELD]
         server.release.set()
         assert second.read() == first.read() == data[HELD:]
@@ -365,21 +365,23 @@ def test_a_second_reader_in_the_same_thread_reads_along(server, folder):
 def test_when_the_first_reader_leaves_the_second_reads_on(server, folder):
     data = shard(0)
     url = server.put("/0.tar", data, held=HELD)
-    first = Folder(folder).open(wanted(url))
-    with Folder(folder).open(wanted(url)) as second:
+    cache = FileCache(folder, streaming=True)
+    first = cache.open(url)["stream"]
+    with cache.open(url)["stream"] as second:
         assert second.read(HELD) == data[:HELD]
         first.close()
         server.release.set()
         assert second.read() == data[HELD:]
-    assert visible(folder) == ["a.tar"]
+    assert visible(folder) == [unique_cache_name(url)]
     assert server.requests["/0.tar"] == 1
 
 
 def test_when_all_readers_leave_the_file_is_given_up(server, folder):
     data = shard(0, samples=1000)
     url = server.put("/0.tar", data, held=HELD)
-    first = Folder(folder).open(wanted(url))
-    with Folder(folder).open(wanted(url)) as second:
+    cache = FileCache(folder, streaming=True)
+    first = cache.open(url)["stream"]
+    with cache.open(url)["stream"] as second:
         assert second.read(HELD) == data[:HELD]
         first.close()
     server.release.set()
@@ -392,7 +394,7 @@ def test_when_all_readers_leave_the_file_is_given_up(server, folder):
 def test_a_forked_copy_of_a_reader_reads_along_and_leaves_the_file_to_its_parent(server, folder):
     data = shard(0)
     url = server.put("/0.tar", data, held=HELD)
-    with Folder(folder).open(wanted(url)) as stream:
+    with FileCache(folder, streaming=True).open(url)["stream"] as stream:
         assert stream.read(1000) == data[:1000]
         child = os.fork()
         if child == 0:
@@ -406,7 +408,7 @@ def test_a_forked_copy_of_a_reader_reads_along_and_leaves_the_file_to_its_parent
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         server.release.set()
         assert stream.read() == data[1000:]
-    assert visible(folder) == ["a.tar"]
+    assert visible(folder) == [unique_cache_name(url)]
 
 
 def test_an_answer_shorter_than_announced_is_an_error_and_not_kept(server, folder):
@@ -417,9 +419,10 @@ def test_an_answer_shorter_than_announced_is_an_error_and_not_kept(server, folde
     url = server.put("/0.tar", shard(0))
     with (
         FileCache(folder, streaming=True).open(url)["stream"] as stream,
-        pytest.raises(StorageError, match="ends early"),
+        pytest.raises(StorageError, match="early") as raised,
     ):
         stream.read()
+    assert raised.value.url == url
     assert visible(folder) == []
 
 
@@ -435,9 +438,10 @@ def test_a_checksum_that_the_server_gives_is_compared_before_the_shard_is_kept(s
     other = server.put("/b.tar", shard(2))
     with (
         FileCache(folder, streaming=True).open(other)["stream"] as stream,
-        pytest.raises(StorageError, match="checksum of what came"),
+        pytest.raises(StorageError, match="checksum") as raised,
     ):
         stream.read()
+    assert raised.value.url == other
     assert [entry.complete for entry in entries(folder)] == [True]
 
 
@@ -452,15 +456,16 @@ def test_what_the_server_says_is_noted_and_damage_is_found(server, folder):
     with open(path, "r+b") as file:
         file.seek(1000)
         file.write(b"!")
-    assert [problem for _, problem in verify(folder)] == ["its checksum is wrong"]
+    assert ["checksum" in problem for _, problem in verify(folder)] == [True]
     os.truncate(path, 51_200)
-    assert [problem for _, problem in verify(folder)] == [f"it has 51200 bytes instead of {len(data)}"]
+    [(_, problem)] = verify(folder)
+    assert (" 51200 " in problem, problem.endswith(f" {len(data)}")) == (True, True)
     with cache.open(url)["stream"] as stream:
         assert stream.read() == data
     assert [problem for _, problem in verify(folder)] == [None]
     with open(beside(path, "facts"), "w") as file:
         file.write("{")
-    assert [problem for _, problem in verify(folder)] == ["the facts about it cannot be read"]
+    assert ["facts" in problem for _, problem in verify(folder)] == [True]
     with cache.open(url)["stream"] as stream:
         assert stream.read() == data
     assert server.requests["/0.tar"] == 3

@@ -18,7 +18,7 @@ from tests_support import concatenated_tar, tar_bytes
 from webdataset import tariterators
 from webdataset.errors import ShardError, ShardWarning
 from webdataset.indices import files, making
-from webdataset.indices.files import find_index, index_place, kept_index
+from webdataset.indices.files import index_place, kept_index
 from webdataset.indices.rules import ReadingRules
 from webdataset.tar.index import ShardIndex
 from wids.commands import main as wids_main
@@ -61,8 +61,9 @@ def test_samples_behind_the_end_marker_are_left_out_with_one_counted_warning(joi
 
 
 def test_samples_behind_the_end_marker_are_an_error_in_strict_mode(joined: str) -> None:
-    with pytest.raises(ShardError, match=rf"behind the archive's end marker.*offset {BYTE}"):
+    with pytest.raises(ShardError) as raised:
         list(wds.WebDataset(joined, strict=True))
+    assert (raised.value.url, raised.value.offset) == (joined, BYTE)
 
 
 def test_archives_that_were_put_together_are_read_through_if_wanted(joined: str) -> None:
@@ -156,8 +157,9 @@ def test_a_strict_exact_dataset_raises_also_when_the_index_is_there_already(join
     with pytest.warns(ShardWarning, match="end marker"):
         kept_index(joined)
     dataset = wds.WebDataset(joined, exact=True, strict=True)
-    with pytest.raises(ShardError, match=f"offset {BYTE}"):
+    with pytest.raises(ShardError) as raised:
         list(dataset)
+    assert (raised.value.url, raised.value.offset) == (joined, BYTE)
 
 
 def test_an_exact_dataset_of_several_archives_has_all_samples(joined: str) -> None:
@@ -172,9 +174,6 @@ def test_an_exact_dataset_of_several_archives_has_all_samples(joined: str) -> No
 def test_indices_of_the_two_ways_are_not_mixed(joined: str, quiet: None, order: list[bool]) -> None:
     for concatenated in order:
         assert len(wds.WebDataset(joined, exact=True, concatenated=concatenated)) == (5 if concatenated else 3)
-        index = find_index(joined, ReadingRules(concatenated=concatenated))
-        assert index is not None
-        assert index.samples == (5 if concatenated else 3)
 
 
 def test_an_index_beside_the_shard_serves_whom_it_fits(joined: str, quiet: None) -> None:
@@ -234,7 +233,7 @@ def test_a_catalogue_remembers_how_its_shards_are_read(joined: str, tmp_path: Pa
 
 
 def test_a_catalogue_of_the_other_way_is_refused(make_shard: Any) -> None:
-    with pytest.raises(ValueError, match="made without concatenated=True"):
+    with pytest.raises(ValueError, match="concatenated=True"):
         wds.WebDataset(wds.index(make_shard()), exact=True, concatenated=True)
 
 

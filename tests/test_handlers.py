@@ -56,7 +56,8 @@ def test_the_counting_handler_counts_and_has_limits():
 def test_an_error_is_told_the_sample_it_happened_in():
     with pytest.raises(KeyError) as caught:
         list(handled([{"__key__": "k7", "__url__": "http://u:pw@h/a.tar"}], lambda s: s["jpg"], wds.reraise_exception))
-    assert caught.value.__notes__ == ["in sample 'k7' of http://***@h/a.tar"]
+    [note] = caught.value.__notes__
+    assert ("'k7'" in note, "http://***@h/a.tar" in note) == (True, True)
 
 
 def test_a_report_is_in_force_in_its_block_only():

@@ -57,7 +57,7 @@ def test_an_unknown_verb_is_a_mistake_of_use() -> None:
 def test_an_old_python_is_told_what_is_needed(run: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
     monkeypatch.setattr(sys, "version_info", (3, 8, 1))
     assert run.main(["venv"]) == 1
-    assert "Python 3.11 or newer" in capsys.readouterr().err
+    assert "3.11" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -205,7 +205,7 @@ def test_servers_are_installed_once_and_no_service_is_started(install, tmp_path:
 def test_a_server_that_cannot_be_had_costs_no_other(install) -> None:
     log, said = install(NOT_TO_BE_HAD="squid")
     assert "apt-get chromium exit 101" in log
-    assert "run: installing squid ... not to be had: E: no squid" in said
+    assert any("squid" in line and line.endswith("E: no squid") for line in said.splitlines())
     log, _ = install()
     assert log == ["apt-get update exit 101", "apt-get squid exit 101"]
 
@@ -274,24 +274,24 @@ def test_of_nothing(): pass
 
 
 @pytest.mark.parametrize(
-    ("options", "passed", "last"),
+    ("options", "passed", "needed", "advice"),
     [
-        ([], 3, "tests left out: 1; they need gm, moto; as root on Debian or Ubuntu, ./run test installs servers"),
-        (
-            ["-n", "2"],
-            3,
-            "tests left out: 1; they need gm, moto; as root on Debian or Ubuntu, ./run test installs servers",
-        ),
-        (["--without-servers"], 2, "tests left out: 2; they need dash, gm, moto"),
-        (["--oldest"], 2, "tests left out: 2; they need gm, jax, keras, moto"),
+        ([], 3, "gm, moto", True),
+        (["-n", "2"], 3, "gm, moto", True),
+        (["--without-servers"], 2, "dash, gm, moto", False),
+        (["--oldest"], 2, "gm, jax, keras, moto", False),
     ],
 )
-def test_a_run_ends_with_what_was_left_out(tmp_path: Path, options: list[str], passed: int, last: str) -> None:
+def test_a_run_ends_with_what_was_left_out(
+    tmp_path: Path, options: list[str], passed: int, needed: str, advice: bool
+) -> None:
     (tmp_path / "test_some.py").write_text(TESTS)
     words = ["-m", "pytest", "-q", "-p", "left_out", "-p", "no:cacheprovider", *options, "test_some.py"]
     done = python(*words, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(ROOT / "tests")})
     assert f"{passed} passed" in done.stdout
-    assert done.stdout.splitlines()[-1] == last
+    last = done.stdout.splitlines()[-1]
+    assert re.search(rf"left out: {4 - passed};[a-z ]* {needed}(;|$)", last)
+    assert ("./run test" in last) == advice
 
 
 def test_only_a_framework_can_be_left_out_as_one(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from webdataset import writer
 from webdataset.errors import EncodingError, StorageError
 from webdataset.tar.writer import MemberHeaders, packed
-from webdataset.writer import ShardWriter, TarWriter, shard_name
+from webdataset.writer import ShardWriter, TarWriter
 
 
 def members_of(archive: bytes | Path) -> dict[str, bytes]:
@@ -244,12 +244,15 @@ def test_next_stream_begins_a_new_shard_only_after_a_sample(tmp_path):
     ],
 )
 def test_patterns_take_the_number_of_the_shard(pattern, name):
-    assert shard_name(pattern, 7) == name
+    opened = []
+    with ShardWriter(pattern, start_shard=7, opener=lambda name: opened.append(name) or io.BytesIO()) as sink:
+        sink.write(sample(0))
+    assert opened == [name]
 
 
 @pytest.mark.parametrize("pattern", ["%d-%d.tar", "a%20b-%d%.tar", "a-{shard:nonsense}.tar"])
 def test_a_pattern_that_does_not_work_is_refused_at_once(pattern):
-    with pytest.raises(ValueError, match="does not take a shard's number"):
+    with pytest.raises(ValueError, match="%06d"):
         ShardWriter(pattern)
 
 
@@ -257,14 +260,14 @@ def test_a_pattern_without_a_number_serves_for_one_shard(tmp_path):
     with ShardWriter(tmp_path / "a.tar", maxcount=2) as sink:
         sink.write(sample(0))
         sink.write(sample(1))
-        with pytest.raises(ValueError, match=r"has no number.*%06d"):
+        with pytest.raises(ValueError, match="%06d"):
             sink.write(sample(2))
     assert keys_in(tmp_path / "a.tar") == ["000000", "000001"]
 
 
 @pytest.mark.parametrize("options", [{"maxcount": 0}, {"maxsize": 0}, {"workers": -1}])
 def test_options_out_of_range_are_refused(tmp_path, options):
-    with pytest.raises(ValueError, match="must be"):
+    with pytest.raises(ValueError, match=next(iter(options))):
         ShardWriter(f"{tmp_path}/a-%d.tar", **options)
 
 
@@ -307,10 +310,8 @@ def test_progress_is_logged_unless_verbose_is_0(tmp_path, caplog):
         with ShardWriter(f"{tmp_path}/a-%d.tar", maxcount=2, verbose=verbose) as sink:
             for i in range(3):
                 sink.write(sample(i))
-    assert [record.getMessage() for record in caplog.records] == [
-        f"# writing {tmp_path}/a-0.tar 0 0.0 GB 0",
-        f"# writing {tmp_path}/a-1.tar 2 0.0 GB 2",
-    ]
+    told = [record.getMessage().split() for record in caplog.records]
+    assert [(words[2], words[-1]) for words in told] == [(f"{tmp_path}/a-0.tar", "0"), (f"{tmp_path}/a-1.tar", "2")]
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -347,8 +348,9 @@ def test_an_error_in_a_worker_is_raised_and_nothing_is_published(tmp_path):
     sink = ShardWriter(f"{tmp_path}/a-%d.tar", workers=2)
     sink.write({"__key__": "good", "txt": "x"})
     sink.write({"__key__": "bad", "zzz": object()})
-    with pytest.raises(EncodingError, match="key bad, field zzz"):
+    with pytest.raises(EncodingError) as raised:
         sink.close()
+    assert (raised.value.key, raised.value.field) == ("bad", "zzz")
     assert names_in(tmp_path) == []
 
 
@@ -393,7 +395,7 @@ def test_shared_shards_never_replace_what_is_there(tmp_path):
 def test_a_shared_pattern_must_be_local_with_a_number_in_the_name(tmp_path, pattern):
     (tmp_path / "0").mkdir()
     pattern = pattern if pattern.startswith("pipe") else f"{tmp_path}/{pattern}"
-    with pytest.raises(ValueError, match="shared=True needs"):
+    with pytest.raises(ValueError, match="shared=True"):
         ShardWriter(pattern, shared=True)
 
 

@@ -14,7 +14,14 @@ from pathlib import Path
 import pytest
 
 from tests_support import WITHOUT_PRIVILEGES
-from webdataset.errors import CommandError, EncodingError, SecurityError, ShardWarning, StorageError
+from webdataset.errors import (
+    CommandError,
+    EncodingError,
+    MissingShardError,
+    SecurityError,
+    ShardWarning,
+    StorageError,
+)
 from webdataset.writer import ShardWriter, TarWriter
 
 SAMPLE = {"__key__": "a", "bin": b"x" * 1000}
@@ -225,12 +232,12 @@ sink.write({"__key__": "a", "txt": "x"})
     status, errors = finished(code, tmp_path / "a.tar")
     (leftover,) = names_in(tmp_path)
     assert (status, leftover[:7], leftover[-4:]) == (0, ".a.tar.", ".tmp")
-    assert f"never closed: its 1 samples are in {tmp_path / leftover}; use `with` or close()" in errors
+    assert f" {tmp_path / leftover};" in errors
     assert keys_in(tmp_path / leftover) == ["a"]
 
 
 def test_a_writer_that_is_forgotten_warns_at_once(tmp_path):
-    with pytest.warns(ShardWarning, match="never closed"):
+    with pytest.warns(ShardWarning, match="closed"):
         write_and_forget(tmp_path / "a.tar.gz")
     assert [name[-4:] for name in names_in(tmp_path)] == [".tmp"]
 
@@ -273,12 +280,11 @@ try:
         for i in range(100):
             sink.write({"__key__": str(i), "bin": b"x" * (700_000 if i < 10 else 2_000_000)})
 except StorageError as error:
-    sys.exit(f"{i} {error.errno} {error}")
+    sys.exit(f"{error.errno} {error.url} {error.hint}")
 """
     status, errors = finished(code, f"{tmp_path}/a-%d.tar")
-    assert (status, errors.count("\n")) == (1, 1)
-    assert errors.split()[1] == str(errno.EFBIG)
-    assert f"the disk is full (File too large) [url {tmp_path}/a-1.tar]; free some space" in errors
+    number, url, *hint = errors.split()
+    assert (status, number, url, "free" in hint) == (1, str(errno.EFBIG), f"{tmp_path}/a-1.tar", True)
     assert names_in(tmp_path) == ["a-0.tar"]
 
 
@@ -310,30 +316,30 @@ else:
 
 
 def test_a_device_without_space_is_an_error():
-    with pytest.raises(StorageError, match="the disk is full") as caught, TarWriter("/dev/full") as sink:
+    with pytest.raises(StorageError) as caught, TarWriter("/dev/full") as sink:
         sink.write(LARGE)
-    assert caught.value.errno == errno.ENOSPC
+    assert (caught.value.url, caught.value.errno) == ("/dev/full", errno.ENOSPC)
 
 
 def test_a_missing_folder_is_an_error_that_says_what_to_do(tmp_path):
     for make in (TarWriter, ShardWriter):
-        with pytest.raises(FileNotFoundError, match=r"folder to write to does not exist.*mkdir -p") as caught:
+        with pytest.raises(MissingShardError) as caught:
             make(f"{tmp_path}/missing/a-%d.tar")
-        assert isinstance(caught.value, StorageError)
-        assert "\n" not in str(caught.value)
+        assert caught.value.hint.endswith(f"mkdir -p {tmp_path}/missing")
 
 
 @pytest.mark.parametrize("path", ["", "/"])
 def test_a_folder_cannot_be_written_to(tmp_path, path):
-    with pytest.raises(StorageError, match="folder, not a file") as caught:
+    with pytest.raises(StorageError) as caught:
         TarWriter(f"{tmp_path}{path}")
-    assert caught.value.errno == errno.EISDIR
+    assert (caught.value.url, caught.value.errno) == (f"{tmp_path}{path}", errno.EISDIR)
 
 
 def test_a_file_is_no_folder(tmp_path):
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(StorageError, match="does not exist"):
+    with pytest.raises(StorageError) as caught:
         TarWriter(tmp_path / "file" / "a.tar")
+    assert caught.value.url == str(tmp_path / "file" / "a.tar")
 
 
 def test_a_name_of_255_bytes_can_be_written(tmp_path):
@@ -344,8 +350,9 @@ def test_a_name_of_255_bytes_can_be_written(tmp_path):
 
 
 def test_a_name_that_is_too_long_is_an_error(tmp_path):
-    with pytest.raises(StorageError, match="name too long"), TarWriter(tmp_path / ("x" * 300)) as sink:
+    with pytest.raises(StorageError) as caught, TarWriter(tmp_path / ("x" * 300)) as sink:
         sink.write(SAMPLE)
+    assert caught.value.errno == errno.ENAMETOOLONG
     assert names_in(tmp_path) == []
 
 
@@ -354,25 +361,25 @@ def test_a_folder_that_vanishes_is_an_error(tmp_path):
     sink = TarWriter(tmp_path / "folder" / "a.tar")
     sink.write(SAMPLE)
     shutil.rmtree(tmp_path / "folder")
-    with pytest.raises(StorageError, match="cannot write"):
+    with pytest.raises(StorageError) as caught:
         sink.close()
+    assert caught.value.url == str(tmp_path / "folder" / "a.tar")
 
 
 def test_a_folder_without_permission_is_an_error(tmp_path):
     tmp_path.chmod(0o555)
     code = f"""{WITHOUT_PRIVILEGES}
 import sys
-from webdataset.writer import ShardWriter
+import webdataset as wds
 try:
-    with ShardWriter(sys.argv[1]) as sink:
+    with wds.ShardWriter(sys.argv[1]) as sink:
         sink.write({{"__key__": "a", "txt": "x"}})
-except OSError as error:
-    sys.exit(str(error))
+except wds.StorageError as error:
+    sys.exit(f"{{error.errno}} {{error.url}}")
 """
     status, errors = finished(code, f"{tmp_path}/a-%d.tar")
     tmp_path.chmod(0o755)
-    assert (status, errors.count("\n")) == (1, 1)
-    assert "no permission to write here" in errors
+    assert (status, errors) == (1, f"{errno.EACCES} {tmp_path}/a-0.tar\n")
     assert names_in(tmp_path) == []
 
 
