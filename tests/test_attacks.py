@@ -26,7 +26,7 @@ import torch
 
 import webdataset as wds
 import wids
-from tests_support import numbered, tar_bytes
+from tests_support import tar_bytes
 from webdataset.errors import DecodingError, LimitError, SecurityError, ShardError, UnsafePickleError, WebDatasetError
 from webdataset.tools.make.classes import read_classes
 
@@ -54,11 +54,9 @@ def serve():
     """Serve answers by path on loopback: `serve({"/a.tar": (200, {}, b"...")})` returns the address."""
     servers = []
 
-    def start(answers, seen=None):
+    def start(answers):
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self):
-                if seen is not None:
-                    seen.append((self.path, dict(self.headers)))
                 status, headers, body = answers[self.path]
                 self.send_response(status)
                 for name, value in {"Content-Length": str(len(body)), **headers}.items():
@@ -122,21 +120,6 @@ def test_a_field_that_would_run_code_is_refused(make_shard, canary, field):
     assert (raised.value.key, raised.value.field) == ("a", field)
 
 
-@pytest.mark.parametrize("field", ["pyd", "pth"])
-def test_the_refusal_names_the_object_and_the_switch(make_shard, canary, field):
-    shard = make_shard(files=[(f"a.{field}", evil_fields(canary)[field])])
-    with pytest.raises(DecodingError, match=r"\.system") as raised:
-        read(shard, wds.decode())
-    assert "allow_pickle" in str(raised.value)
-
-
-def test_the_users_word_allows_pickles(make_shard, tmp_path):
-    proof = tmp_path / "proof"
-    shard = make_shard(files=[("a.pyd", pickle.dumps(Evil(proof)))])
-    read(shard, wds.decode(allow_pickle=True))
-    assert proof.exists()
-
-
 def test_xdecode_refuses_pickles_too(make_shard, canary):
     shard = make_shard(files=[("a.pyd", pickle.dumps(Evil(canary)))])
     with pytest.raises((DecodingError, UnsafePickleError)):
@@ -171,56 +154,15 @@ def test_secure_mode_refuses_pipes(secure, canary):
         read(f"pipe:touch {canary}")
 
 
-def test_secure_mode_refuses_pipes_for_writing(secure, canary):
-    with pytest.raises(SecurityError), wds.TarWriter(f"pipe:touch {canary}; cat") as sink:
-        sink.write({"__key__": "a", "txt": "x"})
-
-
 @pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}", "file://localhost{}", "/proc/self/root{}"])
 def test_secure_mode_refuses_local_files_whatever_they_are_called(make_shard, monkeypatch, form):
     shard = make_shard()
     monkeypatch.setenv("WDS_SECURE", "1")
     with pytest.raises(SecurityError):
         read(form.format(shard))
-    with pytest.raises(SecurityError):
+    with pytest.raises(SecurityError) as raised:
         wds.gopen(form.format(shard))
-
-
-def test_secure_mode_refuses_local_files_through_the_cache(make_shard, monkeypatch, tmp_path):
-    shard = make_shard()
-    monkeypatch.setenv("WDS_SECURE", "1")
-    with pytest.raises(SecurityError):
-        read(shard, cache_dir=str(tmp_path / "cache"))
-
-
-def test_secure_mode_allows_the_roots_it_is_given_and_not_what_only_looks_like_them(make_shard, monkeypatch, tmp_path):
-    inside = make_shard("data/a.tar")
-    outside = make_shard("other/b.tar")
-    os.symlink(outside, tmp_path / "data" / "link.tar")
-    monkeypatch.setenv("WDS_SECURE", "1")
-    monkeypatch.setenv("WDS_SECURE_ROOTS", str(tmp_path / "data"))
-    assert len(read(inside)) == 10
-    for evil in (outside, f"{tmp_path}/data/../other/b.tar", f"{tmp_path}/data/link.tar", f"{tmp_path}/data-x/a.tar"):
-        with pytest.raises(SecurityError):
-            read(evil)
-
-
-def test_secure_mode_refuses_all_pickles(make_shard, monkeypatch, tmp_path):
-    shard = make_shard(files=[("a.pyd", pickle.dumps({"plain": 1}))])
-    monkeypatch.setenv("WDS_SECURE_ROOTS", str(tmp_path))
-    monkeypatch.setattr(wds.utils, "enforce_security", True)
-    with pytest.raises(DecodingError):
-        read(shard, wds.decode(allow_pickle=True))
-
-
-def test_secure_mode_refuses_rewriting(serve, monkeypatch, make_shard):
-    address = serve({"/a.tar": (200, {}, tar_bytes(numbered(2)))})
-    monkeypatch.setenv("GOPEN_REWRITE", f"{address}=file:{make_shard()}")
-    monkeypatch.setenv("WDS_SECURE", "1")
-    with pytest.raises(SecurityError, match="rewrite"):
-        read(f"{address}/a.tar")
-    monkeypatch.delenv("GOPEN_REWRITE")
-    assert len(read(f"{address}/a.tar")) == 2
+    assert "WDS_SECURE_ROOTS" in raised.value.hint
 
 
 def test_pipes_can_be_refused_alone(monkeypatch, canary):
@@ -232,25 +174,11 @@ def test_pipes_can_be_refused_alone(monkeypatch, canary):
 # -- urls that come out of data --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("target", ["pipe:touch CANARY", "file:///etc/passwd", "/etc/passwd", "gopher://x/"])
+@pytest.mark.parametrize("target", ["pipe:touch CANARY", "file:///etc/passwd", "ftp://h/a", "gopher://h/"])
 def test_a_redirect_reaches_only_web_servers(serve, canary, target):
     address = serve({"/a.tar": (302, {"Location": target.replace("CANARY", str(canary))}, b"")})
-    with pytest.raises((OSError, ValueError)):
+    with pytest.raises(SecurityError):
         read(f"{address}/a.tar")
-
-
-def test_redirects_come_to_an_end(serve):
-    address = serve({"/a.tar": (302, {"Location": "/a.tar"}, b"")})
-    with pytest.raises(OSError, match="redirect"):
-        read(f"{address}/a.tar")
-
-
-def test_a_password_stays_with_its_host(serve):
-    seen: list = []
-    other = serve({"/b.tar": (200, {}, tar_bytes(numbered(1)))}, seen)
-    address = serve({"/a.tar": (302, {"Location": f"{other}/b.tar"}, b"")})
-    assert len(read(f"{address}/a.tar".replace("//", "//me:secret@"))) == 1
-    assert "Authorization" not in seen[0][1]
 
 
 def test_a_shard_list_from_a_server_cannot_name_commands(serve, canary, monkeypatch):

@@ -52,16 +52,6 @@ def test_a_fifo_is_read_to_its_end(tmp_path):
     writer.join()
 
 
-def test_secure_mode_refuses_files(tmp_path, secure):
-    (tmp_path / "a.tar").touch()
-    for mode in ("rb", "wb"):
-        with pytest.raises(SecurityError) as caught:
-            gopen(f"{tmp_path}/a.tar", mode)
-        assert "WDS_SECURE_ROOTS" in caught.value.hint
-        with pytest.raises(SecurityError):
-            gopen(f"file://{tmp_path}/a.tar", mode)
-
-
 def test_secure_mode_allows_files_in_its_roots_and_nothing_around_them(tmp_path, secure):
     root = tmp_path / "root"
     root.mkdir()

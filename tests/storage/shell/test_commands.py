@@ -210,19 +210,6 @@ def test_an_exception_while_writing_gives_the_command_no_proper_end(tmp_path):
     assert not (tmp_path / "whole").exists()
 
 
-def test_commands_are_refused_in_secure_mode_and_when_switched_off(tmp_path, monkeypatch):
-    command = f"pipe:touch {tmp_path}/ran"
-    with monkeypatch.context() as patch:
-        patch.setenv("WDS_SECURE", "1")
-        for mode in ("rb", "wb"):
-            with pytest.raises(SecurityError):
-                open_pipe(command, mode)
-    monkeypatch.setenv("WDS_ALLOW_PIPE", "0")
-    with pytest.raises(SecurityError):
-        open_pipe(command)
-    assert not (tmp_path / "ran").exists()
-
-
 def test_secrets_in_a_command_are_masked_in_its_error():
     with pytest.raises(CommandError) as caught:
         open_pipe("pipe:: curl -H 'Authorization: Bearer hidden' https://me:hidden@host/; exit 3").read()
