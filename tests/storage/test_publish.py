@@ -2,12 +2,11 @@ from __future__ import annotations
 
 import errno
 import os
-import stat
 
 import pytest
 
-from webdataset.errors import MissingShardError, StorageError
-from webdataset.storage.publish import AtomicFile, as_storage_error, checked_target, is_special
+from webdataset.errors import StorageError
+from webdataset.storage.publish import AtomicFile, as_storage_error
 
 
 def test_a_file_appears_when_it_is_published_and_replaces_another(tmp_path):
@@ -49,34 +48,8 @@ def test_the_first_free_of_numbered_names_is_taken(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["0.tar", "1.tar"]
 
 
-def test_a_replaced_file_keeps_its_permissions(tmp_path):
-    path = tmp_path / "a.tar"
-    path.write_bytes(b"")
-    path.chmod(0o640)
-    AtomicFile(str(path)).publish()
-    assert stat.S_IMODE(path.stat().st_mode) == 0o640
-
-
-def test_a_place_that_cannot_be_written_is_an_error_before_anything_is(tmp_path):
-    with pytest.raises(StorageError) as caught:
-        checked_target(str(tmp_path))
-    assert caught.value.errno == errno.EISDIR
-    with pytest.raises(MissingShardError) as caught:
-        checked_target(str(tmp_path / "none" / "a.tar"))
-    assert caught.value.errno == errno.ENOENT
-    assert "mkdir -p" in caught.value.hint
-
-
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EIO])
 def test_errors_of_the_system_keep_their_number_and_name_the_file(number):
     error = as_storage_error(OSError(number, os.strerror(number)), "a.tar")
     assert (error.errno, error.url) == (number, "a.tar")
     assert bool(error.hint) == (number != errno.EIO)
-
-
-def test_devices_and_pipes_are_written_in_place(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    assert is_special(str(tmp_path / "pipe"))
-    assert is_special("/dev/null")
-    assert not is_special(str(tmp_path))
-    assert not is_special(str(tmp_path / "none"))

@@ -16,11 +16,6 @@ def test_a_batch_takes_objects_and_members_only(url):
         list(ais.get_batch([url]))
 
 
-def test_an_empty_batch_is_no_request():
-    with pytest.raises(ValueError, match="one"):
-        open_batch([])
-
-
 def test_a_completed_archive_is_read_in_linear_time(ais_double):
     """Twelve times the bytes in small reads: about 12 times the processor's time, not 144 times."""
     small, large = (ais_double.put(name, bytes(size)) for name, size in (("s", 2 << 20), ("l", 24 << 20)))
