@@ -215,6 +215,22 @@ def test_a_run_that_is_interrupted_leaves_nothing_half_written(wl: Any, here: Pa
     assert [path.name for path in here.iterdir() if "out-" in path.name] == []
 
 
+def test_a_second_interrupt_hides_no_hint_and_leaves_nothing(here: Path) -> None:
+    """The second one comes while the shards are asked to end."""
+    asked = "import signal; signal.signal(signal.SIGTERM, lambda *_: open('asked', 'w').close())"
+    code = f"import time; {asked}; open('begun', 'w').close(); time.sleep(600)"
+    line = [*PYTHON, "map", "-e", code, "in-{000..002}.tar", "-o", "out-{}.tar", "--on", "local"]
+    with subprocess.Popen(line, stderr=subprocess.PIPE, text=True) as process:
+        assert soon((here / "begun").exists)
+        process.send_signal(signal.SIGINT)
+        assert soon((here / "asked").exists)
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "wl jobs resume" in told
+    assert not [path.name for path in here.iterdir() if "out-" in path.name or ".webdataset-" in path.name]
+
+
 def test_an_engine_that_does_not_exist_is_refused_at_the_call() -> None:
     with pytest.raises(ValueError, match="daks"):
         wds.jobs(print, [("in-000.tar", "out.tar")], on="daks")

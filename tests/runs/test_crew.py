@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import subprocess
 import sys
 import termios
 from pathlib import Path
@@ -121,3 +122,21 @@ def peeked(pipe: int) -> bytes:
     found = bytearray(4)
     fcntl.ioctl(pipe, termios.FIONREAD, found)
     return bytes(int.from_bytes(found, sys.byteorder))
+
+
+JUMPS = """
+import os, sys, time
+now = time.time
+time.time = lambda: now() + 7200 * os.path.exists("begun")
+from webdataset.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_clock_that_jumps_is_no_time_that_a_shard_took(tmp_path: Path) -> None:
+    command = ["sh", "-c", "touch begun; sleep 1; touch out-{}"]
+    words = ["jobs", "-s", "a", "--timeout", "600", "--output", "out-{}", "--", *command]
+    ended = subprocess.run([sys.executable, "-c", JUMPS, *words], cwd=tmp_path, capture_output=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    (run,) = (tmp_path / ".runs").iterdir()
+    assert [record.status for record in RecordReader(Place(str(run))).new()] == ["start", "done"]

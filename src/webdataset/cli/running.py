@@ -184,8 +184,10 @@ def say_interrupted(program: str, interrupt: BaseException) -> int:
 
 
 def say_notes(program: str, error: BaseException) -> None:
-    """Print the notes of an exception, such as which complete shards are left."""
+    """Print the notes of an exception, such as which complete shards are left, and of an interrupt before it."""
     with contextlib.suppress(OSError):
+        if isinstance(error.__context__, (KeyboardInterrupt, SystemExit)):  # Ctrl-C was pressed again
+            say_notes(program, error.__context__)
         for note in getattr(error, "__notes__", ()):
             terminal.err(f"{program}: {note}\n")
 

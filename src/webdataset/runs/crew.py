@@ -49,7 +49,8 @@ class Hand:
             _limit_memory(self.process.pid, memory)
         self.job: tuple[int, int] | None = None
         """Number and attempt of what it does."""
-        self.began = 0.0
+        self.began, self._since = 0.0, 0.0
+        """When it began, for people; and by a clock that nobody sets, for the time limit."""
         self.is_ready = False
         """Whether it has started, which does not count as time of an item."""
         self._answer = b""
@@ -79,7 +80,8 @@ class Hand:
 
     def ask(self, number: int, attempt: int, task: str = "") -> None:
         """Let it do an item, for this task."""
-        self.job, self.began = (number, attempt), time.time()
+        self.job = number, attempt
+        self._begin()
         with contextlib.suppress(BrokenPipeError):  # it has died, which its answer will tell
             asked = {"number": number, "attempt": attempt, "task": task}
             self.process.stdin.write(json.dumps(asked).encode() + b"\n")
@@ -97,7 +99,8 @@ class Hand:
         if not self.is_ready and b"\n" in self._answer:
             # a short item may be done already: then its record has come with this line
             _, _, self._answer = self._answer.partition(b"\n")
-            self.is_ready, self.began = True, time.time()
+            self.is_ready = True
+            self._begin()
         if not self.is_ready or b"\n" not in self._answer:
             return None
         line, _, self._answer = self._answer.partition(b"\n")
@@ -106,7 +109,10 @@ class Hand:
 
     def seconds_left(self, limit: float) -> float:
         """Return how much longer an item may take."""
-        return self.began + limit + (0 if self.is_ready else START_SECONDS) - time.time()
+        return self._since + limit + (0 if self.is_ready else START_SECONDS) - time.monotonic()
+
+    def _begin(self) -> None:
+        self.began, self._since = time.time(), time.monotonic()
 
     @property
     def is_alive(self) -> bool:
