@@ -7,7 +7,8 @@ import tarfile
 
 import pytest
 
-from webdataset import errors
+import webdataset as wds
+from webdataset import errors, gopen
 from webdataset.base.redact import redacted
 from webdataset.errors import DecodingError, ShardError, StorageError, WebDatasetError
 
@@ -112,3 +113,19 @@ def test_secrets_in_urls_and_commands_are_masked(text, monkeypatch):
 def test_text_without_secrets_stays_as_it_is():
     for text in ("http://host:80/a@b.tar?part=1", "pipe:cat a.tar | gunzip", "/data/a.tar", "s3://bucket/key/a.tar"):
         assert redacted(text) == text
+
+
+@pytest.mark.parametrize(
+    ("data", "format"), [(b"PK\x03\x04" + bytes(600), "a zip archive"), (b"<html>" * 99, "HTML"), (b"x" * 600, "text")]
+)
+def test_what_is_no_tar_archive_says_what_it_looks_like(tmp_path, data, format):
+    (tmp_path / "a.tar").write_bytes(data)
+    with pytest.raises(errors.NotATarError) as raised:
+        next(iter(wds.WebDataset(str(tmp_path / "a.tar"), shardshuffle=False)))
+    assert pickle.loads(pickle.dumps(raised.value)).format == format
+
+
+def test_an_object_that_can_only_be_read_whole_says_how_to_read_it_all_the_same():
+    with pytest.raises(errors.NoRangesError) as raised:
+        gopen.open_ranges("pipe:true")
+    assert "cache_dir" in raised.value.hint

@@ -46,6 +46,8 @@ from .errors import ExistingShardsError as ExistingShardsError
 from .errors import LimitError as LimitError
 from .errors import MissingPackageError as MissingPackageError
 from .errors import MissingShardError as MissingShardError
+from .errors import NoRangesError as NoRangesError
+from .errors import NotATarError as NotATarError
 from .errors import ObsoleteError as ObsoleteError
 from .errors import SampleError as SampleError
 from .errors import SecurityError as SecurityError

@@ -26,11 +26,11 @@ from .base.reports import current_report
 from .base.settings import settings
 from .base.stages import pipelinefilter
 from .codecs.cbor import read_cbor
-from .errors import DecodingError, ShardError, StorageError
+from .errors import DecodingError, NotATarError, ShardError, StorageError
 from .gopen import gopen, open_ranges
 from .handlers import Handler, checked_handler, handled, reraise_exception
 from .storage.cache import contents
-from .storage.cache.checks import NotATarError, TarChecks
+from .storage.cache.checks import TarChecks
 from .storage.cache.contents import CannotStoreError, Entry
 from .storage.cache.eviction import evict
 from .storage.cache.folder import CacheRequest, Folder, open_in_use, write_whole

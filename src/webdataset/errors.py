@@ -2,13 +2,15 @@
 
     WebDatasetError                 knows url, shard, offset, member, key, field; str() is one line
     ├── ShardError                  a shard's bytes are not a whole tar archive   (also tarfile.ReadError)
-    │   └── LimitError              ... or would need more memory than allowed
+    │   ├── LimitError              ... or would need more memory than allowed
+    │   └── NotATarError            ... but something else altogether             (also ValueError)
     ├── SampleError                 members do not form a sample                  (also ValueError)
     ├── DecodingError               a field's bytes are not what its extension says
     ├── EncodingError               a value cannot be written under its extension (also ValueError)
     ├── StorageError                a url could not be read or written            (also OSError)
     │   ├── MissingShardError       ... because nothing is there                  (also FileNotFoundError)
     │   ├── UnavailableError        ... because its server did not answer for as long as it was waited for
+    │   ├── NoRangesError           ... in parts, only as a whole
     │   ├── ExistingShardsError     ... because shards are there already           (also FileExistsError)
     │   └── CommandError            ... because the command behind it failed
     ├── SecurityError               refused because it could run code or leave its bounds (also ValueError)
@@ -116,6 +118,23 @@ class LimitError(ShardError):
     """A shard asks for more memory than the limits allow; the hint says which limit to raise."""
 
 
+class NotATarError(ShardError, ValueError):
+    """What is there is no tar archive at all, but an error page, say, or a compressed file.
+
+    Args:
+        message: what is wrong
+        format: what its first bytes look like, such as `"gzip"` or `"HTML"`, None if that cannot be told
+        **places: `url`, `offset` and so on
+    """
+
+    def __init__(self, message: str = "", *, format: str | None = None, **places: Any) -> None:
+        super().__init__(message, **places)
+        self.format = format
+
+    def _state(self) -> dict[str, Any]:
+        return super()._state() | {"format": self.format}
+
+
 class SampleError(WebDatasetError, ValueError):
     """The members of a shard do not form a sample."""
 
@@ -188,6 +207,15 @@ class UnavailableError(StorageError):
 
     def __init__(self, message: str = "", *, retryable: bool = True, **places: Any) -> None:
         super().__init__(message, retryable=retryable, **places)
+
+
+class NoRangesError(StorageError):
+    """Parts of an object cannot be read, only the whole; a local copy has parts."""
+
+    def __init__(
+        self, message: str = "", *, hint: str = "give cache_dir=... so that a local copy is read", **fields: Any
+    ) -> None:
+        super().__init__(message, hint=hint, **fields)
 
 
 class ExistingShardsError(StorageError, FileExistsError):

@@ -13,14 +13,13 @@ from typing import Any, BinaryIO
 from .base.logs import Log
 from .base.redact import redacted
 from .base.settings import settings
-from .errors import SecurityError, StorageError
+from .errors import NoRangesError, SecurityError
 from .handlers import checked_handler
 from .storage.local import open_local, standard_stream
 from .storage.options import StorageOptions
 from .storage.ranges import RangeReader
 from .storage.registry import OPENERS, check_mode, unknown_scheme
 from .storage.shell.commands import DEFAULT_TIMEOUT, CommandStream
-from .storage.streams import WHOLE_ONLY
 from .storage.urls import (
     OUR_SCHEMES,
     SCHEMES,
@@ -88,7 +87,7 @@ def open_ranges(url: object, *, storage_options: Mapping[str, Any] | None = None
     """
     url = rewritten_url(as_url(url))
     if is_replaced(url):
-        raise StorageError(f"{scheme_of(url)}: urls of your own cannot be read in parts", url=url, hint=WHOLE_ONLY)
+        raise NoRangesError(f"{scheme_of(url)}: urls of your own cannot be read in parts", url=url)
     return RangeReader(url, **StorageOptions.of(storage_options).for_url(url) | options)
 
 

@@ -14,7 +14,7 @@ import pytest
 import webdataset as wds
 from servers.faults import Together, fault_proxy
 from tests_support import WITHOUT_PRIVILEGES, numbered, tar_bytes
-from webdataset.errors import MissingShardError, ShardError, ShardWarning
+from webdataset.errors import MissingShardError, NotATarError, ShardError, ShardWarning
 from webdataset.indices import making
 from webdataset.indices.files import StaleIndexError, kept_index, load_index
 from webdataset.indices.making import catalogue_of
@@ -121,7 +121,7 @@ def test_the_handler_decides_about_shards_that_cannot_be_indexed(make_shards, tm
     seen: list[Exception] = []
     catalogue = wds.index(shards, handler=lambda exn: seen.append(exn) or True)
     assert catalogue.urls == [shards[0], shards[2]]
-    assert [type(exn) for exn in seen] == [ShardError]
+    assert [type(exn) for exn in seen] == [NotATarError]
     assert wds.index(shards, handler=lambda exn: False).urls == [shards[0]]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import Any, BinaryIO, NamedTuple, TypeVar, cast
 
 from webdataset.base.locks import locked
 from webdataset.base.reports import Report, current_report
@@ -16,6 +16,8 @@ from webdataset.base.settings import settings
 from webdataset.codecs.compression import compression_of_name
 from webdataset.errors import (
     MissingShardError,
+    NoRangesError,
+    NotATarError,
     SecurityError,
     ShardError,
     StorageError,
@@ -29,7 +31,7 @@ from webdataset.storage.local import allowed_path, open_local
 from webdataset.storage.options import StorageOptions
 from webdataset.storage.publish import AtomicFile
 from webdataset.storage.sparse import NotSparseError, SparseStream
-from webdataset.storage.streams import MOST_INDEX_BYTES, WHOLE_ONLY, partial_reads, read_up_to
+from webdataset.storage.streams import MOST_INDEX_BYTES, partial_reads, read_up_to
 from webdataset.storage.urls import has_parameters, is_local, local_path, rewritten_url, scheme_of
 from webdataset.tar.foreign import dali_path, parse_dali
 from webdataset.tar.header import BLOCK, padding
@@ -45,10 +47,15 @@ INDEXED_STORES = frozenset({"s3", "gs", "az", "ais"})
 ENDING = ".wdx"
 BESIDE, CACHE = "beside", "cache"
 LOCKS = 256
+TRIES = 20
+T = TypeVar("T")
+Path = TypeVar("Path", bound="str | None")
 State = Callable[[], tuple[int, str | None]]
 Opened = contextlib.AbstractContextManager[tuple[Any, State]]
 LARGE_SHARD = 32 << 20
 """A remote shard of this size may be worth jumping over its data."""
+COMPRESSED = frozenset(f"{name} data" for name in ("gzip", "bzip2", "xz", "zstandard", "lz4"))
+"""Formats of shards that are read, but have no parts."""
 MAX_MAPPED = 4 << 20
 """A larger index is mapped into memory instead of read."""
 
@@ -95,7 +102,10 @@ def _scan(url: str, shard: Opened, rules: ReadingRules, *, is_copy: bool = False
             builder = built(scan.windows(), url, report, rules.keys)
             size, version = state()
     except ShardError as error:
-        raise _with_hint(error.at(url=url)) from None
+        error.at(url=url)
+        if isinstance(error, NotATarError) and error.format in COMPRESSED:
+            raise _compressed_error(error.format.removesuffix(" data"), url) from None
+        raise
     return builder.index(
         size=size,
         version=None if is_copy else version,  # the time of a copy says when it was used last
@@ -166,7 +176,22 @@ def keep_index(
         # another process may have made it while this one waited
         if not force and (kept := places.find_and_keep(version)) is not None:
             return kept
-        return places.keep(make_index(url, rules, copy=local_copy and local_copy(url)))
+        if local_copy is None:
+            return places.keep(make_index(url, rules))
+        return places.keep(from_copy(url, local_copy, lambda path: make_index(url, rules, copy=path)))
+
+
+def from_copy(url: str, copy: Callable[[str], Path], use: Callable[[Path], T]) -> T:
+    """What `use` makes of a local copy; the copy of another shard may push it out of the cache before it is opened."""
+    tries = 0
+    while True:
+        path = copy(url)
+        try:
+            return use(path)
+        except MissingShardError:
+            tries += 1
+            if path is None or tries == TRIES:
+                raise
 
 
 def find_index(
@@ -249,9 +274,7 @@ def remote_state(url: str, options: StorageOptions | None = None) -> tuple[int |
     try:
         with open_ranges(url, storage_options=options) as reader:
             return reader.size, reader.version
-    except StorageError as error:
-        if error.hint != WHOLE_ONLY:
-            raise
+    except NoRangesError:
         return None, ""
 
 
@@ -314,10 +337,8 @@ def opened_parts(url: str, options: StorageOptions | None = None) -> Iterator[tu
             if size is None or size < LARGE_SHARD:
                 raise NotSparseError
             yield SparseStream(reader, size), lambda: (size, reader.version)
-    except StorageError as error:
-        if error.hint == WHOLE_ONLY:
-            raise NotSparseError from error
-        raise
+    except NoRangesError as error:
+        raise NotSparseError from error
 
 
 @contextlib.contextmanager
@@ -351,13 +372,6 @@ def check_can_be_indexed(url: str) -> None:
         raise ShardError(f"{what} cannot be indexed, since its parts cannot be read", url=url, hint=hint)
     if (kind := compression_of_name(url)) is not None:
         raise _compressed_error(kind, url)
-
-
-def _with_hint(error: WebDatasetError) -> WebDatasetError:
-    for kind in ("gzip", "bzip2", "xz", "zstandard", "lz4"):
-        if f"looks like {kind} data" in error.message:
-            return _compressed_error(kind, error.url)
-    return error
 
 
 def _compressed_error(kind: str, url: str | None) -> ShardError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,7 +24,7 @@ from webdataset.tar.large import WORTH_ASKING, select_limits
 from webdataset.tar.reader import Limits, PlainMembers, expect_big_blocks, read_piece
 from webdataset.tariterators import Grouping, Member, Sample, SplitName, base_plus_ext
 
-from .files import check_fits
+from .files import check_fits, from_copy
 from .openshards import OpenShards
 from .wholeshards import ShardParts, WholeShards
 
@@ -293,17 +293,22 @@ class Samples:
 
     def _open_shard(self, shard: int) -> _Opened:
         url = self._catalogue.urls[shard]
-        read_from = url if self._local_copy is None else self._local_copy(url)
         with self._report.in_force():
-            if read_from != url:
-                reader: RangeReader | ShardParts = RangeReader(read_from, cached=True)
-            elif self._whole is None:
-                reader = open_ranges(url, storage_options=self._options)
+            if self._local_copy is None:
+                read_from, reader = self._reader(url)
             else:
-                reader = self._whole.open(url)
+                read_from, reader = from_copy(url, self._local_copy, partial(self._reader, url))
         path = local_path(read_from)
         places: Sample = {"__url__": url} | ({} if path is None else {"__local_path__": path})
         return _Opened(shard, url, reader, places, is_copy=read_from != url)
+
+    def _reader(self, url: str, copy: str | None = None) -> tuple[str, RangeReader | ShardParts]:
+        """What a shard, or its copy, is read with, and the place where it is read."""
+        if copy is not None and copy != url:
+            return copy, RangeReader(copy, cached=True)
+        if self._whole is None:
+            return url, open_ranges(url, storage_options=self._options)
+        return url, self._whole.open(url)
 
 
 class _Opened:

@@ -19,23 +19,21 @@ from webdataset.base.redact import redacted
 from webdataset.base.reports import current_report
 from webdataset.base.settings import settings
 from webdataset.cache import FileCache
-from webdataset.errors import MissingShardError, StorageError
+from webdataset.errors import NoRangesError, StorageError
 from webdataset.gopen import open_ranges
 from webdataset.storage.cache.contents import CannotStoreError, read_facts
 from webdataset.storage.cache.names import unique_cache_name
 from webdataset.storage.options import StorageOptions
 from webdataset.storage.ranges import PartStream, RangeReader
 from webdataset.storage.stores.lookup import STORES
-from webdataset.storage.streams import WHOLE_ONLY
 from webdataset.storage.urls import local_path, scheme_of
 
-from .files import check_can_be_indexed, fits_version
+from .files import check_can_be_indexed, fits_version, from_copy
 
 log = Log("webdataset.cache")
 
 FREE = 0.05
 """How much of a disk is left free by copies that nobody has asked for."""
-TRIES = 5
 
 T = TypeVar("T")
 
@@ -106,10 +104,11 @@ class WholeShards:
         try:
             with self.remote(url) as reader:
                 reader.read(0, 1)
-        except StorageError as error:
-            if error.hint == WHOLE_ONLY:
-                self._announce(url)
-            return  # another error is that of the shard: reading it meets the same
+        except NoRangesError:
+            self._announce(url)
+            return
+        except StorageError:
+            return  # that of the shard: reading it meets the same
         self._supports_ranges[_server(url)] = True
 
     def _has_copy(self, url: str) -> bool:
@@ -188,11 +187,8 @@ class ShardParts:
 
     def _ask(self, question: Callable[[RangeReader], T]) -> T:
         if not self._is_whole:
-            try:
+            with contextlib.suppress(NoRangesError):
                 return question(self._remote_reader())
-            except StorageError as error:
-                if error.hint != WHOLE_ONLY:
-                    raise
         self._is_whole = True
         return question(self._copy_reader())
 
@@ -210,13 +206,12 @@ class ShardParts:
             return self._copy
 
     def _open_copy(self) -> RangeReader:
-        for _ in range(TRIES):
-            path = self._whole.copy(self.url)
-            with contextlib.suppress(MissingShardError):  # another process made room just now
-                copy = RangeReader(path, cached=True)
-                self._check_version(path)
-                return copy
-        raise StorageError("its copy is removed from the cache again and again", url=self.url)
+        def opened(path: str) -> RangeReader:
+            copy = RangeReader(path, cached=True)
+            self._check_version(path)
+            return copy
+
+        return from_copy(self.url, self._whole.copy, opened)
 
     def _check_version(self, path: str) -> None:
         """A copy that was made in the middle is of the version that was read before."""

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from webdataset.base.reports import current_report
 from webdataset.base.stops import Bell, Stop
-from webdataset.errors import StorageError
+from webdataset.errors import NoRangesError, StorageError
 
 from .stores.lookup import STORES, stored_object
-from .streams import WHOLE_ONLY, count_received
+from .streams import count_received
 from .urls import as_url, is_local, opened_scheme
 
 if TYPE_CHECKING:
@@ -119,11 +119,10 @@ def _source(url: str, options: dict[str, Any]) -> _File | _Remote:
         return _Remote(HttpObject(url, ConnectionOptions(**options)), url, connections)
     if url == "-" or scheme not in STORES:
         what = "standard input" if url == "-" else f"{scheme}: urls"
-        raise StorageError(f"{what} cannot be read in parts", url=url, hint=WHOLE_ONLY)
+        raise NoRangesError(f"{what} cannot be read in parts", url=url)
     found = stored_object(url, **options)
     if not found.has_ranges:
-        what = "what the cluster generates on request cannot be read in parts"
-        raise StorageError(what, url=url, hint=WHOLE_ONLY)
+        raise NoRangesError("what the cluster generates on request cannot be read in parts", url=url)
     return _Remote(found, url, connections)
 
 

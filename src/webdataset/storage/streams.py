@@ -14,10 +14,6 @@ from webdataset.errors import LimitError
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-WHOLE_ONLY = "give cache_dir=... so that a local copy is read"
-"""The hint where ranges cannot be read."""
-
-
 MOST_INDEX_BYTES = 1 << 30
 """Of an index, or a list of lengths, of one shard."""
 MOST_LIST_BYTES = 256 << 20

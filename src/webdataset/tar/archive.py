@@ -21,7 +21,7 @@ from types import SimpleNamespace
 from typing import TypeVar
 
 from webdataset.base.reports import Report
-from webdataset.errors import LimitError, ShardError
+from webdataset.errors import LimitError, NotATarError, ShardError
 
 from .cursor import Cursor
 from .header import BLOCK, Header, decoded, is_header, padding, parse_header, until_nul
@@ -142,8 +142,8 @@ class Archive:
                 reason = str(error)
         else:
             reason = ends_early("a header", len(block), BLOCK).message
-        if offset == 0 and (kind := looks_like(block)):
-            raise ShardError(f"not a tar archive: it looks like {kind}", offset=0)
+        if offset == 0 and (format := looks_like(block)):
+            raise NotATarError(f"not a tar archive: it looks like {format}", format=format, offset=0)
         if offset == 0 and len(block) == BLOCK:
             reason = f"not a tar archive: {reason}"
         raise ShardError(reason, offset=offset)

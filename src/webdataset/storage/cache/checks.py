@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from webdataset.errors import ShardError
+from webdataset.errors import NotATarError
 
 from .kinds import check_tar_format, kind_of
-
-
-class NotATarError(ShardError, ValueError):
-    """The fetched file is no tar archive, for example an error page."""
 
 
 class TarChecks:

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from webdataset.base.reports import Report, current_report
-from webdataset.errors import StorageError, UnavailableError
+from webdataset.errors import NoRangesError, StorageError, UnavailableError
 from webdataset.storage.patience import RetriesExhaustedError
-from webdataset.storage.streams import WHOLE_ONLY, PiecewiseStream, count_received
+from webdataset.storage.streams import PiecewiseStream, count_received
 
 from .connect import ConnectionOptions, Connector, OpenResponse, md5_from, strong_etag, validator_from
 from .faults import RETRIED_STATUS, TRANSIENT_ERRORS, describe, status_error, wait_after
@@ -218,7 +218,7 @@ class HttpStream(PiecewiseStream):
         try:
             yield
         except RetriesExhaustedError as exn:
-            raise self._error(str(exn), exn.hint, UnavailableError, status=exn.status, retryable=True) from None
+            raise self._error(str(exn), UnavailableError, hint=exn.hint, status=exn.status) from None
 
     def _range_headers(self) -> dict[str, str]:
         if not self.position and self._stop is None:
@@ -259,12 +259,10 @@ class HttpStream(PiecewiseStream):
         if response.status == 412 or (version is not None and found.validator != version.validator):
             raise self._error("the object changed while it was read")
         if response.status == 200 and version is None:
-            raise StorageError(
-                "the server does not support range requests for this object", url=self.url, hint=WHOLE_ONLY
-            )
+            raise NoRangesError("the server does not support range requests for this object", url=self.url)
         if response.status == 200:
-            nothing_yet = self.position == self._start
-            raise self._error("the server cannot continue in the middle", WHOLE_ONLY if nothing_yet else "")
+            kind = NoRangesError if self.position == self._start else StorageError
+            raise self._error("the server cannot continue in the middle", kind)
         start, total = response.range_start_and_total
         if start != self.position or (None not in (total, self.length) and total != self.length):
             raise self._error(f"the server continues at byte {start} of {total} instead")
@@ -280,12 +278,10 @@ class HttpStream(PiecewiseStream):
         with self._unavailable_after_retries():
             self._retries.pause(reason, quiet=True)  # if the server answers, it is no outage
 
-    def _error(
-        self, reason: str, hint: str = "", kind: type[StorageError] = StorageError, **fields: Any
-    ) -> StorageError:
+    def _error(self, reason: str, kind: type[StorageError] = StorageError, **fields: Any) -> StorageError:
         of = "" if self.length is None else f" of {self.length}"
         line = "cannot read: " if self.version is None else f"ends early: got {self.position}{of} bytes, then "
-        return kind(line + reason, url=self.url, hint=hint, **fields)
+        return kind(line + reason, url=self.url, **fields)
 
     def _drop(self) -> None:
         response, self._response = self._response, None

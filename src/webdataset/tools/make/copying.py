@@ -18,13 +18,12 @@ from webdataset.base.logs import progress_bar
 from webdataset.base.reports import current_report
 from webdataset.base.stops import Stop
 from webdataset.codecs.compression import kind_of_content
-from webdataset.errors import MissingShardError, StorageError, WebDatasetError
+from webdataset.errors import MissingShardError, NoRangesError, StorageError, WebDatasetError
 from webdataset.gopen import gopen, open_ranges
 from webdataset.handlers import Handler, ask, checked_handler, close, reraise_exception
 from webdataset.storage.cache.names import without_signature
 from webdataset.storage.publish import AtomicFile
 from webdataset.storage.ranges import RangeReader
-from webdataset.storage.streams import WHOLE_ONLY
 from webdataset.storage.urls import is_local, local_path, rewritten_url, scheme_of
 from webdataset.tar.header import BLOCK
 from webdataset.writing.outputs import local_target
@@ -213,9 +212,7 @@ class _Streams:
             return
         try:
             reader = open_ranges(url)
-        except StorageError as error:
-            if error.hint != WHOLE_ONLY:
-                raise
+        except NoRangesError:
             yield None
             return
         self._open.add(reader)
