@@ -134,9 +134,9 @@ sys.exit(main(sys.argv[1:]))
 
 
 def test_a_clock_that_jumps_is_no_time_that_a_shard_took(tmp_path: Path) -> None:
-    command = ["sh", "-c", "touch begun; sleep 1; touch out-{}"]
-    words = ["jobs", "-s", "a", "--timeout", "600", "--output", "out-{}", "--", *command]
+    command = ["sh", "-c", "test {} = a || { touch begun; sleep 1; }; touch out-{}"]
+    words = ["jobs", "-s", "{a,b}", "--workers", "1", "--timeout", "600", "--output", "out-{}", "--", *command]
     ended = subprocess.run([sys.executable, "-c", JUMPS, *words], cwd=tmp_path, capture_output=True, check=False)
     assert ended.returncode == 0, ended.stderr
     (run,) = (tmp_path / ".runs").iterdir()
-    assert [record.status for record in RecordReader(Place(str(run))).new()] == ["start", "done"]
+    assert [record.status for record in RecordReader(Place(str(run))).new()] == ["start", "done"] * 2
