@@ -21,9 +21,9 @@ from tests_support import tar_bytes
 from webdataset import ais
 from webdataset.base.reports import Report
 from webdataset.errors import MissingShardError, SecurityError, StorageError, UnavailableError
+from webdataset.shardlists import expand_urls
 from webdataset.storage.ais import smap, xxhash
 from webdataset.storage.ais.objects import AisObject, object_name, open_ais
-from webdataset.storage.patterns import expanded
 
 DATA = os.urandom(300_000)
 QUICK = {"first_pause": 0.001}
@@ -310,7 +310,7 @@ def test_a_target_that_has_just_joined_is_not_believed_that_an_object_is_missing
 def test_a_list_waits_until_a_joined_target_has_what_it_should_have(bucket, double, growing):
     thread = later(double.rebalance)
     assert [url for url, _ in AisObject(bucket.url(""), **QUICK).list()] == growing[0]
-    assert sorted(expanded(bucket.url("*.tar"))) == growing[0]
+    assert sorted(expand_urls(bucket.url("*.tar"))) == growing[0]
     thread.join()
 
 

@@ -9,8 +9,8 @@ import pytest
 import webdataset as wds
 from tests_support import numbered, tar_bytes
 from webdataset.errors import MissingShardError, StorageError
+from webdataset.shardlists import expand_urls
 from webdataset.storage.ais.objects import AisObject, object_name, open_ais
-from webdataset.storage.patterns import expanded
 from webdataset.storage.stores.lookup import matching
 
 DATA = os.urandom(300_000)
@@ -143,7 +143,7 @@ def test_a_member_that_is_not_there_is_missing(ais_bucket):
 
 
 def test_a_url_with_a_member_is_no_pattern():
-    assert expanded("ais://b/a.tar?archpath=1.txt") == ["ais://b/a.tar?archpath=1.txt"]
+    assert expand_urls("ais://b/a.tar?archpath=1.txt") == ["ais://b/a.tar?archpath=1.txt"]
 
 
 # -- lists ---------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ def test_a_pattern_stands_for_the_objects_it_matches(ais_bucket):
     for name in ("a-1.tar", "a-2.tar", "b-1.tar", "a-1.idx"):
         ais_bucket.put(name, b"x")
     assert matching(ais_bucket.url("a-*.tar")) == [ais_bucket.url("a-1.tar"), ais_bucket.url("a-2.tar")]
-    assert expanded(ais_bucket.url("a-[2-9].tar")) == [ais_bucket.url("a-2.tar")]
+    assert expand_urls(ais_bucket.url("a-[2-9].tar")) == [ais_bucket.url("a-2.tar")]
 
 
 # -- writing -------------------------------------------------------------------------------------------

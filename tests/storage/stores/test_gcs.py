@@ -10,7 +10,7 @@ import pytest
 from servers.doubles import Double, Reply
 from webdataset.errors import MissingShardError, StorageError
 from webdataset.gopen import gopen
-from webdataset.storage.patterns import expanded
+from webdataset.shardlists import expand_urls
 from webdataset.storage.stores import uploads
 from webdataset.storage.stores.gcs import GcsClient
 from webdataset.storage.stores.lookup import stored_object
@@ -107,7 +107,7 @@ def test_another_emulator_takes_lists_and_gives_objects(gcp_emulator, monkeypatc
         with gopen(f"gs://bucket/{name}", "wb") as stream:
             stream.write(data)
         assert gopen(f"gs://bucket/{name}").read() == data
-    assert expanded("gs://bucket/d/*.tar") == ["gs://bucket/d/large.tar", "gs://bucket/d/small one.tar"]
+    assert expand_urls("gs://bucket/d/*.tar") == ["gs://bucket/d/large.tar", "gs://bucket/d/small one.tar"]
     assert stored_object("gs://bucket/d/large.tar").size() == len(large)
     with pytest.raises(MissingShardError):
         gopen("gs://bucket/none.tar")

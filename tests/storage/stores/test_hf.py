@@ -9,8 +9,7 @@ import pytest
 from servers.hub import TOKEN
 from webdataset.errors import MissingPackageError, MissingShardError, StorageError
 from webdataset.gopen import gopen
-from webdataset.storage.options import StorageOptions
-from webdataset.storage.patterns import expanded
+from webdataset.shardlists import expand_urls
 from webdataset.storage.removing import remove
 from webdataset.storage.stores.hf import HubClient, hub_path, hub_token
 
@@ -70,7 +69,7 @@ def test_a_list_that_goes_on_at_another_host_is_an_error(hub):
     hub.page, hub.elsewhere = 1, hub.cdn.url
     hub.repositories["owner/name"]["b.tar"] = b"more"
     with pytest.raises(StorageError):
-        expanded("hf://datasets/owner/name/*.tar", StorageOptions({"headers": {"X-Key": "hush"}}))
+        expand_urls("hf://datasets/owner/name/*.tar", storage_options={"headers": {"X-Key": "hush"}})
     assert hub.cdn.questions == []
 
 

@@ -18,8 +18,8 @@ from tests_support import numbered, tar_bytes
 from webdataset import cli
 from webdataset.errors import ExistingShardsError, MissingShardError, ShardWarning, StorageError
 from webdataset.gopen import gopen
+from webdataset.shardlists import expand_urls
 from webdataset.storage import removing
-from webdataset.storage.patterns import expanded
 from webdataset.storage.stores import lookup, uploads
 from webdataset.storage.stores.lookup import is_pattern, matching, stored_object
 
@@ -135,7 +135,7 @@ def test_a_list_of_a_store_that_is_down_is_waited_for(writable, breaking, patien
     proxy = breaking(writable, [])
     proxy.down()
     patient.then(proxy.up)
-    assert expanded(f"{bucket}/*.tar") == [f"{bucket}/a.tar"]
+    assert expand_urls(f"{bucket}/*.tar") == [f"{bucket}/a.tar"]
 
 
 def test_a_large_object_is_read_over_several_connections(server, breaking):
@@ -224,12 +224,12 @@ def test_patterns_expand_as_in_a_shell(server):
     names = ["a-0.tar", "a-1.tar", "b-0.tar", "a-x.txt", "sub/a-0.tar", "sub/deep/a-1.tar"]
     for name in names:
         server.store(f"{bucket}/{name}", b"x")
-    assert expanded(f"{bucket}/*.tar") == [f"{bucket}/{name}" for name in ("a-0.tar", "a-1.tar", "b-0.tar")]
-    assert expanded(f"{bucket}/a-?.tar") == [f"{bucket}/a-0.tar", f"{bucket}/a-1.tar"]
-    assert expanded(f"{bucket}/[!a]-0.tar") == [f"{bucket}/b-0.tar"]
-    assert expanded(f"{bucket}/**/a-1.tar") == [f"{bucket}/a-1.tar", f"{bucket}/sub/deep/a-1.tar"]
-    assert expanded(f"{bucket}/{{b,a}}-*.tar") == [f"{bucket}/{name}" for name in ("b-0.tar", "a-0.tar", "a-1.tar")]
-    assert expanded(f"{bucket}/sub/*::x.tar") == [f"{bucket}/sub/a-0.tar", "x.tar"]
+    assert expand_urls(f"{bucket}/*.tar") == [f"{bucket}/{name}" for name in ("a-0.tar", "a-1.tar", "b-0.tar")]
+    assert expand_urls(f"{bucket}/a-?.tar") == [f"{bucket}/a-0.tar", f"{bucket}/a-1.tar"]
+    assert expand_urls(f"{bucket}/[!a]-0.tar") == [f"{bucket}/b-0.tar"]
+    assert expand_urls(f"{bucket}/**/a-1.tar") == [f"{bucket}/a-1.tar", f"{bucket}/sub/deep/a-1.tar"]
+    assert expand_urls(f"{bucket}/{{b,a}}-*.tar") == [f"{bucket}/{name}" for name in ("b-0.tar", "a-0.tar", "a-1.tar")]
+    assert expand_urls(f"{bucket}/sub/*::x.tar") == [f"{bucket}/sub/a-0.tar", "x.tar"]
 
 
 def test_a_pattern_that_matches_nothing_is_an_error(server):
@@ -244,7 +244,7 @@ def test_an_object_that_looks_like_a_pattern_stands_for_itself(server):
     bucket = server.bucket()
     server.store(f"{bucket}/a[1].tar", b"itself")
     server.store(f"{bucket}/a1.tar", b"other")
-    assert expanded(f"{bucket}/a[1].tar") == [f"{bucket}/a[1].tar"]
+    assert expand_urls(f"{bucket}/a[1].tar") == [f"{bucket}/a[1].tar"]
     assert read(f"{bucket}/a[1].tar") == b"itself"
 
 
@@ -267,7 +267,7 @@ def test_a_missing_object_is_one_line_at_once(server, breaking):
 def test_a_missing_bucket_is_one_line_at_once(server, breaking):
     bucket = server.bucket()[:-1] + "none"
     proxy = breaking(server, [])
-    for job in (lambda: read(f"{bucket}/a.tar"), lambda: expanded(f"{bucket}/*.tar")):
+    for job in (lambda: read(f"{bucket}/a.tar"), lambda: expand_urls(f"{bucket}/*.tar")):
         with pytest.raises(StorageError, match=r"bucket|container|repository") as caught:
             job()
         assert caught.value.hint
@@ -280,7 +280,7 @@ def test_a_wrong_key_is_one_line_at_once_without_the_key(guarded, monkeypatch, m
     proxy = make_fault_proxy(guarded.port)
     for name, value in guarded.wrong_key(proxy.port).items():
         monkeypatch.setenv(name, value)
-    for job in (lambda: read(url), lambda: put(url, b"y"), lambda: expanded(url + "*")):
+    for job in (lambda: read(url), lambda: put(url, b"y"), lambda: expand_urls(url + "*")):
         with pytest.raises(StorageError) as caught:
             job()
         assert (caught.value.status in (401, 403), "check" in caught.value.hint) == (True, True)
@@ -469,7 +469,7 @@ def test_only_stores_have_patterns():
     assert not is_pattern("http://host/a*.tar")
     assert not is_pattern("s3://bucket[1]/a.tar")
     assert not is_pattern("pipe:cat *.tar")
-    assert expanded("http://[::1]:80/a?x=*") == ["http://[::1]:80/a?x=*"]
+    assert expand_urls("http://[::1]:80/a?x=*") == ["http://[::1]:80/a?x=*"]
 
 
 def test_a_scheme_without_a_store_is_an_error():
@@ -495,7 +495,7 @@ def test_a_folder_of_a_store_is_its_shards(server, capsys):
     folder = f"{server.bucket()}/folder/"
     for name in ("b.tar", "a.tar", "notes.txt", "deeper/c.tar"):
         server.store(folder + name, tar_bytes(numbered(2)))
-    assert expanded(folder) == [f"{folder}a.tar", f"{folder}b.tar"]
+    assert expand_urls(folder) == [f"{folder}a.tar", f"{folder}b.tar"]
     assert sum(1 for _ in wds.WebDataset(folder)) == 4
     assert len(wds.WebDataset(folder, exact=True)) == 4
     assert cli.main(["ls", folder]) == 0
