@@ -36,11 +36,11 @@ class RunCounts:
     samples: int = 0
     dropped: int = 0
     bytes: int = 0
-    began: float = field(default_factory=time.time)
+    began: float = field(default_factory=time.monotonic)
 
     @property
     def seconds(self) -> float:
-        return max(time.time() - self.began, 1e-9)
+        return max(time.monotonic() - self.began, 1e-9)
 
     @property
     def left(self) -> float | None:
