@@ -232,7 +232,7 @@ def test_mistakes_are_told_in_a_line(wldocker: Machine, words: list[str], status
 def test_help_shows_how_it_is_called(wldocker: Machine) -> None:
     shown = wldocker("--help")
     assert shown.returncode == 0
-    assert shown.stdout.startswith("usage: wldocker [--cpu | --cuda] [--build] [-v PLACE:PATH]... CMD...")
+    assert shown.stdout.startswith("usage: wldocker ")
 
 
 def test_the_dockerfile_passes_its_linter() -> None:
