@@ -389,6 +389,70 @@ def tags_that_share_bytes() -> bytes:
     return b"II*\0" + struct.pack("<IH", 8, 4009) + entries + bytes(4) + shared
 
 
+def tags_of_tags_that_share_bytes() -> bytes:
+    """The same, where the tags are in a second directory, that of Exif."""
+    picture = {256: 1, 257: 1, 258: 8, 259: 1, 262: 1, 273: 8, 277: 1, 278: 1, 279: 1, 34665: 8 + 2 + 120 + 4}
+    entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in picture.items())
+    inner = b"".join(struct.pack("<HHII", 1000 + tag, 1, 300_000, 8) for tag in range(20_000))
+    return b"II*\0" + struct.pack("<IH", 8, 10) + entries + bytes(4) + struct.pack("<H", 20_000) + inner + bytes(70_000)
+
+
+def exif_that_shares_bytes() -> bytes:
+    """A JPEG whose segments together have those tags."""
+    stream = io.BytesIO()
+    Image.new("RGB", (16, 16)).save(stream, "JPEG")
+    jpeg, tags = stream.getvalue(), tags_that_share_bytes()
+    parts = [b"Exif\0\0" + tags[start : start + 65_000] for start in range(0, len(tags), 65_000)]
+    segments = b"".join(b"\xff\xe1" + struct.pack(">H", len(part) + 2) + part for part in parts)
+    return jpeg[:2] + segments + jpeg[4 + int.from_bytes(jpeg[4:6], "big") :]
+
+
+def scans_of_a_blp() -> bytes:
+    """A file that has the header of a JPEG, and its scans elsewhere, with a JPEG without any before them."""
+    jpeg = many_scans()
+    start = jpeg.index(b"\xff\xda")
+    facts = struct.pack("<i4sIIii", 0, b"\xff\xd8\xff\xd9", 4000, 4000, 0, 0)
+    places = struct.pack("<32I", 160 + start, *[0] * 15, len(jpeg) - start, *[0] * 15)
+    return b"BLP1" + facts + places + struct.pack("<I", start) + jpeg
+
+
+def gzipped_fits() -> bytes:
+    """A picture of one pixel, whose compressed data expands to a gigabyte."""
+    packer = zlib.compressobj(9, wbits=31)
+    data = b"".join(packer.compress(bytes(1 << 20)) for _ in range(1 << 10)) + packer.flush()
+    first = {"SIMPLE": "T", "BITPIX": 8, "NAXIS": 0}
+    table = {"XTENSION": "'BINTABLE'", "BITPIX": 8, "NAXIS": 2, "NAXIS1": 8, "NAXIS2": 1, "PCOUNT": len(data)}
+    table |= {"ZIMAGE": "T", "ZCMPTYPE": "'GZIP_1  '", "ZBITPIX": 8, "ZNAXIS": 2, "ZNAXIS1": 1, "ZNAXIS2": 1}
+    headers = [
+        b"".join(f"{name:8}= {value}".encode().ljust(80) for name, value in facts.items()) + b"END"
+        for facts in (first, table)
+    ]
+    return b"".join(header.ljust(2880) for header in headers) + bytes(8) + data
+
+
+def samples_of_a_film(*, fragmented: bool, count: int = 80_000_000) -> bytes:
+    """A film of three frames in a kilobyte, whose header says that there are so many."""
+    import av
+
+    stream = io.BytesIO()
+    how = {"movflags": "frag_keyframe+empty_moov"} if fragmented else {}
+    with av.open(stream, "w", format="mp4", options=how) as container:
+        video = container.add_stream("mpeg4", rate=10)
+        video.width, video.height, video.pix_fmt = 16, 16, "yuv420p"
+        for _ in range(3):
+            container.mux(video.encode(av.VideoFrame.from_ndarray(np.zeros((16, 16, 3), np.uint8), format="rgb24")))
+        container.mux(video.encode())
+    data = bytearray(stream.getvalue())
+    if fragmented:
+        place = data.index(b"trun") + 4
+        data[place : place + 8] = struct.pack(">II", 0, count)
+        return bytes(data)
+    for name, at, fact in ((b"stsz", 8, 1), (b"stsz", 12, count), (b"stsc", 16, 1 << 30), (b"stts", 12, 1 << 30)):
+        place = data.index(name) + at
+        data[place : place + 4] = struct.pack(">I", fact)
+    return bytes(data)
+
+
 def many_planes(compression: int, count: int = 30_000) -> bytes:
     """One pixel of that many channels, each stored by itself, and megabytes that are not used."""
     one = bytes([7]) if compression == 1 else zlib.compress(bytes([7]))
@@ -447,6 +511,26 @@ def long_sound(samples: int = 1 << 29) -> bytes:
 VIEW = "lambda key, data: __import__('webdataset.display.rasters').display.rasters.image_picture('a.png', data, 100)"
 MEDIA: dict[str, tuple[str, Callable[[], bytes], list[str], str]] = {
     "tags that share bytes": ("tif", tags_that_share_bytes, ["'pixels'", "'rgb8'", "'pil'", VIEW], "refused: "),
+    **{
+        f"tags that share bytes behind {magic!r}": (
+            "tif",
+            lambda magic=magic: magic + tags_that_share_bytes()[4:],
+            ["'pil'"],
+            "refused: ",
+        )
+        for magic in (b"II\0*", b"II+\0")
+    },
+    "tags of tags that share bytes": ("tif", tags_of_tags_that_share_bytes, ["'rgb8'", "'pil'"], "refused: "),
+    "Exif tags that share bytes": ("jpg", exif_that_shares_bytes, ["'pil'", "'rgba8'"], "refused: "),
+    "scans of a BLP": ("blp", scans_of_a_blp, ["'pil'", "'rgb8'"], "refused: "),
+    "a gzipped FITS": ("fits", gzipped_fits, ["'pil'"], "refused: "),
+    "samples of a film": (
+        "mp4",
+        lambda: samples_of_a_film(fragmented=False),
+        ["wds.video(frames=2)", "wds.torch_video"],
+        "refused: ",
+    ),
+    "samples of a fragment": ("mp4", lambda: samples_of_a_film(fragmented=True), ["wds.video(fps=4)"], "refused: "),
     "planes that are not compressed": ("tif", lambda: many_planes(1), ["'pixels'"], "read: "),
     "planes that are compressed": ("tif", lambda: many_planes(8), ["'pixels'"], "read: "),
     "scans of a JPEG": (

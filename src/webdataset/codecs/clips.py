@@ -19,7 +19,7 @@ from webdataset.base.workers import make_seed
 from webdataset.errors import DecodingError
 
 from .compression import Budget, check_expansion
-from .media import AUDIO_EXTENSIONS, FRAME_BYTES, VIDEO_EXTENSIONS, open_container, sound_samples
+from .media import AUDIO_EXTENSIONS, FRAME_BYTES, VIDEO_EXTENSIONS, open_container, sound_samples, stacked
 from .packages import torch_package
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class VideoClip(Clip):
             raise DecodingError(f"there is no frame at {begin:.2f} s of {duration:.2f}")
         fps = self.fps or (len(times) - 1) / (times[-1] - times[0]) if len(times) > 1 else rate
         info = {"times": times, "fps": fps, "seconds": duration, "frames": stream.frames or round(duration * rate)}
-        return torch.stack(pictures), info
+        return stacked(torch, pictures), info
 
     def _times(self, duration: float, rate: float) -> tuple[float, Iterator[float]]:
         """The first of the seconds at which frames are wanted, and all of them: a header may claim any number."""

@@ -19,6 +19,8 @@ MOST_SCANS = 100
 MOST_MARKERS = 1000
 """That are looked at before the scans are counted."""
 BASELINE, EXTENDED, SCAN, END = 0xC0, 0xC1, 0xDA, 0xD9
+EXIF, MPO = b"Exif\0\0", b"MPF\0"
+"""How segments with tags begin."""
 _MARKER = re.compile(rb"\xff[^\x00\xff\xd0-\xd7]")
 
 
@@ -46,13 +48,35 @@ def image_header(data: bytes) -> ImageHeader | None:
     return None
 
 
-def check_scans(data: bytes) -> None:
+def check_scans(data: bytes, *, in_pieces: bool = False) -> None:
     """Refuse a JPEG of so many scans that it would take minutes to decode.
 
     Most files have one scan, which their beginning says; the others are counted, first all that looks like a scan.
+    Where a file has the pieces of a JPEG in any order, that is all that can be counted.
     """
-    if not _is_one_scan(data) and _scans_at_most(data) > MOST_SCANS and _has_many_scans(data):
+    if in_pieces or not _is_one_scan(data):
+        if _scans_at_most(data) <= MOST_SCANS or not (in_pieces or _has_many_scans(data)):
+            return
         raise DecodingError(f"the JPEG has more than {MOST_SCANS} scans", hint="save it again, not progressive")
+
+
+def tagged_parts(data: bytes) -> list[bytes]:
+    """The parts of a JPEG that have tags like a TIFF: its Exif data, of all segments together, and that of MPO."""
+    if data[:2] != b"\xff\xd8":
+        return []
+    exif, others = [], []
+    for kind, at in _markers(data):
+        if kind in (SCAN, END):
+            break
+        start, stop = at + 4, at + 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+        if data.startswith(EXIF, start):
+            exif.append(data[start + len(EXIF) : stop])
+        elif data.startswith(MPO, start):
+            others.append(data[start + len(MPO) : stop])
+    whole = b"".join(exif)
+    while whole.startswith(EXIF):  # Pillow leaves out all of them
+        whole = whole[len(EXIF) :]
+    return [whole, *others]
 
 
 def _is_one_scan(data: bytes) -> bool:

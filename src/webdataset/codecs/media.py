@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import io
+import re
+import struct
+from collections.abc import Iterator
 from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from webdataset.base.packages import package
 from webdataset.errors import DecodingError, MissingPackageError
 
-from .compression import Budget, check_decoded
+from .compression import Budget, check_decoded, check_expansion
 from .packages import torch_package
 
 if TYPE_CHECKING:
@@ -29,6 +32,9 @@ OPTIONS = {"format_whitelist": CONTAINERS, "protocol_whitelist": "none"}
 AUDIO_BLOCK = 1 << 16
 FRAME_BYTES = 1024
 """That a frame takes besides its pixels: those of a film may be tiny, and millions."""
+INDEX_BYTES = 40
+"""That FFmpeg takes for each sample that an MP4 says it has."""
+_COUNTS = re.compile(rb"stsz|trun|elst")
 
 
 def decode_video(data: bytes) -> tuple[Any, Any, dict[str, Any]]:
@@ -40,7 +46,7 @@ def decode_video(data: bytes) -> tuple[Any, Any, dict[str, Any]]:
         video = _torchcodec_frames(data)
         frames, sounds = _decode(torch, av, container, with_video=video is None)
     if video is None:
-        video = torch.stack(frames) if frames else torch.empty((0, 1, 1, 3), dtype=torch.uint8)
+        video = stacked(torch, frames) if frames else torch.empty((0, 1, 1, 3), dtype=torch.uint8)
     audio = torch.cat(sounds, 1) if sounds else torch.empty((1, 0), dtype=torch.float32)
     return video, audio, info
 
@@ -61,9 +67,52 @@ def decode_audio(data: bytes) -> tuple[Any, int]:
 
 def open_container(av: ModuleType, data: bytes) -> InputContainer:
     """A container to read from; a title or comment that is not UTF-8 is no reason to fail."""
+    check_index(data)
     # PyAV 19 reads such text without being asked, and has no argument for it any more
     is_old = int(av.__version__.partition(".")[0]) < 19
     return av.open(io.BytesIO(data), options=OPTIONS, **({"metadata_errors": "replace"} if is_old else {}))
+
+
+def check_index(data: bytes) -> None:
+    """Refuse an MP4 that claims far more samples than it has bytes: FFmpeg lists them all when it opens the file."""
+    if b"moov" not in data and b"moof" not in data:
+        return
+    samples, edits = 0, 1
+    for start, stop in _described(data):
+        for found in _COUNTS.finditer(data, start, stop):
+            facts = data[found.end() : found.end() + 12].ljust(12, b"\0")
+            size, count = struct.unpack(">4xII", facts)
+            if found[0] == b"elst":
+                edits = max(edits, size)
+            elif found[0] == b"trun":
+                samples += size
+            else:
+                samples += count if size else min(count, len(data) // 4)
+    check_expansion(INDEX_BYTES * samples * min(edits, len(data)), len(data))
+
+
+def _described(data: bytes) -> Iterator[tuple[int, int]]:
+    """The boxes of an MP4 that say what is in the others, `mdat`; where that ends is as FFmpeg has it."""
+    at = 0
+    while at + 16 <= len(data):
+        size, kind, large = struct.unpack_from(">I4sQ", data, at)
+        size = {0: len(data) - at, 1: large}.get(size, size)
+        if kind != b"mdat":
+            yield at, min(at + size, len(data))
+        if size < 8:
+            yield at, len(data)
+            break
+        at += size
+
+
+def stacked(torch: ModuleType, frames: list[Any]) -> torch.Tensor:
+    """The frames as one tensor; the list is emptied meanwhile, or all would be in memory twice."""
+    if any(frame.shape != frames[0].shape for frame in frames):
+        raise DecodingError("the size of its frames changes", hint="say which it should be: wds.video(size=...)")
+    video = torch.empty((len(frames), *frames[0].shape), dtype=torch.uint8)
+    for number in reversed(range(len(frames))):
+        video[number] = frames.pop()
+    return video
 
 
 def _soundfile_samples(soundfile: ModuleType, data: bytes) -> tuple[Any, int]:

@@ -16,8 +16,8 @@ from webdataset.base.packages import package
 from webdataset.errors import DecodingError
 
 from . import png, pnm, tiff
-from .compression import check_decoded
-from .imageheaders import check_scans
+from .compression import check_decoded, gunzip_bounded
+from .imageheaders import check_scans, tagged_parts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -58,13 +58,17 @@ def pillow() -> ModuleType:
 
 def opened(data: bytes) -> Image:
     """The file in Pillow, nothing decoded yet."""
-    tiff.header(data)  # refuses tags that fill memory
+    for tagged in (data, *tagged_parts(data)):
+        tiff.check_tags(tagged)
     image = pillow().open(io.BytesIO(data))
     if image.format == "EPS":  # Pillow would hand the data to a PostScript interpreter
         image.close()
         raise DecodingError("PostScript is a program, which is not run; store a picture of it")
     if image.format in JPEGS:
-        check_scans(data[data.find(b"\xff\xd8") :] if image.format == "BLP" else data)
+        check_scans(data, in_pieces=image.format == "BLP")
+    for tile in image.tile:
+        if tile[0] == "fits_gzip":  # Pillow expands all of it, however small the picture is
+            gunzip_bounded(data[tile[2] :])
     return image
 
 

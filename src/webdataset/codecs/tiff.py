@@ -3,7 +3,8 @@
 Their strips and tiles are compressed by many methods, which Pillow (libtiff) undoes: it is given the file under a
 description that says "bytes of gray", and the bytes are put together to numbers here.
 
-A tag is a view of the file, whatever length it claims; tags that together claim more than the file has are refused.
+A tag is a view of the file, whatever length it claims; a file whose tags share bytes, and so together claim more than
+it has, is refused, since Pillow and libtiff keep a copy for each.
 """
 
 from __future__ import annotations
@@ -40,7 +41,11 @@ WHOLE = {1: "u1", 3: "u2", 4: "u4", 16: "u8"}  # field types of whole numbers
 SIZES = (0, 1, 1, 2, 4, 8, 1, 1, 2, 4, 8, 4, 8, 4, 0, 0, 8, 8, 8)  # bytes, by field type
 KINDS = {1: "u", 2: "i", 3: "f"}  # sample formats
 COLOURS = {0: "L", 1: "L", 2: "RGB", 3: "P", 5: "CMYK"}  # photometric interpretations
+INNER = (34665, 34853, 40965)  # tags that say where further directories are: Exif, GPS, Interoperability
 MOST_TAGS = 4096
+MOST_DIRECTORIES = 16
+ALLOWED = 1 << 20
+"""Bytes that tags may claim in any file: damaged ones claim what others have, too."""
 BYTES_PER_PIXEL = 4  # in Pillow, whose limit on pixels is thereby a limit on memory
 
 
@@ -124,6 +129,7 @@ class TiffHeader(NamedTuple):
 
 def header(data: bytes) -> TiffHeader | None:
     """What a file says of the pixels of its first image, if it is a TIFF; big ones included."""
+    check_tags(data)
     order = {b"II": "<", b"MM": ">"}.get(data[:2])
     if order is None or len(data) < 16:
         return None
@@ -149,6 +155,20 @@ def stored_pixels(data: bytes, kind: TiffHeader, pil: ModuleType) -> Array:
     pixels = _upright(pixels, kind.value(ORIENTATION))
     pixels = np.ascontiguousarray(pixels[:, :, 0] if channels == 1 else pixels, dtype.newbyteorder("="))
     return pixels if pixels.flags.writeable else pixels.copy()
+
+
+def check_tags(data: bytes) -> None:
+    """Refuse a file, or the Exif data of one, whose tags share bytes: each is read into memory of its own.
+
+    All forms of a header that versions of Pillow take are looked at; `header` knows those that say what they are.
+    """
+    order = {b"II": "<", b"MM": ">"}.get(data[:2])
+    magics = set(data[2:4]) - {0}
+    if order is None or not magics <= set(WIDTHS):
+        return
+    # Pillow 10 to 12 read MM files of 64 bits as those of 32, if they read them at all
+    for widths in {WIDTHS[magic] for magic in magics} | {WIDTHS[42]}:
+        _check_directories(data, order, widths)
 
 
 def _check_size(kind: TiffHeader, dtype: np.dtype[Any], pil: ModuleType) -> None:
@@ -294,27 +314,35 @@ def _header(data: bytes, order: str, widths: Widths) -> TiffHeader | None:
     import numpy as np
 
     (place,) = np.frombuffer(data, order + widths.offset, 1, widths.size).tolist()
-    entry = _entry(order, widths)
-    begin = place + int(widths.number[1:])
-    if begin > len(data):
+    entries, is_whole = _entries(data, order, widths, place)
+    if not is_whole:
         return None
-    (number,) = np.frombuffer(data, order + widths.number, 1, place).tolist()
-    if number > (len(data) - begin) // entry.itemsize:
-        return None
-    entries = np.frombuffer(data, entry, number, begin)
-    _check_tags(entries, widths, len(data))
     found = {}
+    begin = place + int(widths.number[1:])
     for at, (tag, kind, length) in enumerate(entries[["tag", "kind", "length"]][:MOST_TAGS].tolist()):
         if tag not in READ or kind not in WHOLE or not length:
             continue
         dtype = np.dtype(order + WHOLE[kind])
-        where = begin + (at + 1) * entry.itemsize - widths.size
+        where = begin + (at + 1) * entries.itemsize - widths.size
         if length * dtype.itemsize > widths.size:
             where = int(entries["value"][at])
         if where + length * dtype.itemsize > len(data):
             return None
         found[tag] = np.frombuffer(data, dtype, length, where)
     return TiffHeader(order, found)
+
+
+def _entries(data: bytes, order: str, widths: Widths, place: int) -> tuple[Array, bool]:
+    """The entries of a directory as far as they are there, and whether they all are."""
+    import numpy as np
+
+    entry = _entry(order, widths)
+    begin = place + int(widths.number[1:])
+    if begin > len(data):
+        return np.empty(0, entry), False
+    (number,) = np.frombuffer(data, order + widths.number, 1, place).tolist()
+    there = min(number, (len(data) - begin) // entry.itemsize)
+    return np.frombuffer(data, entry, there, begin), there == number
 
 
 @cache
@@ -326,13 +354,27 @@ def _entry(order: str, widths: Widths) -> np.dtype[Any]:
     return np.dtype([("tag", order + "u2"), ("kind", order + "u2"), ("length", wide), ("value", wide)])
 
 
-def _check_tags(entries: Array, widths: Widths, size: int) -> None:
-    """Tags have bytes of their own: if they claim more than the file has, they share them, and reading them fills
-    memory."""
+def _check_directories(data: bytes, order: str, widths: Widths) -> None:
+    """The first directory and those inside of it, which Pillow reads, too."""
+    import numpy as np
+
+    if len(data) < 2 * widths.size:
+        return
+    places = np.frombuffer(data, order + widths.offset, 1, widths.size).tolist()
+    claimed, looked_at = 0.0, 0
+    while places:
+        looked_at += 1
+        entries, _ = _entries(data, order, widths, places.pop())
+        claimed += _claimed(entries, widths, len(data))
+        if claimed > max(len(data), ALLOWED) or looked_at > MOST_DIRECTORIES:
+            raise DecodingError(f"its tags claim {claimed:.0f} bytes or more, the whole file has {len(data)}")
+        places += np.unique(entries["value"][np.isin(entries["tag"], INNER)]).tolist()
+
+
+def _claimed(entries: Array, widths: Widths, size: int) -> float:
+    """How many bytes are read for these entries: those that lie in the file, and not in the entries themselves."""
     import numpy as np
 
     kinds = np.minimum(entries["kind"], len(SIZES) - 1).astype(np.intp)
-    claimed = entries["length"].astype(np.float64) * np.array((*SIZES[:-1], 8))[kinds]
-    total = claimed[claimed > widths.size].sum()
-    if total > size:
-        raise DecodingError(f"its tags claim {total:.0f} bytes, the whole file has {size}")
+    lengths = entries["length"].astype(np.float64) * np.array(SIZES)[kinds]
+    return float(lengths[(lengths > widths.size) & (entries["value"] + lengths <= size)].sum())
