@@ -23,6 +23,7 @@ def test_the_help_of_a_command_begins_with_two_examples(wl: Any, name: str) -> N
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_common_options_mean_the_same(wl: Any, name: str) -> None:
     flags = dict(re.findall(r"(?m)^  (-\w)(?: \S+)?(?:, -\w \S+)?, --([\w-]+)", wl(name, "--help").out.decode()))
+    assert flags["-h"] == "help"
     common = {"-S": "select", "-s": "skip", "-c": "count", "-f": "fields", "-P": "processes", "-q": "quiet"}
     for flag, word in common.items():
         assert flags.get(flag, word) == word or (name, flag) == ("jobs", "-s")  # kujob's, for items

@@ -133,7 +133,7 @@ sys.exit(run_parser(Parser(prog="wl"), [], lambda _: exec("raise KeyboardInterru
 def test_an_interrupt_while_a_dataclass_is_made_has_its_exit_code() -> None:
     # the interpreter remembers an interrupt that left an exec(), and would end by the signal
     done = subprocess.run([sys.executable, "-c", EXECUTED], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stderr) == (130, "wl: interrupted\n")
+    assert (done.returncode, done.stderr.count("\n"), "interrupted" in done.stderr) == (130, 1, True)
 
 
 NAMED = """
@@ -151,8 +151,7 @@ sys.exit(run_parser(Parser(prog="wl"), [], lambda _: type("Class", (), {"field":
 
 def test_an_interrupt_while_a_class_is_made_has_its_exit_code() -> None:
     done = subprocess.run([sys.executable, "-c", NAMED], capture_output=True, text=True, timeout=60)
-    assert done.returncode == 130
-    assert done.stderr.startswith("wl: interrupted\n")
+    assert (done.returncode, "interrupted" in done.stderr.splitlines()[0]) == (130, True)
 
 
 IMPORTED = """

@@ -13,9 +13,9 @@ import pytest
 
 from servers.object_stores import ObjectServer, asked
 from tests_support import WITHOUT_PRIVILEGES
+from webdataset import Catalogue
 from webdataset.cli import main
 from webdataset.gopen import gopen
-from webdataset.indices.catalogue import Catalogue
 from webdataset.indices.files import load_index
 
 
