@@ -241,6 +241,24 @@ print("torch" in sys.modules)
     assert run(program).stdout == "False\n"
 
 
+@pytest.mark.parametrize("collation", ["wds.filters.default_collation_fn", "wds.pad()"])
+def test_torch_may_be_imported_while_threads_make_arrays(make_shards, collation):
+    program = f"""
+import importlib, threading, numpy, webdataset as wds
+dataset = wds.WebDataset({make_shards(1)!r}, shardshuffle=False).repeat().map(lambda sample: (numpy.zeros(3), 1))
+dataset = dataset.batched(4, collation_fn={collation})
+loader = iter(wds.WebLoader(dataset, batch_size=None, num_workers=2, workers="thread", tensors=False))
+kinds = {{type(next(loader)[0])}}
+importing = threading.Thread(target=importlib.import_module, args=["torch"])
+importing.start()
+while importing.is_alive():
+    kinds.add(type(next(loader)[0]))
+print(*(kind.__name__ for kind in kinds))
+"""
+    done = run(program)
+    assert (done.stdout, done.stderr) == ("ndarray\n", "")
+
+
 # -- stopping ------------------------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ as good as none.
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from types import ModuleType
 
@@ -35,6 +36,16 @@ def is_installed(name: str) -> bool:
 
     spec = find_spec(name)
     return spec is not None and spec.origin is not None
+
+
+def loaded(name: str) -> ModuleType | None:
+    """A module that the program has imported; None as long as it has not, or another thread is still at it.
+
+    >>> loaded("sys").__name__, loaded("no_such_package")
+    ('sys', None)
+    """
+    module = sys.modules.get(name)
+    return None if getattr(getattr(module, "__spec__", None), "_initializing", False) else module
 
 
 def package(name: str, *, extra: str, purpose: str) -> ModuleType:

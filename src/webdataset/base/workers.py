@@ -5,8 +5,7 @@ Nothing here imports torch: a process that never imported it is no worker of a t
 
 from __future__ import annotations
 
-import sys
-
+from .packages import loaded
 from .settings import settings
 
 
@@ -33,7 +32,7 @@ def is_loader_worker(dataset: object = None) -> bool:
     >>> is_loader_worker()
     False
     """
-    data = sys.modules.get("torch.utils.data")
+    data = loaded("torch.utils.data")
     info = None if data is None else data.get_worker_info()
     return info is not None and (dataset is None or info.dataset is dataset)
 
@@ -54,7 +53,7 @@ def _rank_and_world(group: object) -> tuple[int, int]:
     rank, world_size = settings.rank_and_world
     if rank is not None and world_size is not None:
         return rank, world_size
-    distributed = sys.modules.get("torch.distributed")
+    distributed = loaded("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         group = distributed.group.WORLD if group is None else group
         return distributed.get_rank(group=group), distributed.get_world_size(group=group)
@@ -65,6 +64,6 @@ def _worker_and_workers() -> tuple[int, int]:
     worker, num_workers = settings.worker_and_workers
     if worker is not None and num_workers is not None:
         return worker, num_workers
-    data = sys.modules.get("torch.utils.data")
+    data = loaded("torch.utils.data")
     info = data.get_worker_info() if data is not None else None
     return (info.id, info.num_workers) if info is not None else (0, 1)

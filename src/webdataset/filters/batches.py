@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from webdataset.base.packages import loaded
 from webdataset.base.reports import Report, current_report
 from webdataset.base.stages import Stage, pipelinefilter
 from webdataset.errors import SampleError
@@ -154,7 +154,7 @@ def combine_values(b: Sequence[Any], combine_tensors: bool = True, combine_scala
         return _numbers(list(b)) if combine_scalars else list(b)
     if not combine_tensors or not hasattr(first, "shape"):
         return list(b)
-    torch = sys.modules.get("torch")
+    torch = loaded("torch")
     if torch is not None and isinstance(first, torch.Tensor):
         return _stacked(b, torch.Tensor, stacked_tensors)
     import numpy

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from webdataset.base.packages import loaded
 
 from .batches import BatchError, combine_values, default_collation_fn, keys_of, name_of_column
 from .mistakes import OptionError
@@ -121,7 +122,7 @@ def _lengths(column: list[Any]) -> np.ndarray[Any, Any]:
 
 
 def _filled(column: list[Any], shapes: list[tuple[int, ...]], target: tuple[int, ...], fill: float) -> Any:
-    torch = sys.modules.get("torch")
+    torch = loaded("torch")
     if torch is not None and isinstance(column[0], torch.Tensor):
         batch = column[0].new_full((len(column), *target), fill)
     else:

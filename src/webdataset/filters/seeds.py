@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -10,6 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from webdataset.base.context import PassContext, current_pass
+from webdataset.base.packages import loaded
 from webdataset.base.stages import pipelinefilter
 from webdataset.base.workers import make_seed
 from webdataset.errors import SampleError
@@ -106,7 +106,7 @@ def drawing_from(seed: int) -> Iterator[None]:
     True
     """
     with _generators:
-        restored = [seeding(module, seed) for name, seeding in _SEEDING.items() if (module := sys.modules.get(name))]
+        restored = [seeding(module, seed) for name, seeding in _SEEDING.items() if (module := loaded(name))]
         try:
             yield
         finally:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
+from webdataset.base.packages import loaded
 from webdataset.codecs.images import decode_image
 from webdataset.codecs.jpeg import JpegFile
 from webdataset.codecs.packages import torch_if_installed
@@ -104,7 +104,7 @@ class Canvas:
     def _linear(self, pixels: Array, width: int, height: int) -> Array:
         """torch's resampling of bytes takes a third of Pillow's time; both agree to a unit."""
         is_coloured = pixels.ndim == 3 and pixels.shape[2] in (3, 4) and str(pixels.dtype) == "uint8"
-        torch = torch_if_installed() if self._imports_torch else sys.modules.get("torch")
+        torch = torch_if_installed() if self._imports_torch else loaded("torch")
         return _by_torch(torch, pixels, width, height) if is_coloured and torch else _by_pillow(pixels, width, height)
 
     def _region(self) -> Array:

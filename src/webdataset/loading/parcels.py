@@ -16,7 +16,6 @@ import io
 import mmap
 import os
 import pickle
-import sys
 import time
 import weakref
 from collections.abc import Callable
@@ -25,6 +24,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from webdataset.base.memory import LARGE, Block, Memory, of_this_thread, use
+from webdataset.base.packages import loaded
 from webdataset.base.workers import is_loader_worker
 
 if TYPE_CHECKING:
@@ -227,7 +227,7 @@ class _Pickler(pickle.Pickler):
         super().__init__(file, 5, buffer_callback=buffer_callback)
 
     def reducer_override(self, value: object) -> Any:
-        torch = sys.modules.get("torch")
+        torch = loaded("torch")
         if torch is None or not isinstance(value, torch.Tensor):
             return NotImplemented
         plain = type(value) is torch.Tensor and value.device.type == "cpu" and value.layout is torch.strided

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import copy
 import random
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 from webdataset.base.iterables import TorchIterable
+from webdataset.base.packages import loaded
 from webdataset.base.pool import ordered_map
 from webdataset.base.stages import pipelinefilter
 from webdataset.codecs.packages import torch_if_installed
@@ -174,7 +174,7 @@ class ThreadLoader:
 
     def _order(self) -> Iterable[int]:
         count = len(self.dataset)
-        torch = sys.modules.get("torch")
+        torch = loaded("torch")
         if not self.shuffle:
             return range(count)
         if torch is None:
@@ -212,7 +212,7 @@ def has_cuda() -> bool:
 
 def _has_indices(dataset: object) -> bool:
     """Is this what torch calls a map-style dataset?"""
-    iterable = getattr(sys.modules.get("torch.utils.data"), "IterableDataset", ())
+    iterable = getattr(loaded("torch.utils.data"), "IterableDataset", ())
     if isinstance(dataset, (TorchIterable, *([iterable] if iterable else []))):
         return False
     return hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")

@@ -14,7 +14,6 @@ copied by the sender: a receiver's arrays are the frames' memory, or that into w
 from __future__ import annotations
 
 import math
-import sys
 import traceback
 from collections.abc import Iterable, Iterator, Sequence
 from types import ModuleType
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from webdataset.base.logs import Log
 from webdataset.base.memory import large_array
-from webdataset.base.packages import imported
+from webdataset.base.packages import imported, loaded
 from webdataset.codecs.dtypes import dtype_from, fits
 from webdataset.errors import DecodingError, EncodingError, MissingPackageError, SampleError, WebDatasetError
 
@@ -273,7 +272,7 @@ def _described_array(value: object, frames: Frames, path: str, depth: int) -> ob
             nodes = [_described(inner, frames, f"{path}[{n}]", depth + 1) for n, inner in enumerate(value.ravel())]
             return ["o", list(value.shape), nodes]
         return _node("a", _type_name(value.dtype), value.shape, _memory(value), frames)
-    torch = sys.modules.get("torch")
+    torch = loaded("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         return _described_tensor(torch, value, frames, path)
     return _refuse(value, path)
@@ -389,14 +388,14 @@ class _Reader:
         array = np.frombuffer(memory, dtype=found).reshape(sizes) if size else np.empty(sizes, dtype=found)
         if not array.flags.writeable:
             array = array.copy()
-        torch = sys.modules.get("torch")
+        torch = loaded("torch")
         return torch.from_numpy(array) if kind == "x" and torch is not None else array
 
 
 def _foreign_type(name: str, shape: tuple[int, ...], memory: memoryview | bytearray) -> object:
     import numpy as np
 
-    torch = sys.modules.get("torch")
+    torch = loaded("torch")
     width = 1 if name.startswith("float8") else 2
     if math.prod(shape) * width != len(memory):
         raise SampleError(f"a batch is damaged: {len(memory)} bytes are no array of shape {shape} of {name}")
