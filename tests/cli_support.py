@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -36,6 +38,12 @@ class Ended:
     def told(self) -> str:
         """What it said on stderr but for the summary, in which times differ."""
         return without_summary(self.err)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What the last line on stderr says to programs that asked with --json."""
+        found: dict[str, Any] = json.loads(self.err.splitlines()[-1])
+        return found
 
 
 @pytest.fixture

@@ -24,20 +24,14 @@ pytestmark = pytest.mark.usefixtures("here")
 LINE = ("map", "-c", "cls *= 2", "in-{000..002}.tar", "-o", "out-{}.tar", "--on", "local")
 
 
-def ending(run: Any) -> dict[str, Any]:
-    """What the last line of progress says to programs."""
-    facts: dict[str, Any] = json.loads(run.err.splitlines()[-1])
-    return facts
-
-
 def test_the_same_line_does_only_what_is_missing(wl: Any, here: Path) -> None:
-    first = ending(wl(*LINE, "--json"))
+    first = wl(*LINE, "--json").facts
     assert (first["done"], first["skipped"], first["failed"], first["samples"]) == (3, 0, 0, 9)
     expected = {path.name: path.read_bytes() for path in here.glob("out-*")}
     wl("map", "-c", "cls *= 2", "in-000.tar", "-o", "plain.tar")
     assert expected["out-000.tar"] == (here / "plain.tar").read_bytes()
     (here / "out-001.tar").unlink()
-    again = ending(wl(*LINE, "--json"))
+    again = wl(*LINE, "--json").facts
     assert (again["done"], again["skipped"]) == (1, 2)
     assert {path.name: path.read_bytes() for path in here.glob("out-*")} == expected
 
@@ -172,7 +166,7 @@ def test_a_dataset_in_a_bucket(wl: Any, here: Path, moto_server: Any, monkeypatc
     first = wl(*line, "--on", "local")
     assert first.code == 0, first.err
     assert f"run {bucket}/data/.runs/map-" in first.err
-    assert ending(wl(*line, "--on", "local", "--json"))["skipped"] == 3
+    assert wl(*line, "--on", "local", "--json").facts["skipped"] == 3
     wl("map", "-c", "cls *= 2", "in-001.tar", "-o", "plain.tar")
     wl("cp", "-q", f"{bucket}/data/out-001.tar", "copy.tar")
     assert (here / "copy.tar").read_bytes() == (here / "plain.tar").read_bytes()

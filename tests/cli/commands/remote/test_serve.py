@@ -183,42 +183,38 @@ def test_keys_are_made_and_used(wl, program, tmp_path) -> None:
     with Serving(f"{program}:dataset", "--bind", "tcp://127.0.0.1:0", "--keys", server) as running:
         assert wl("mon", "-c", 1, running.urls[0], "--keys", client).code == 0
         refused = wl("mon", "-c", 1, running.urls[0])
-        assert refused.code == 1
-        assert "no producer answers" in refused.err
+        assert (refused.code, running.urls[0] in refused.err, "keys" in refused.err) == (1, True, True)
     again = wl("keygen", server, client)
-    assert again.code == 1
-    assert "there is such a file already" in again.err
+    assert (again.code, str(server) in again.err) == (1, True)
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "match"),
+    ("words", "code", "named"),
     [
-        (["{program}:nothing"], 1, "has no 'nothing'; its pipelines are dataset, stream"),
-        (["{program}:number"], 1, "is a int, not a pipeline"),
-        (["{program}:broken"], 1, r"program.py:broken, line \d+ failed: KeyError: 'no such corpus'"),
-        (["{program}"], 1, "names no pipeline; write program.py:dataset"),
-        (["nowhere.py:dataset"], 1, "there is no file 'nowhere.py'"),
-        (["no_such_module:dataset"], 1, "there is no file and no module 'no_such_module'"),
-        (["{folder}/bad.py:dataset"], 1, r"bad.py, line 3 failed: ZeroDivisionError"),
-        (["{folder}/syntax.py:dataset"], 1, r"syntax.py, line 2 failed: SyntaxError"),
-        (["{program}:stream"], 1, "only an exact pipeline can be served"),
-        (["{program}:dataset", "--bind", "tcp://0.0.0.0:0"], 1, "need keys"),
-        (["{program}:dataset", "--bind", "http://a"], 2, "no address of a producer"),
-        (["{program}:dataset", "--keys", "{program}"], 1, "holds no keys"),
-        (["{program}:dataset", "-P", "2", "--bind", "tcp://0.0.0.0:0"], 1, "need keys"),
+        (["{program}:nothing"], 1, "dataset, stream"),
+        (["{program}:number"], 1, " int"),
+        (["{program}:broken"], 1, "line 18 failed: KeyError: 'no such corpus'"),
+        (["{program}"], 1, "program.py:dataset"),
+        (["nowhere.py:dataset"], 1, "'nowhere.py'"),
+        (["no_such_module:dataset"], 1, "'no_such_module'"),
+        (["{folder}/bad.py:dataset"], 1, "bad.py, line 3 failed: ZeroDivisionError"),
+        (["{folder}/syntax.py:dataset"], 1, "syntax.py, line 2 failed: SyntaxError"),
+        (["{program}:stream"], 1, "exact"),
+        (["{program}:dataset", "--bind", "tcp://0.0.0.0:0"], 1, "keys"),
+        (["{program}:dataset", "--bind", "http://a"], 2, "http://a"),
+        (["{program}:dataset", "--keys", "{program}"], 1, "no keys"),
+        (["{program}:dataset", "-P", "2", "--bind", "tcp://0.0.0.0:0"], 1, "keys"),
     ],
 )
-def test_a_mistake_is_one_line(wl, program, words, code, match) -> None:
+def test_a_mistake_is_one_line(wl, program, words, code, named) -> None:
     (program.parent / "bad.py").write_text("x = 1\n\ny = x / 0\n")
     (program.parent / "syntax.py").write_text("x = 1\ny = = 2\n")
     words = [word.format(program=program, folder=program.parent) for word in words]
     ended = wl("serve", *words)
-    assert ended.code == code
-    assert re.search(match, ended.err), ended.err
-    assert ended.err.count("\n") == 1
+    assert (ended.code, ended.err.count("\n")) == (code, 1)
+    assert named in ended.err
 
 
 def test_an_address_in_use_is_one_line(wl, program, serving) -> None:
     ended = wl("serve", f"{program}:dataset", "--bind", serving)
-    assert ended.code == 1
-    assert "Address already in use" in ended.err
+    assert (ended.code, ended.err.count("\n"), serving in ended.err) == (1, 1, True)

@@ -20,7 +20,7 @@ def test_any_command_for_each_item(wl: Any, here: Path) -> None:
     ended = wl(*line)
     assert ended.code == 0, ended.err
     assert (here / "list-002.txt").read_text().splitlines()[0] == "002000.cls"
-    assert "0 shards done, 3 were done before" in wl(*line).err
+    assert wl(*line[:3], "--json", *line[3:]).facts["skipped"] == 3
 
 
 def test_outputs_that_are_named_are_part_of_being_done(wl: Any, here: Path) -> None:
@@ -29,7 +29,8 @@ def test_outputs_that_are_named_are_part_of_being_done(wl: Any, here: Path) -> N
     assert wl(*line).code == 0
     (here / "list-001.txt").unlink()
     make_inputs(here, 1, samples=5)
-    assert "3 shards: 1 done, 1 missing, 1 stale; 2 to do" in wl(*line).err
+    again = wl(*line).err
+    assert all(count in again for count in ("1 done", "1 missing", "1 stale"))
 
 
 def test_items_of_a_file(wl: Any, here: Path) -> None:
@@ -40,11 +41,11 @@ def test_items_of_a_file(wl: Any, here: Path) -> None:
 
 @pytest.mark.parametrize("program", ["wl jobs", "kujob"])
 def test_the_line_of_the_seed(wl: Any, here: Path, program: str) -> None:
-    words = ["-s", "{000..002}", "--", "tarproc", "-p", "2", "-c", "wc -c < sample.txt > sample.n"]
+    words = ["-s", "{000..002}", "--json", "--", "tarproc", "-p", "2", "-c", "wc -c < sample.txt > sample.n"]
     words += ["in-{}.tar", "-o", "ocr-{}.tar"]
     ended = wl.old("kujob", *words) if program == "kujob" else wl("jobs", *words)
     assert ended.code == 0, ended.err
-    assert "3 shards done, 0 were done before, 0 failed, 9 samples" in ended.err
+    assert [ended.facts[name] for name in ("done", "skipped", "failed", "samples")] == [3, 0, 0, 9]
     assert len(list(here.glob("ocr-*.tar"))) == 3
 
 
@@ -91,21 +92,20 @@ def test_resume_does_what_is_left_by_the_name_of_the_run(wl: Any, here: Path) ->
     line = ["jobs", "-s", "{0..2}", "--state", "runs/mine", "--retries", "0", "--", "sh", "-c"]
     assert wl(*line, "test ! -e switch -o {} = 0 && touch done-{}").code == 1
     (here / "switch").unlink()
-    ended = wl("jobs", "resume", "mine")
+    ended = wl("jobs", "resume", "mine", "--json")
+    assert [ended.facts[name] for name in ("done", "skipped", "failed")] == [2, 1, 0]
     assert ended.code == 0
-    assert "2 shards done, 1 were done before, 0 failed" in ended.err
     assert len(list(here.glob("done-*"))) == 3
 
 
 def test_cancel_of_a_run_that_ended(wl: Any) -> None:
     wl("jobs", "-s", "{0..2}", "--state", "run", "--", "touch", "{}")
     ended = wl("jobs", "cancel", "run")
-    assert (ended.code, ended.err.startswith("0 submissions cancelled")) == (0, True)
+    assert (ended.code, ended.err.startswith("0 ")) == (0, True)
 
 
 def test_exit_codes_of_the_user(wl: Any, here: Path) -> None:
     line = ["jobs", "-s", "{0..5}", "--workers", "1", "--stop-codes", "9", "--state", "run"]
     ended = wl(*line, "--", "sh", "-c", "touch begun-{}; exit 9")
-    assert ended.code == 1
-    assert "the run was stopped: 0: sh ended with exit code 9" in ended.err
+    assert (ended.code, "exit code 9" in ended.err) == (1, True)
     assert len(list(here.glob("begun-*"))) == 1
