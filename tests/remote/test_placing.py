@@ -93,3 +93,28 @@ def test_one_that_hangs_is_slow_although_it_was_fast() -> None:
     placing.asked("a", 10)
     assert placing.moved("a", ["a", "b"], 10.1) == {}
     assert len(placing.moved("a", ["a", "b"], 20)) == 8
+
+
+def test_one_that_gives_many_at_once_after_silences_is_not_fast() -> None:
+    """As one does that reads slowly, or behind a slow link."""
+    placing = Placing()
+    dealt(placing, ["bursts", "steady"])
+    gives(placing, {"steady": 0.02})
+    for silence in range(0, 40, 8):
+        placing.asked("bursts", silence)
+        for number in range(100):
+            placing.came("bursts", silence + 8 + number * 0.001, more=True)
+        placing.unasked("bursts")
+        placing.moved("bursts", ["bursts", "steady"], silence + 9.0)
+        assert dealt(placing, ["bursts", "steady"])["bursts"] <= 4
+        assert placing.moved("steady", ["bursts", "steady"], silence + 9.0) == {}
+
+
+def test_a_silence_that_nobody_waits_for_to_its_end_counts() -> None:
+    placing = Placing()
+    dealt(placing, ["bursts", "steady"])
+    gives(placing, {"bursts": 0.001, "steady": 0.02})
+    placing.asked("bursts", 10)
+    assert len(placing.moved("bursts", ["bursts", "steady"], 12)) == 8
+    placing.unasked("bursts")
+    assert placing.moved("steady", ["bursts", "steady"], 12) == {}

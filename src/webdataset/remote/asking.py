@@ -490,7 +490,8 @@ class Producers:
     def _take(self, peer: _Peer, request: int, current: _Pass, wanted: _Wanted, found: Arrived) -> None:
         now = time.monotonic()
         del peer.incoming[request], self._numbers[request], current.wanted[found.number]
-        self._placing.came(peer.address, now, more=self._is_asked(peer), making=peer.making)
+        first = not self._placing.is_open(wanted.at.feed, peer.address)
+        self._placing.came(peer.address, now, more=self._is_asked(peer), making=peer.making, first=first)
         for other in wanted.asked:
             self._unask(other)
         self._placing.opened(wanted.at.feed, peer.address)

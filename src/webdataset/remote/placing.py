@@ -10,6 +10,7 @@ or when the trainer has waited for a slow one while another had nothing to do, a
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Hashable, Sequence
 
@@ -17,8 +18,24 @@ Feed = Hashable
 
 LATEST = 32
 """Batches after which the speed of a producer is mostly that of the later ones."""
+SILENCE_SECONDS = 10.0
+"""Seconds of work after which a silence is mostly forgotten, however many batches came at once when it was over."""
 LESS = 0.8
 """The part of the time that may be left, if feeds are to be moved."""
+
+
+class _Mean:
+    """A mean in which what is older counts less."""
+
+    def __init__(self) -> None:
+        self._sum = self._count = 0.0
+
+    def add(self, value: float, decay: float, count: int = 1) -> None:
+        self._sum, self._count = self._sum * decay + value, self._count * decay + count
+
+    @property
+    def value(self) -> float:
+        return self._sum / self._count if self._count else self._sum
 
 
 class _Speed:
@@ -29,16 +46,29 @@ class _Speed:
         """When it gave the latest, or was asked for the first; None while it is asked for nothing."""
         self.has_given = False
         """Whether any batch of this pass is its own."""
-        self.seconds = self.batches = self.longest = 0.0
+        self.latest, self.lasting = _Mean(), _Mean()
+        self.longest = 0.0
         self.making = 0.0
         """What the producer itself says: one that had time to make some ahead gives these at once."""
 
-    def add(self, seconds: float) -> None:
+    def add(self, seconds: float, *, first: bool) -> None:
         self.has_given = True
         decay = 1 - 1 / LATEST
-        self.seconds = self.seconds * decay + seconds
-        self.batches = self.batches * decay + 1
+        self.latest.add(seconds, decay)
+        if not first:
+            self.lasting.add(seconds, math.exp(-seconds / SILENCE_SECONDS))
         self.longest = max(self.longest * decay, seconds)
+
+    def wait_no_longer(self, now: float) -> None:
+        """Count the silence up to now, since what would have ended it will come from somebody else."""
+        if self.since is not None:
+            self.latest.add(now - self.since, 1.0, 0)
+            self.lasting.add(now - self.since, 1.0, 0)
+            self.since = now
+
+    def per_batch(self, usual: float = 0.0) -> float:
+        """Seconds for a batch: who gives many at once after a silence is not fast; `usual` if it gave none."""
+        return max(self.latest.value or usual, self.lasting.value, self.making)
 
 
 class Placing:
@@ -99,12 +129,15 @@ class Placing:
         if speed.since is None:
             speed.since = now
 
-    def came(self, address: str, now: float, *, more: bool, making: float = 0.0) -> None:
-        """A producer gave a batch; `more` says whether it is still asked for others, `making` how long one takes it."""
+    def came(self, address: str, now: float, *, more: bool, making: float = 0.0, first: bool = False) -> None:
+        """A producer gave a batch; `more` says whether it is still asked for others, `making` how long one takes it.
+
+        `first` says that it is the first of its feed.
+        """
         speed = self._speeds.setdefault(address, _Speed())
         speed.making = making or speed.making
         if speed.since is not None:
-            speed.add(now - speed.since)
+            speed.add(now - speed.since, first=first)
         speed.since = now if more else None
 
     def unasked(self, address: str) -> None:
@@ -140,6 +173,8 @@ class Placing:
         if _slowest(able, counts, seconds) > LESS * before:
             return {}
         self._homes.update(found)
+        if slow in self._speeds:
+            self._speeds[slow].wait_no_longer(now)
         return found
 
     def _counts(self) -> Counter[str]:
@@ -148,11 +183,11 @@ class Placing:
     def _seconds(self, able: Sequence[str], now: float | None = None) -> dict[str, float]:
         """Seconds for a batch; of those that are not known yet as of the fastest, until they have taken longer."""
         speeds = {one: self._speeds.get(one) or _Speed() for one in able}
-        known = [max(speed.seconds / speed.batches, speed.making) for speed in speeds.values() if speed.batches]
+        known = [speed.per_batch() for speed in speeds.values() if speed.latest.value]
         usual, longest = min(known, default=1.0), max(speed.longest for speed in speeds.values())
         found = {}
         for one, speed in speeds.items():
-            found[one] = max(speed.seconds / speed.batches if speed.batches else usual, speed.making, 1e-6)
+            found[one] = max(speed.per_batch(usual), 1e-6)
             if now is not None and speed.since is not None and now - speed.since > 2 * longest:
                 found[one] = max(found[one], now - speed.since)
         return found
