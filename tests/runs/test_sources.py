@@ -94,3 +94,43 @@ def test_what_a_process_has_imported_may_change(here: Path) -> None:
     assert ran(*line, "--workers", "1").returncode == 0
     (here / "helpers.py").write_text("N = 1\n")
     assert "3 done" in ran(*line).stderr
+
+
+EDITS = """
+import importlib, warnings, helpers, webdataset as wds
+
+def f(source, target):
+    with open(target, "w") as file:
+        file.write(str(helpers.N))
+
+def done():
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        count = len(list(wds.jobs(f, [("in-000.tar", "out")])))
+    with open("out") as file:
+        return count, file.read(), [str(each.message) for each in found]
+
+if __name__ == "__main__":
+    print(done())
+    with open("helpers.py", "w") as file:
+        file.write("N = 222\\n")
+    print(done())
+    {more}
+"""
+
+
+@pytest.mark.parametrize("reloads", [True, False])
+def test_a_module_that_was_edited_after_its_import_counts_as_it_was(here: Path, reloads: bool) -> None:
+    """A notebook goes on with what it has imported; what it makes with that is not called that of the new code."""
+    make_inputs(here, 1)
+    (here / "helpers.py").write_text("N = 1\n")
+    more = "importlib.reload(helpers); print(done())" if reloads else ""
+    (here / "program.py").write_text(EDITS.replace("{more}", more))
+    first, edited, *reloaded = subprocess.check_output([sys.executable, "program.py"], text=True).splitlines()
+    assert first == "(1, '1', [])"
+    assert edited.startswith("(0, '1', [")
+    assert str(here / "helpers.py") in edited, "it is said"
+    assert reloaded == (["(1, '222', [])"] if reloads else [])
+    (here / "program.py").write_text(EDITS.replace("{more}", "").partition('    with open("helpers')[0])
+    [again] = subprocess.check_output([sys.executable, "program.py"], text=True).splitlines()
+    assert again.startswith("(0, '222'" if reloads else "(1, '222'")

@@ -298,11 +298,44 @@ def _source(path: str, seen: dict[str, str]) -> Iterator[str]:
     path = os.path.abspath(path)
     if path in seen:
         return
-    with open(path, "rb") as file:
-        data = file.read()
+    data = _as_imported(path)
     seen[path] = source_digest(data)
     yield source_text(data)
     yield from _imported_by(data, os.path.dirname(path), seen)
+
+
+class _Import:
+    """One import of a module; reloading it makes another one."""
+
+    def __init__(self, spec: object) -> None:
+        self.spec = spec
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Import) and self.spec is other.spec
+
+    def __hash__(self) -> int:
+        return id(self.spec)
+
+
+def _as_imported(path: str) -> bytes:
+    """Return a source as it was when it was looked at first, if this process has imported and not reloaded it since."""
+    with open(path, "rb") as file:
+        data = file.read()
+    for module in list(sys.modules.values()):
+        spec = getattr(module, "__spec__", None)
+        if spec is not None and getattr(module, "__file__", None) == path:
+            first = _first_seen(_Import(spec), path)
+            if source_digest(first) != source_digest(data):
+                text = f"{path} has changed since it was imported, and is used as it was: reload it, or begin again"
+                warnings.warn(text, stacklevel=2)
+            return first
+    return data
+
+
+@functools.lru_cache(maxsize=1000)
+def _first_seen(_: _Import, path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
 
 
 def _texts(value: object) -> Iterable[str]:
