@@ -23,19 +23,20 @@ MOST_TEXT_BYTES = 4 << 20
 _PIECE = 1 << 20
 
 
-def read_up_to(most_bytes: int, stream: BinaryIO, url: str) -> bytes:
+def read_up_to(most_bytes: int, stream: BinaryIO, url: str, hint: str = "") -> bytes:
     """The whole contents of a stream; an error if it goes on beyond that many bytes.
 
     >>> read_up_to(10, io.BytesIO(b"hello"), "a.txt")
     b'hello'
     """
-    pieces, left = [], most_bytes
+    whole, left = io.BytesIO(), most_bytes  # which gives its contents without a copy
     while piece := stream.read(min(_PIECE, left + 1)):
-        pieces.append(piece)
+        whole.write(piece)
         left -= len(piece)
         if left < 0:
-            raise LimitError(f"it has more than {most_bytes} bytes, the most that is read of such a file", url=url)
-    return b"".join(pieces)
+            what = f"it has more than {most_bytes} bytes, the most that is read of such a file"
+            raise LimitError(what, url=url, hint=hint)
+    return whole.getvalue()
 
 
 class PartialReads:

@@ -19,6 +19,7 @@ from webdataset.errors import LimitError, MissingShardError, SampleError, Securi
 from webdataset.gopen import gopen
 from webdataset.handlers import Handler, handled, reraise_exception
 from webdataset.storage.options import StorageOptions
+from webdataset.storage.streams import read_up_to
 from webdataset.storage.urls import check_url_from_data, is_local, local_path, scheme_of
 from webdataset.tariterators import base_plus_ext
 from webdataset.writer import TarWriter
@@ -414,10 +415,7 @@ def _fetched(source: str, folder: str, origin: str = "") -> bytes:
         source = os.path.join(folder, source)
     limit = settings.max_member_bytes
     with gopen(source, storage_options=StorageOptions.of(None).for_list(_list_origin(origin))) as stream:
-        data: bytes = stream.read(limit + 1)
-    if len(data) > limit:
-        raise LimitError(f"the file has more than {limit} bytes", url=source, hint="raise WDS_MAX_MEMBER_BYTES")
-    return data
+        return read_up_to(limit, stream, source, "raise WDS_MAX_MEMBER_BYTES")
 
 
 def file_source(source: str, folder: str, origin: str, inside: str | None = None) -> Callable[[], bytes]:
