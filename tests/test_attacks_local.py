@@ -26,7 +26,7 @@ from terminals import session
 from tests_support import tar_bytes
 from webdataset.base.printing import short_repr
 from webdataset.cli import main, terminal
-from webdataset.errors import SampleError, ShardError, StorageError
+from webdataset.errors import SampleError, SecurityError, ShardError, StorageError
 from webdataset.indices.catalogue import Catalogue, Shard
 from webdataset.shardlists import expand_urls
 from webdataset.tools.inspect.tables import write_table
@@ -252,8 +252,42 @@ def test_a_fifo_in_place_of_a_caches_facts_holds_nobody_up(make_shard: Callable[
 
 def test_a_fifo_in_place_of_a_samples_cache_is_an_error(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "cache.db")
-    with pytest.raises(StorageError):
+    with pytest.raises(SecurityError):
         list(wds.DBCache(str(tmp_path / "cache.db"), 10, source=[{"__key__": "a"}]))
+
+
+@pytest.mark.parametrize("beside", ["", "-journal", "-wal"])
+def test_a_link_in_place_of_a_samples_cache_leads_nowhere(beside: str, tmp_path: Path) -> None:
+    mine = tmp_path / "mine.db"
+    with sqlite3.connect(mine) as db:
+        db.execute("create table cache (precious text)")
+    db.close()
+    before = mine.read_bytes()
+    (tmp_path / f"cache.db{beside}").symlink_to(mine)
+    with pytest.raises(SecurityError):
+        list(wds.DBCache(str(tmp_path / "cache.db"), 10, source=[{"__key__": "a"}]))
+    assert mine.read_bytes() == before
+
+
+def planted_link(folder: Path, mine: Path) -> None:
+    folder.symlink_to(mine)
+
+
+def planted_lock(folder: Path, mine: Path) -> None:
+    folder.mkdir()
+    folder.chmod(0o777)
+    (folder / "lock.mdb").symlink_to(mine / "precious")
+
+
+@pytest.mark.parametrize("planted", [planted_link, planted_lock])
+def test_a_database_of_samples_in_a_folder_of_others_is_refused(planted: Any, tmp_path: Path) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir()
+    (mine / "precious").write_text("precious")
+    planted(tmp_path / "cache", mine)
+    with pytest.raises(SecurityError):
+        list(wds.LMDBCached(str(tmp_path / "cache"), map_size=1 << 24).run([{"__key__": "a"}]))
+    assert [(path.name, path.read_text()) for path in mine.iterdir()] == [("precious", "precious")]
 
 
 def test_a_poisoned_samples_cache_is_refused(tmp_path: Path) -> None:
@@ -323,6 +357,16 @@ def test_a_list_of_classes_without_an_end_is_refused(tmp_path: Path) -> None:
     done = wl("create", "--classes", str(tmp_path / "classes.txt"), str(tmp_path / "in"), "-o", str(tmp_path / "a.tar"))
     assert done.returncode == 1
     assert b"4194304" in done.stderr
+
+
+def test_a_small_file_takes_no_memory_for_the_largest_that_is_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WDS_MAX_MEMBER_BYTES", str(8 << 30))
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("x")
+    done = wl("create", str(tmp_path / "in"), "-o", str(tmp_path / "out.tar"))
+    assert done.returncode == 0, done.stderr[-300:]
 
 
 def test_rows_that_share_a_value_do_not_multiply_it(tmp_path: Path) -> None:
@@ -425,6 +469,57 @@ def test_looking_at_a_run_runs_no_program_of_its_kubeconfig(
     poison(run_folder, options={"k8s": {"kubeconfig": str(tmp_path / "evil")}})
     submit(run_folder, "k8s", {"job": "a"})
     wl("jobs", word, str(run_folder))
+
+
+def sayings() -> dict[str, tuple[str, Any]]:
+    """What files of a run may say that no run of ours does: the file, and its facts or its size in bytes."""
+    plan, part, submission = "plans/*/plan.json", "plans/*/items-000000.json", "submissions/*.json"
+    return {
+        "endless numbers": (submission, {"numbers": "0-99999999999"}),
+        "the same numbers again and again": (submission, {"numbers": "0-1," * 1000 + "0-1"}),
+        "numbers that are none": (submission, {"numbers": 7}),
+        "many items": (plan, {"count": 10**12}),
+        "no number of items": (plan, {"count": "x"}),
+        "deep brackets": (plan, b"[" * 200_000),
+        "no object": (plan, b"[1]"),
+        "no items": (part, b"[[1,2,3]]"),
+        "no name": (part, b'[[{"a":1},[],[],null,null]]'),
+        "a plan without end": (plan, 40 << 30),
+        "records without end": ("records/*/*.jsonl", 40 << 30),
+        "a generation without end": ("generations/00000002-00000000.json", 40 << 30),
+        "a name that is none": ("records/*/*.jsonl", b'{"item":{},"status":"done","final":true}\n'),
+        "a time that is none": ("records/*/*.jsonl", b'{"item":"0","status":"done","time":"x"}\n'),
+    }
+
+
+@pytest.mark.parametrize("name", sayings())
+def test_what_a_strangers_run_says_is_one_error(run_folder: Path, name: str) -> None:
+    file, said = sayings()[name]
+    path = next(run_folder.glob(file))
+    if isinstance(said, int):
+        os.truncate(path, said)
+    else:
+        path.write_bytes(said if isinstance(said, bytes) else json.dumps(json.loads(path.read_text()) | said).encode())
+    word = "logs" if file.startswith("submissions") else "status"
+    done = wl("jobs", word, str(run_folder))
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert str(run_folder).encode() in line
+
+
+def test_a_log_of_any_size_is_shown_piece_by_piece(run_folder: Path) -> None:
+    with open(run_folder / "logs" / "0.1.txt", "ab") as file:
+        file.write("\u00fc".encode() * (3 << 20))
+        file.truncate(5 << 30)
+    done = subprocess.Popen(
+        [sys.executable, "-m", "webdataset", "jobs", "logs", str(run_folder)],
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30)),
+        stdout=subprocess.PIPE,
+    )
+    assert done.stdout is not None
+    with done, done.stdout:
+        assert done.stdout.read(8 << 20).decode().count("\u00fc") == 3 << 20
+        done.kill()
 
 
 @pytest.mark.parametrize("job", ["--state=RUNNING", "--me", "7;true", "7 8", "../7", "", None])

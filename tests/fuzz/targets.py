@@ -31,6 +31,14 @@ from webdataset.autodecode import Decoder, morehandlers
 from webdataset.codecs import png, pnm, tenbin
 from webdataset.errors import WebDatasetError
 from webdataset.remote import wire
+from webdataset.remote.producer import Producer
+from webdataset.runs.items import Item
+from webdataset.runs.options import TaskOptions
+from webdataset.runs.places import Place
+from webdataset.runs.plans import RunProgram, write_plan
+from webdataset.runs.records import AttemptRecord, RecordWriter
+from webdataset.runs.runs import Run
+from webdataset.runs.status import status_of
 from webdataset.tar.index import ShardIndex
 from webdataset.tar.plain import MemberPlace
 from webdataset.tools.make.creating import from_plan, from_recipe
@@ -265,6 +273,46 @@ def read_batch(data: bytes) -> Any:
     return wire.unpacked_batch(frames[0], frames[1:]) if frames else wire.unpacked(b"")
 
 
+def requests() -> list[bytes]:
+    """What trainers send, one request after the other."""
+    who = {"job": "", "rank": 0, "world": 1, "session": "s", "name": "n", "turn": 1}
+    outline = {"kind": "outline", "id": 1, "epoch": 0, "start": 0, "feeds": 4, "order": 1}
+    get = {"kind": "get", "id": 2, "epoch": 0, "feeds": 1, "at": [0, 0, 1, 0]}
+    leave = {"kind": "leave", "epoch": 0, "feeds": 1, "feed": [0, 0, 1]}
+    others: list[dict[str, Any]] = [{"kind": kind} for kind in ("status", "ping", "bye")]
+    hello = {"kind": "hello", "version": wire.VERSION, **who}
+    return [_joined([wire.packed({"kind": "join", **who}), *map(wire.packed, (outline, get, leave))])] + [
+        _joined([wire.packed(message)]) for message in (hello, {"kind": "join", **who}, *others)
+    ]
+
+
+@functools.cache
+def live_producer() -> tuple[Producer, threading.Thread]:
+    producer = Producer(exact(), "tcp://127.0.0.1:0", threads=1)
+    thread = threading.Thread(target=producer.run, daemon=True)
+    thread.start()
+    return producer, thread
+
+
+def serve_requests(data: bytes) -> None:
+    """A producer that has got these requests says how it is, as ever."""
+    import zmq
+
+    producer, thread = live_producer()
+    with zmq.Context() as context, context.socket(zmq.DEALER) as client:
+        client.linger, client.rcvtimeo = 0, 10_000
+        client.connect(producer.address)
+        while len(data) >= 4:
+            size = int.from_bytes(data[:4], "little")
+            client.send(data[4 : 4 + size])
+            data = data[4 + size :]
+        client.send(wire.packed({"kind": "status"}))
+        while thread.is_alive() and wire.unpacked(client.recv_multipart()[0]).get("kind") != "status":
+            """Answers to what came before."""
+    if not thread.is_alive():
+        raise AssertionError("the producer has ended")
+
+
 def stream_messages() -> list[bytes]:
     return [_joined(tenbin.encode_list([np.arange(5, dtype="f4"), np.ones((2, 3), "u1")], ["~ab10001", "b"]))]
 
@@ -378,6 +426,44 @@ def read_zip(data: bytes) -> None:
             item.content()
 
 
+@functools.cache
+def run_folder() -> Path:
+    """A run of two items, of which one is done."""
+    place = Place(tempfile.mkdtemp(prefix="fuzz-"))
+    items = [Item(name, (f"{name}.tar",), (f"{place.url}/{name}.out",), 5, "1-2") for name in "ab"]
+    program = RunProgram({"kind": "command", "words": ["true", "{}"], "outputs": []}, "d1")
+    plan, run = write_plan(place, program, TaskOptions(), items), Run(place.url)
+    with run.owned(plan, "local") as generation:
+        submission = run.submission(plan, "local", [0, 1], 1, generation=generation, tried={1: 2})
+        writer = RecordWriter(place, submission.task_name([0]))
+        for status in ("start", "done"):
+            writer.write(AttemptRecord("a", status, 1, plan.id, generation.name, digest="d1", final=status == "done"))
+    return Path(place.url)
+
+
+def run_files() -> list[Path]:
+    return sorted(path for path in run_folder().rglob("*") if path.is_file())
+
+
+def read_run(data: bytes) -> None:
+    """Any of the files of a run says this; what it says is looked at as `wl jobs status` and `logs` do."""
+    failure = None
+    for path in run_files():
+        before = path.read_bytes()
+        path.write_bytes(data)
+        try:
+            run = Run(str(run_folder()), foreign=True)
+            status_of(run).text()
+            for name in run.submissions():
+                list(run.read_submission(name).tasks())
+        except WebDatasetError as error:
+            failure = error
+        finally:
+            path.write_bytes(before)
+    if failure is not None:
+        raise failure
+
+
 def mixtures() -> list[bytes]:
     return [b'{"sources": [{"shards": "http://h/a-{0..9}.tar", "weight": 1.5, "shuffle": 10}]}']
 
@@ -406,6 +492,7 @@ TARGETS: dict[str, Target] = {
         films, in_every_way("mp4", wds.video(fps=4), wds.video(frames=3), wds.torch_video, wds.video(start="random"))
     ),
     "batch": Target(batch_messages, read_batch),
+    "producer": Target(requests, serve_requests),
     "stream": Target(stream_messages, read_stream_message, (ValueError,)),
     "tar": Target(archives, read_archive),
     "index": Target(indices, read_index),
@@ -414,5 +501,6 @@ TARGETS: dict[str, Target] = {
     "recipe": Target(recipes, read_recipe),
     "metadata": Target(metadata, read_metadata),
     "zip": Target(zips, read_zip),
+    "run": Target(lambda: [path.read_bytes() for path in run_files()], read_run),
     "mixture": Target(mixtures, read_mixture),
 }

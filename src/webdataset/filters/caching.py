@@ -20,6 +20,7 @@ from webdataset.base.behaviour import Behaviour
 from webdataset.base.locks import locked
 from webdataset.base.logs import Log
 from webdataset.base.packages import imported
+from webdataset.base.private import make_private
 from webdataset.base.reports import current_report
 from webdataset.base.stages import PipelineStage
 from webdataset.base.workers import pytorch_worker_info
@@ -130,6 +131,7 @@ class LMDBCached(PipelineStage):
     def _opened(self, path: str) -> Iterator[Any]:
         """The database, or None while another pass of this process has it open: LMDB allows that only once."""
         lmdb = _lmdb()
+        make_private(path)
         check_database(path)
         try:
             db = lmdb.open(path, map_size=self.map_size, mode=0o700)

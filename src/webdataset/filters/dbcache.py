@@ -5,15 +5,16 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from webdataset.base.behaviour import Behaviour
 from webdataset.base.iterables import TorchIterable
 from webdataset.base.logs import Log
+from webdataset.base.private import open_regular
 from webdataset.base.stages import PipelineStage
-from webdataset.errors import StorageError
+from webdataset.errors import SecurityError, StorageError
 from webdataset.handlers import close
 
 from .caching import SampleBytes, Skips, part_name
@@ -129,9 +130,14 @@ def _connected(path: str) -> sqlite3.Connection:
     import sqlite3
 
     try:
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC, 0o600))  # nobody else reads it
+        for beside in ("-journal", "-wal", "-shm"):  # which SQLite reads and writes, too
+            with suppress(FileNotFoundError):
+                os.close(open_regular(path + beside, os.O_RDONLY))
+        os.close(open_regular(path, os.O_RDWR | os.O_CREAT, 0o600))  # nobody else reads it
         # a generator may be closed by the garbage collector, in any thread
         return sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
+    except SecurityError:
+        raise
     except (sqlite3.Error, OSError) as exn:
         raise StorageError(f"the cache cannot be opened: {exn}", url=path) from exn
 

@@ -90,7 +90,8 @@ class Generation:
         for name in reversed(older):
             if lease(self.place, name).get("ended"):
                 break  # which removed all before it
-            plans.add(facts_of(self.place, name)["plan"])
+            with self.place.understood(f"{FOLDER}{name}.json"):
+                plans.add(facts_of(self.place, name)["plan"])
         for plan in (plan_in(self.place, name) for name in plans):
             for folder in plan.folders:
                 if is_stored(folder):
@@ -138,10 +139,11 @@ class Generation:
 def own(place: Place, facts: dict[str, Any], *, take_over: bool = False) -> Generation:
     """Become the owner of a run; OwnedError if another process is, unless it is to be taken over."""
     newest = (generations(place) or [""])[-1]
-    if newest and not take_over and _is_owned(place, newest):
-        owner = facts_of(place, newest)
-        hint = f"`wl jobs status {place.url}` shows how far it is; if it hangs, end it, or use --take-over"
-        raise OwnedError(f"process {owner['pid']} on {owner['host']} is doing this run", url=place.url, hint=hint)
+    with place.understood(f"{FOLDER}{newest}.json"):
+        if newest and not take_over and _is_owned(place, newest):
+            owner = facts_of(place, newest)
+            hint = f"`wl jobs status {place.url}` shows how far it is; if it hangs, end it, or use --take-over"
+            raise OwnedError(f"process {owner['pid']} on {owner['host']} is doing this run", url=place.url, hint=hint)
     generation = Generation(place, facts)
     generation.revoke()
     return generation
@@ -175,15 +177,12 @@ def check_newest(place: Place, name: str) -> None:
 
 def facts_of(place: Place, name: str) -> dict[str, Any]:
     """Return what is kept with a generation."""
-    found: dict[str, Any] = json.loads(place.read(f"{FOLDER}{name}.json"))
-    return found
+    return place.facts(f"{FOLDER}{name}.json")
 
 
 def lease(place: Place, name: str) -> dict[str, Any]:
     """Return the state of an owner: how often it has beaten, or that it has left its tasks, or ended them."""
-    data = place.read_if_there(f"{FOLDER}{name}.lease")
-    found: dict[str, Any] = json.loads(data) if data else {}
-    return found
+    return place.facts_if_there(f"{FOLDER}{name}.lease") or {}
 
 
 def _after(name: str, nonce: str) -> str:

@@ -20,14 +20,19 @@ def ranges(numbers: Iterable[int]) -> str:
     return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in found)
 
 
-def parsed_ranges(text: str) -> Iterator[int]:
-    """Yield the numbers of a text.
+def parsed_ranges(text: str, count: int | None = None) -> Iterator[int]:
+    """Yield the numbers of a text; with a `count`, they are ascending numbers below it.
 
     >>> list(parsed_ranges("0-2,5"))
     [0, 1, 2, 5]
     """
+    least = 0
     for word in text.split(","):
         first, _, last = word.partition("-")
         if not (first.isdecimal() and (last or "0").isdecimal()):
             raise ValueError(f"numbers of items are written 7 or 0-49,52, got {text!r}")
-        yield from range(int(first), int(last or first) + 1)
+        start, stop = int(first), int(last or first) + 1
+        if count is not None and not least <= start < stop <= count:
+            raise ValueError(f"numbers of items are ascending and below {count}, got {word!r}")
+        yield from range(start, stop)
+        least = stop

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, BinaryIO
 
 from webdataset.base import private
-from webdataset.errors import MissingShardError, StorageError, WebDatasetError
+from webdataset.errors import LimitError, MissingShardError, StateError, StorageError, WebDatasetError
 from webdataset.gopen import gopen
 from webdataset.storage.local import allowed_path
 from webdataset.storage.publish import as_storage_error
 from webdataset.storage.stores.lookup import STORES, listed
+from webdataset.storage.streams import read_up_to
 from webdataset.storage.urls import is_local, local_path, scheme_of
 
 PARALLEL = 32
 """How many objects of a store are read at a time."""
+MOST_BYTES = 1 << 30
+"""Of a file of a run: a part of a plan or the records of a task."""
+PIECE = 1 << 20
 
 
 class Place:
@@ -49,8 +55,44 @@ class Place:
         if self.folder is not None:
             return self._read_from(name, 0)
         with gopen(self.join(name)) as stream:
-            data: bytes = stream.read()
-            return data
+            return read_up_to(MOST_BYTES, stream, self.join(name))
+
+    def pieces(self, name: str) -> Iterator[bytes]:
+        """Yield the contents of a file of any size."""
+        with contextlib.ExitStack() as opened:
+            stream: BinaryIO
+            if self.folder is not None:
+                number = opened.enter_context(self._opened(name, os.O_RDONLY))
+                stream = open(number, "rb", closefd=False)  # noqa: SIM115 - closed with its number
+            else:
+                stream = opened.enter_context(gopen(self.join(name)))
+            while piece := stream.read(PIECE):
+                yield piece
+
+    def facts(self, name: str) -> dict[str, Any]:
+        """Return what a file says that holds a JSON object."""
+        return self._facts(name, self.read(name))
+
+    def facts_if_there(self, name: str) -> dict[str, Any] | None:
+        """Return the same, or None if there is no such file or nothing is in it."""
+        data = self.read_if_there(name)
+        return self._facts(name, data) if data else None
+
+    def _facts(self, name: str, data: bytes) -> dict[str, Any]:
+        with self.understood(name):
+            found: dict[str, Any] = json.loads(data)
+            return dict(found.items())
+
+    @contextlib.contextmanager
+    def understood(self, name: str) -> Iterator[None]:
+        """Raise one error for whatever a file says that no run of ours would: anybody may have written it."""
+        try:
+            yield
+        except WebDatasetError:
+            raise
+        except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError) as error:
+            what = f"this is no file of a run ({type(error).__name__}: {error})"
+            raise StateError(what, url=self.join(name)) from error
 
     def read_if_there(self, name: str) -> bytes | None:
         """Return the contents of a file, or None if there is none."""
@@ -72,13 +114,15 @@ class Place:
     def _read_new(self, name: str, start: int) -> bytes:
         try:
             return self.read(name)[start:] if self.folder is None else self._read_from(name, start)
+        except LimitError:
+            raise
         except (WebDatasetError, OSError):
             return b""
 
     def _read_from(self, name: str, start: int) -> bytes:
         with self._opened(name, os.O_RDONLY) as number, open(number, "rb", closefd=False) as file:
             file.seek(start)
-            return file.read()
+            return read_up_to(MOST_BYTES, file, self.join(name))
 
     def write(self, name: str, data: bytes) -> None:
         """Write a whole file, which appears when it is complete."""

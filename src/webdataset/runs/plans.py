@@ -86,6 +86,13 @@ class RunPlan:
         for part in range(-(-self.count // PART_ITEMS)):
             yield from _read_part(self.place, self.id, part)
 
+    def check_count(self) -> None:
+        """Compare the number of items that the plan claims with the bytes that are there."""
+        folder = f"{FOLDER}{self.id}"
+        with self.place.understood(f"{folder}/plan.json"):
+            if self.count > sum(self.place.sizes(f"{folder}/items-").values()):
+                raise ValueError(f"its files are too small for {self.count} items")
+
     def file(self, name: str) -> bytes:
         """Return a file that belongs to the program."""
         return self.place.read(f"{FOLDER}{self.id}/{name}")
@@ -147,15 +154,16 @@ def read_plan(url: str) -> RunPlan:
 
 def plan_in(place: Place, name: str) -> RunPlan:
     """Read a plan of a run by its id."""
-    url = place.join(f"{FOLDER}{name}")
-    data = place.read_if_there(f"{FOLDER}{name}/plan.json")
-    if data is None:
+    url, file = place.join(f"{FOLDER}{name}"), f"{FOLDER}{name}/plan.json"
+    facts = place.facts_if_there(file)
+    if facts is None:
         hint = "a run in a folder needs a disk that all workers share; a store is reached from everywhere"
         raise StateError("there is no plan here", url=url, hint=hint)
-    facts = json.loads(data)
     if facts.get("format") != FORMAT:
         raise StateError("the plan was made by another version of this package", url=url, hint="use one version only")
-    return _plan(place, name, facts, TaskOptions.of(facts["options"]))
+    with place.understood(file):
+        facts["count"] = int(facts["count"])
+        return _plan(place, name, facts, TaskOptions.of(facts["options"]))
 
 
 def _plan(place: Place, id: str, facts: dict[str, Any], options: TaskOptions) -> RunPlan:
@@ -186,5 +194,9 @@ def _part(place: Place, id: str, number: int) -> Sequence[Item]:
 
 
 def _read_part(place: Place, id: str, number: int) -> Iterator[Item]:
-    for name, inputs, outputs, size, version in json.loads(place.read(f"{FOLDER}{id}/{_part_name(number)}")):
-        yield Item(name, tuple(inputs), tuple(outputs), size, version)
+    file = f"{FOLDER}{id}/{_part_name(number)}"
+    with place.understood(file):
+        for name, inputs, outputs, size, version in json.loads(place.read(file)):
+            if not all(isinstance(text, str) for text in (name, *inputs, *outputs)):
+                raise TypeError("names and urls are text")
+            yield Item(name, tuple(inputs), tuple(outputs), size, version)

@@ -121,7 +121,8 @@ class Run:
 
     def plan(self) -> RunPlan:
         """Return the latest plan."""
-        return plan_in(self.place, self.facts()["plan"])
+        with self.place.understood("generations"):
+            return plan_in(self.place, self.facts()["plan"])
 
     # -- submissions -------------------------------------------------------------------------------------
 
@@ -150,11 +151,15 @@ class Run:
 
     def read_submission(self, id: str) -> Submission:
         """Read a submission."""
-        facts = json.loads(self.place.read(f"submissions/{id}.json"))
-        plan = plan_in(self.place, facts["plan"])
-        numbers = list(parsed_ranges(facts["numbers"]))
-        tried = {int(number): count for number, count in facts["tried"].items()}
-        return Submission(id, facts["engine"], plan, numbers, facts["per_task"], tried, facts["handle"])
+        file = f"submissions/{id}.json"
+        facts = self.place.facts(file)
+        with self.place.understood(file):
+            plan = plan_in(self.place, facts["plan"])
+            plan.check_count()
+            numbers = list(parsed_ranges(facts["numbers"], plan.count))
+            tried = {int(number): int(count) for number, count in facts["tried"].items()}
+            handle = dict(facts["handle"].items())
+            return Submission(id, str(facts["engine"]), plan, numbers, max(int(facts["per_task"]), 1), tried, handle)
 
     def submissions(self) -> list[str]:
         """Return the ids of all submissions, oldest first."""

@@ -88,12 +88,12 @@ def status_of(run: Run) -> RunStatus:
                 failed[record["item"]] = record
             yield record
 
-    with without_collector():
+    with without_collector(), run.place.understood("records"):
         for _, item, standing in run.standings(plan, seen()):
             status.standings[standing] += 1
             if standing is Standing.FAILED:
                 status.failures.append(AttemptRecord.of(failed[item.name]))
-    status.samples, status.dropped, status.bytes = map(sum, zip((0, 0, 0), *done.values(), strict=True))
+        status.samples, status.dropped, status.bytes = map(sum, zip((0, 0, 0), *done.values(), strict=True))
     status.attempts = reader.begun.total()
     newest = generations(run.place)[-1]  # attempts of older ones are over
     status.running = max(reader.begun[newest] - ended[newest], 0)

@@ -172,6 +172,7 @@ def _status(options: Namespace, text: str) -> int:
 
 def _logs(options: Namespace, text: str) -> int:
     """Print what items have printed."""
+    import codecs
     import fnmatch
     from urllib.parse import unquote
 
@@ -185,7 +186,10 @@ def _logs(options: Namespace, text: str) -> int:
             if options.item and not fnmatch.fnmatchcase(bare, options.item):
                 continue
             terminal.out(f"==> {item}{'' if folder == LOGS else ' (samples)'} <==\n")
-            terminal.out(run.place.read(name).decode("utf-8", "replace"))
+            decoder = codecs.getincrementaldecoder("utf-8")("replace")
+            for piece in run.place.pieces(name):
+                terminal.out(decoder.decode(piece))
+            terminal.out(decoder.decode(b"", True))
     if not options.item:
         for engine, submission in engines.submitted(options, run):
             for name, content in engine.logs(submission):
