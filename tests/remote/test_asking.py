@@ -223,6 +223,28 @@ def test_all_producers_gone_in_the_middle_is_an_error_and_the_state_goes_on(shar
         assert found + keys(one) == reference
 
 
+@pytest.mark.parametrize("has_keys", [False, True])
+def test_an_only_producer_that_stops_is_waited_for_and_is_no_matter_of_keys(
+    shards, reference, tmp_path, has_keys
+) -> None:
+    """The system still takes connections for it, and nobody answers on them."""
+    make_keys(str(tmp_path / "serve.key"), [str(tmp_path / "train.key")])
+    own = tmp_path / "train.key" if has_keys else None
+    with Fleet(1, dataset, shards, keys=str(tmp_path / "serve.key") if has_keys else None) as fleet:
+        with loader(fleet.urls, keys=own, timeout=1, patience=4, budget=1) as one:
+            batches = iter(one)
+            found = [list(next(batches)[0])]
+            fleet.pause(0)
+            with pytest.raises(wds.UnavailableError) as raised:
+                found.extend(list(names) for names, _ in batches)
+            state = one.state_dict()
+        assert fleet.urls[0] in str(raised.value)
+        fleet.resume(0)
+        with loader(fleet.urls, keys=own) as one:
+            one.load_state_dict(state)
+            assert found + keys(one) == reference
+
+
 def other_seed(shards):
     return dataset(shards, seed=6)
 

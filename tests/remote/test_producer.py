@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+from contextlib import ExitStack
 
 import pytest
 import zmq
@@ -12,7 +13,7 @@ import zmq
 import webdataset as wds
 from remote_support import dataset, keys
 from waiting import soon
-from webdataset.remote.making import MOST_OPEN
+from webdataset.remote.making import MOST_OPEN, MOST_OPEN_IN_ALL
 from webdataset.remote.producer import Producer
 from webdataset.remote.wire import MAX_REQUEST_BYTES, VERSION, packed, unpacked
 
@@ -111,6 +112,20 @@ def test_feeds_that_are_made_up_are_closed_for_others(producer, client) -> None:
     assert producer.status().feeds <= MOST_OPEN
     with wds.RemoteLoader(producer.address, patience=60, job="honest") as loader:
         assert len(keys(loader)) == 33
+
+
+def test_feeds_of_many_trainers_are_closed_for_others(producer) -> None:
+    with ExitStack() as stack:
+        context = stack.enter_context(zmq.Context())
+        trainers = [stack.enter_context(context.socket(zmq.DEALER)) for _ in range(6)]
+        for number, trainer in enumerate(trainers):
+            trainer.connect(producer.address)
+            trainer.send(packed({**JOIN, "job": f"job {number}"}))
+            for stop in range(1, 201):
+                assert asked(trainer, packed({**GET, "at": [0, 0, 4, 0, 1, 0, stop, 0]}))["kind"] == "batch"
+        assert MOST_OPEN < producer.status().feeds <= MOST_OPEN_IN_ALL
+        assert all(asked(trainer, packed(GET))["kind"] == "batch" for trainer in trainers)
+        assert producer.status().feeds <= MOST_OPEN_IN_ALL
 
 
 def test_who_has_not_said_hello_is_asked_who_it_is(client) -> None:
