@@ -28,15 +28,17 @@ class S3Server(ObjectServer):
     def client(self, bucket: str) -> S3Client:
         return S3Client(f"{bucket}/", endpoint=f"http://127.0.0.1:{self.port}")
 
+    def address(self, bucket: str) -> str:
+        """The web address of a bucket."""
+        return f"http://127.0.0.1:{self.port}/{bucket.removeprefix('s3://')}"
+
     def bucket(self) -> str:
         url = f"s3://{self.name()}"
-        client = self.client(url)
-        asked(client, "PUT", client.address().rstrip("/"))
+        asked(self.client(url), "PUT", self.address(url))
         return url
 
     def unfinished(self, bucket: str) -> int:
-        client = self.client(bucket)
-        answer = asked(client, "GET", client.address([("uploads", "")]))
+        answer = asked(self.client(bucket), "GET", f"{self.address(bucket)}?uploads=")
         return len(parsed(answer.body).findall("Upload"))
 
 

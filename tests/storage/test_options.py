@@ -17,6 +17,7 @@ import pytest
 
 import webdataset as wds
 import wids
+from servers.object_stores import asked
 from tests_support import numbered, tar_bytes
 from webdataset.cache import FileCache
 from webdataset.cli import main
@@ -158,8 +159,7 @@ def two_stores(moto_server, other_moto_server, nobody, monkeypatch, own_cache):
     found = []
     for name, server in (("one", moto_server), ("two", other_moto_server)):
         options = {"endpoint": f"http://127.0.0.1:{server.port}"}
-        client = server.client(bucket)
-        client.ask("PUT", lambda client=client: client.address().rstrip("/"))
+        asked(server.client(bucket), "PUT", server.address(bucket))
         for shard in range(2):
             files = [(f"{shard}{i:03d}.txt", f"{name}-{shard}-{i}".encode()) for i in range(20)]
             with gopen(f"{bucket}/a-{shard}.tar", "wb", storage_options=options) as stream:

@@ -11,6 +11,7 @@ import pytest
 import webdataset as wds
 from servers.doubles import Double, Question, Reply, ranged
 from servers.moto import S3Server
+from servers.object_stores import asked
 from tests_support import numbered, tar_bytes
 from webdataset.cli import main
 from webdataset.errors import StorageError
@@ -58,8 +59,7 @@ def bucket(here: S3Server, there: S3Server) -> str:
     """A bucket that both stores have."""
     url = f"s3://{here.name()}"
     for server in (here, there):
-        client = server.client(url)
-        client.ask("PUT", lambda client=client: client.address().rstrip("/"))
+        asked(server.client(url), "PUT", server.address(url))
     return url
 
 
@@ -363,3 +363,22 @@ def test_a_yaml_list_is_read_by_the_function_of_the_program(monkeypatch: pytest.
 def test_what_is_neither_a_file_nor_an_object_is_not_removed(url: str) -> None:
     with pytest.raises(StorageError):
         remove(url)
+
+
+@pytest.mark.parametrize("end", ["", "/"])
+def test_a_bucket_is_no_object(here: S3Server, end: str) -> None:
+    """It is neither deleted, which a store does if it is empty, nor made, nor is its list taken for data."""
+    bucket = here.bucket()
+    for job in (remove, gopen, put):
+        with pytest.raises(StorageError) as raised:
+            job(f"{bucket}{end}")
+        assert raised.value.url == f"{bucket}{end}"
+    assert names(here, bucket) == []
+
+
+@pytest.mark.parametrize("url", ["gs://bucket", "gs://bucket/", "az://container", "az://container/"])
+def test_no_store_is_asked_to_delete_a_bucket(nobody: None, url: str) -> None:
+    with Double(lambda question: Reply(200)) as store:
+        with pytest.raises(StorageError) as raised:
+            remove(url, storage_options={"endpoint": store.url, "anonymous": True})
+        assert (raised.value.url, store.questions) == (url, [])

@@ -84,7 +84,7 @@ def reader(nobody: None, ceph_server: ObjectServer, monkeypatch: pytest.MonkeyPa
             "Resource": everything,
         }
         policy = json.dumps({"Version": "2012-10-17", "Statement": [rule]}).encode()
-        asked(client, "PUT", client.address([("policy", "")]), body=policy, ok=(200, 204))
+        asked(client, "PUT", f"{ceph_server.address(bucket)}?policy=", body=policy, ok=(200, 204))
         for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
             monkeypatch.delenv(name)
         return bucket

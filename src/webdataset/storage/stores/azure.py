@@ -15,7 +15,7 @@ from webdataset.storage.http.requests import WholeResponse
 from webdataset.storage.options import place_of
 
 from .azure_account import Account, account_for, shared_key
-from .client import Client, ErrorHint, Query, md5_base64, pages, query_text
+from .client import Client, ErrorHint, Query, md5_base64, object_key, pages, query_text
 from .markup import parsed, text_of
 from .uploads import Parts, PartsUpload
 
@@ -63,7 +63,7 @@ class AzureClient(Client):
         super().__init__(url, **options)
 
     def address(self, query: Query = ()) -> str:
-        return self._address(f"{quoted(self.container, '')}/{quoted(self.key)}", query)
+        return self._address(f"{quoted(self.container, '')}/{quoted(object_key(self.key, self.url))}", query)
 
     def _address(self, path: str, query: Query) -> str:
         text = query_text(query)

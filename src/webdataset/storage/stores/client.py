@@ -242,6 +242,13 @@ def bucket_and_key(url: str) -> tuple[str, str]:
     return bucket, key
 
 
+def object_key(key: str, url: str) -> str:
+    """The name of an object; a url without one is that of the bucket, which is not to be read, made or deleted."""
+    if not key:
+        raise StorageError("this url names a bucket, not an object", url=url, hint="write scheme://bucket/name")
+    return key
+
+
 def query_text(query: Query) -> str:
     """The part of an address after the question mark, in the order that signatures want.
 

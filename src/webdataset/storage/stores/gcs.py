@@ -15,7 +15,7 @@ from webdataset.storage.http.addresses import quoted
 from webdataset.storage.http.requests import WholeResponse
 from webdataset.storage.http.stream import ObjectVersion, version_of_part
 
-from .client import Client, ErrorHint, Query, bucket_and_key, pages, query_text
+from .client import Client, ErrorHint, Query, bucket_and_key, object_key, pages, query_text
 from .google import google_token
 from .uploads import Parts, PartsUpload
 
@@ -47,7 +47,7 @@ class GcsClient(Client):
         self._anonymous = anonymous or (endpoint is None and emulator is not None)
 
     def address(self, query: Query = (("alt", "media"),)) -> str:
-        return f"{self._bucket()}/o/{quoted(self.key, '')}{query_text(query)}"
+        return f"{self._bucket()}/o/{quoted(object_key(self.key, self.url), '')}{query_text(query)}"
 
     def _bucket(self, kind: str = "") -> str:
         return f"{self.endpoint}{kind}/storage/v1/b/{quoted(self.bucket, '')}"

@@ -15,7 +15,7 @@ from webdataset.storage.http.addresses import quoted
 from webdataset.storage.http.requests import WholeResponse
 
 from . import aws
-from .client import BAD_RANGE, Client, ErrorHint, Query, bucket_and_key, md5_base64, pages, query_text
+from .client import BAD_RANGE, Client, ErrorHint, Query, bucket_and_key, md5_base64, object_key, pages, query_text
 from .markup import parsed, text_of
 from .sigv4 import Keys, signed
 from .uploads import Parts, PartsUpload
@@ -67,7 +67,7 @@ class S3Client(Client):
         self._anonymous = anonymous
 
     def address(self, query: Query = ()) -> str:
-        return self._address(self.key, query)
+        return self._address(object_key(self.key, self.url), query)
 
     def _address(self, key: str, query: Query) -> str:
         bucket, path = quoted(self.bucket, ""), quoted(key) + query_text(query)
