@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import webdataset as wds
+from servers.aistore import Bucket
 from servers.doubles import Double, Question, Reply, ranged
 from servers.moto import S3Server
 from servers.object_stores import asked
@@ -338,6 +339,20 @@ def test_what_a_function_of_the_program_opens_is_not_listed(
     request.getfixturevalue("own_s3")
     with pytest.raises(StorageError):
         expand_urls(f"{bucket}/{pattern}")
+
+
+def test_a_set_that_is_written_through_aistore_is_replaced_there(
+    here: S3Server, bucket: str, ais_double: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert ais_double.double is not None
+    ais_double.double.buckets.add(bucket.removeprefix("s3://"))
+    for through in ("", "s3"):
+        monkeypatch.setenv("USE_AIS_FOR", through)
+        for name in OLD:
+            put(f"{bucket}/{name}")
+    write(f"{bucket}/a-%d.tar", 1, overwrite=True)
+    assert expand_urls(f"{bucket}/*") == [f"{bucket}/a-0.tar"]
+    assert names(here, bucket) == OLD
 
 
 def test_a_scheme_read_through_aistore_is_the_programs_own_where_aistore_is(monkeypatch: pytest.MonkeyPatch) -> None:
