@@ -326,6 +326,10 @@ def test_a_missing_folder_is_an_error_that_says_what_to_do(tmp_path):
         with pytest.raises(MissingShardError) as caught:
             make(f"{tmp_path}/missing/a-%d.tar")
         assert caught.value.hint.endswith(f"mkdir -p {tmp_path}/missing")
+    (tmp_path / "file").touch()
+    with pytest.raises(MissingShardError) as caught:
+        TarWriter(f"{tmp_path}/file/a.tar")
+    assert "mkdir" not in caught.value.hint
 
 
 @pytest.mark.parametrize("path", ["", "/"])

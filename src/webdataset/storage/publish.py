@@ -196,7 +196,8 @@ def checked_target(path: str) -> str:
             StorageError("this is a folder, not a file", url=path, hint="name a file in it"), errno.EISDIR
         )
     if not os.path.isdir(folder):
-        hint = f"make the folder first: mkdir -p {folder}"
+        made = f"make the folder first: mkdir -p {folder}"
+        hint = f"{folder} is no folder: name another one" if os.path.lexists(folder) else made
         raise _with_errno(MissingShardError("the folder to write to does not exist", url=path, hint=hint), errno.ENOENT)
     if os.path.exists(real) and not os.access(real, os.W_OK):
         raise as_storage_error(PermissionError(errno.EACCES, os.strerror(errno.EACCES)), path)
