@@ -98,6 +98,14 @@ def test_csv_cannot_give_orders_to_a_terminal() -> None:
     assert all(char.isprintable() or char in "\r\n" for char in shown)
 
 
+@pytest.mark.parametrize("format", ["tsv", "csv", "json"])
+def test_fields_turn_no_text_on_a_terminal(format: str, make_shard: Callable[..., str]) -> None:
+    shard = make_shard(files=[("a.txt", f"x\u202e{EVIL}".encode())])
+    shown = session("extract", "-F", format, "-f", "txt", shard).written
+    assert "202e" in shown.lower()
+    assert not [order for order in ("\u202e", "\x1b]", "\x07", "\x9b", "\x7f") if order in shown]
+
+
 @pytest.fixture
 def evil_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make_shard: Callable[..., str]) -> None:
     """A run and a shard whose names give orders; what the run has printed does, too."""

@@ -21,7 +21,7 @@ from itertools import chain, islice
 from typing import Any, BinaryIO, NoReturn
 
 from webdataset.base.packages import imported
-from webdataset.base.printing import MOST_NODES
+from webdataset.base.printing import MOST_NODES, harmless
 from webdataset.errors import EncodingError, MissingPackageError
 from webdataset.filters.fields import parse_field_spec
 from webdataset.handlers import Handler, handled, reraise_exception
@@ -61,7 +61,8 @@ def write_table(
 
     `fields` is "jpg;png cls": alternatives by `;`, columns by spaces; `json.score` is a part of a field, "*" stands for
     all fields, those of the first sample where the format needs columns. Bytes that are not text become `base64:...`,
-    but stay bytes in Parquet; control characters become `\\x1b` and the like, in CSV only on a terminal. With
+    but stay bytes in Parquet; control characters become `\\x1b` and the like, in CSV, which has no
+    escapes, only on a terminal, and so do there those that turn the direction of text. With
     `safe_csv`, CSV cells that a spreadsheet would take for a formula begin with an apostrophe.
     """
     if format not in FORMATS:
@@ -82,12 +83,13 @@ def write_table(
         _write_parquet(counted_rows(), out, columns)
         return count
     if format in ("tsv", "csv"):
-        line_of = _tsv_line if format == "tsv" else partial(_csv_line, safe=safe_csv, visible=out.isatty())
+        line_of = _tsv_line if format == "tsv" else partial(_csv_line, safe=safe_csv)
         pieces = _lines(counted_rows(), columns if header else None, line_of)
     else:
         pieces = {"json": _json_lines, "jsonlist": _json_list, "yaml": _yaml_documents}[format](counted_rows())
+    is_shown = out.isatty()
     for piece in pieces:
-        out.write(piece)
+        out.write(harmless(piece.decode()).encode() if is_shown else piece)
     return count
 
 
@@ -153,15 +155,10 @@ def _tsv_line(cells: list[str]) -> bytes:
     return "\t".join(cell.translate(_TSV_ESCAPES) for cell in cells).encode() + b"\n"
 
 
-def _csv_line(cells: list[str], *, safe: bool, visible: bool) -> bytes:
-    """Unlike Python's csv, quote a lone carriage return, which readers would take for the end of the line.
-
-    CSV has no escapes: control characters are kept in a file, but escaped on a terminal (`visible`).
-    """
+def _csv_line(cells: list[str], *, safe: bool) -> bytes:
+    """Unlike Python's csv, quote a lone carriage return, which readers would take for the end of the line."""
     if safe:
         cells = [f"'{cell}" if _FORMULA.match(cell) and not _NUMBER.fullmatch(cell) else cell for cell in cells]
-    if visible:
-        cells = [_CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", cell) for cell in cells]
     if cells == [""]:
         return b'""\n'  # an empty line would not be a row
     quoted = ['"' + cell.replace('"', '""') + '"' if _CSV_SPECIAL.search(cell) else cell for cell in cells]
