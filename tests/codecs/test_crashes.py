@@ -547,6 +547,12 @@ MEDIA: dict[str, tuple[str, Callable[[], bytes], list[str], str]] = {
         "refused: ",
     ),
     "numbers behind a plain PGM": ("pgm", lambda: b"P2 1 1 100\n" + b"10 " * 22_000_000, ["'pixels'"], "read: "),
+    "comments in a plain PGM": (
+        "pgm",
+        lambda: b"P2 1 2 100\n7 " + b"#\n" * 15_000_000 + b"#" * 3_000_000 + b" 8\n9",
+        ["'pixels'"],
+        "read: ",
+    ),
     "blanks in a PGM": ("pgm", lambda: b"P5" + b" " * 20_000_000 + b"1 1 65535 ab", ["'pixels'"], ""),
     "a PNG of 16 bits": ("png", deep_png, ["'rgb8'", "'pil'", "'torchl8'"], "read: "),
     "seconds of a film": ("webm", lambda: long_film(6e7), ["wds.video(fps=4)", "wds.video()"], "refused: "),

@@ -22,6 +22,7 @@ BLOCK = 1 << 20
 _HEADER = re.compile(rb"P([2356])" + (_GAP + rb"([0-9]{1,9})") * 3 + rb"\s")
 _COMMENT = re.compile(rb"#[^\r\n]*")
 _SPACE = re.compile(rb"\s")
+_LINE_END = re.compile(rb"[\r\n]")
 
 
 class PnmHeader(NamedTuple):
@@ -85,12 +86,13 @@ def _plain_values(data: bytes, kind: PnmHeader, values: Array) -> Array:
 
 def _blocks(data: bytes, start: int) -> Iterator[bytes]:
     """A text in pieces of whole numbers, without its comments."""
-    if data.find(b"#", start) >= 0:
-        data, start = _COMMENT.sub(b"", data[start:]), 0
+    is_comment = False
     while start < len(data):
         end = _SPACE.search(data, start + BLOCK)
         stop = end.start() if end else len(data)
-        yield data[start:stop]
+        block = b"#" * is_comment + data[start:stop]
+        is_comment = _LINE_END.search(block, block.rfind(b"#") + 1) is None and b"#" in block
+        yield _COMMENT.sub(b"", block)
         start = stop
 
 
