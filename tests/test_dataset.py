@@ -205,7 +205,7 @@ def test_stats_tell_what_was_read_and_skipped_and_why(make_shards, tmp_path):
     assert len(list(dataset)) == 6
     stats = dataset.stats()
     assert (stats["shards_read"], stats["shards_skipped"], stats["samples_read"]) == (2, 1, 6)
-    assert [reason.split(":")[0] for reason in stats["reasons"]] == ["ShardError"]
+    assert [reason.split(":")[0] for reason in stats["reasons"]] == ["NotATarError"]
 
 
 def test_strict_turns_a_skip_into_an_error(make_shard, tmp_path):

@@ -210,7 +210,13 @@ class UnavailableError(StorageError):
 
 
 class NoRangesError(StorageError):
-    """Parts of an object cannot be read, only the whole; a local copy has parts."""
+    """Parts of an object cannot be read, only the whole; a local copy has parts.
+
+    Args:
+        message: what is wrong
+        hint: what to do about it
+        **fields: `url`, `status` and so on
+    """
 
     def __init__(
         self, message: str = "", *, hint: str = "give cache_dir=... so that a local copy is read", **fields: Any

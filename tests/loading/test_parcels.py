@@ -186,11 +186,12 @@ class Arrays(torch.utils.data.IterableDataset):
 
 
 @pytest.fixture
-def no_news_of_children():
+def no_news_of_children(monkeypatch):
     """torch raises an error for a worker that was killed wherever the main thread is, also in a test's own lines."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+    monkeypatch.setattr("torch.utils.data._utils.signal_handling._SIGCHLD_handler_set", True)
+    before = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     yield
-    signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    signal.signal(signal.SIGCHLD, before)
 
 
 @pytest.mark.usefixtures("no_news_of_children")

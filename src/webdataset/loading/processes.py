@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import re
@@ -127,15 +128,19 @@ def _died(exn: Exception, batches: object) -> WorkerError | None:
     """Which worker died, and of what; torch tells its process id, and not always the signal."""
     workers = getattr(batches, "_workers", [])
     if isinstance(exn, LostParcelError):
-        wait([worker.sentinel for worker in workers], 5)  # its files are gone before it is
-        dead = [(n, worker) for n, worker in enumerate(workers) if not worker.is_alive()]
+        sentinels = [worker.sentinel for worker in workers]
+        with contextlib.suppress(RuntimeError):  # torch's handler of SIGCHLD raises wherever the program is just then
+            wait(sentinels, 5)  # its files are gone before it is
+        ended = wait(sentinels, 0)
+        dead = [(n, worker) for n, worker in enumerate(workers) if worker.sentinel in ended]
     else:
         found = re.match(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\)", str(exn))
         if found is None or not isinstance(exn, RuntimeError):
             return None
         pids = {int(pid) for pid in found[1].split(",")}
         dead = [(n, worker) for n, worker in enumerate(workers) if worker.pid in pids]
-        for _, worker in dead:
+    for _, worker in dead:
+        with contextlib.suppress(RuntimeError):
             worker.join(1)  # the exit code may come after the news
     ends = [f"worker {n} of {len(workers)} (pid {worker.pid}) {_end(worker.exitcode)}" for n, worker in dead]
     killed = any(worker.exitcode == -signal.SIGKILL for _, worker in dead)
