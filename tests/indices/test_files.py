@@ -127,7 +127,8 @@ def test_large_members_of_remote_shards_are_jumped_over(nginx, members, size):
         catalogue = wds.index(proxy.url("/large/a.tar"))
         assert (catalogue.total, catalogue.sizes.tolist()) == (members, [len(archive)])
         assert [member.size for member in catalogue.index(0).members(members - 1)] == [size, size]
-        assert proxy.passed < (1_000_000 if members == 4 else 1.02 * len(archive))
+        # small ones are read once over; a connection that is given up may have had some megabytes on the way
+        assert proxy.passed < (1_000_000 if members == 4 else 1.25 * len(archive))
     (nginx.files / "large/a.tar").unlink()
 
 

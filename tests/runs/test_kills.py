@@ -76,16 +76,17 @@ def done_so_far(folder: Path) -> int:
 def disturb(folder: Path, words: list[str], kill_parents: bool) -> None:
     """Run until half is done, and kill workers and in the end the controller."""
     luck = random.Random(len(words))
-    controller = subprocess.Popen(words)
-    for done in (15, 30):
-        assert soon(lambda: done_so_far(folder) >= done or controller.poll() is not None)  # noqa: B023 - called now
-        for pid in luck.sample(sorted(found := processes_of(folder, controller.pid)), min(1, len(found))):
-            kill(pid)
-            if kill_parents and found[pid] not in (1, controller.pid):
-                kill(found[pid])
-    assert soon(lambda: done_so_far(folder) >= 45 or controller.poll() is not None)
-    controller.kill()
-    controller.wait()
+    with subprocess.Popen(words) as controller:
+        try:
+            for done in (15, 30):
+                assert soon(lambda: done_so_far(folder) >= done or controller.poll() is not None)  # noqa: B023 - called now
+                for pid in luck.sample(sorted(found := processes_of(folder, controller.pid)), min(1, len(found))):
+                    kill(pid)
+                    if kill_parents and found[pid] not in (1, controller.pid):
+                        kill(found[pid])
+            assert soon(lambda: done_so_far(folder) >= 45 or controller.poll() is not None)
+        finally:
+            controller.kill()
 
 
 def check(folder: Path, words: list[str], undisturbed: dict[str, bytes], kill_parents: bool = False) -> None:
