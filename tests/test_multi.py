@@ -53,11 +53,12 @@ def test_a_worker_that_dies_is_an_error() -> None:
 
 
 def test_stopping_early_ends_the_workers() -> None:
+    others = multiprocessing.active_children()  # of loaders that have not been collected
     loader = MultiLoader(Numbers(), workers=2)
     items = iter(loader)
     next(items)
     items.close()  # type: ignore[attr-defined]  # it is a generator
-    assert multiprocessing.active_children() == []
+    assert set(multiprocessing.active_children()) <= set(others)
 
 
 def test_a_loader_needs_a_worker() -> None:

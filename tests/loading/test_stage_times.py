@@ -104,7 +104,7 @@ def slow_batch(samples):
 def test_a_slow_stage(shard, stage, options):
     dataset = wds.WebDataset(shard, shardshuffle=False, empty_check=False)
     if stage == "consumer":
-        assert told(dataset.batched(2), options, pause=4 * LONG) == stage
+        assert told(dataset.batched(2), options, pause=8 * LONG) == stage
         return
     made = {
         "decode": lambda: dataset.decode(slow_decoder).batched(4),

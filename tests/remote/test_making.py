@@ -198,4 +198,4 @@ def test_what_was_asked_for_with_many_numbers_of_feeds_is_not_kept() -> None:
     plan = synthetic(10, 1000, 1_500_000_000)
     for feeds in range(1, 101):
         plan.outline(epoch=0, start=0, feeds=feeds, order=feeds, rank=0, world=1)
-    assert sum(isinstance(each, Program) for each in gc.get_objects()) < 10
+    assert sum(type(each) is Program for each in gc.get_objects()) < 10

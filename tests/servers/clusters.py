@@ -22,8 +22,11 @@ from servers.programs import PLACES, leave_out
 
 DASK = """
 import json, sys
+import dask
 from distributed import LocalCluster
 if __name__ == "__main__":
+    # seconds after it has lost a worker, the cluster gives up the nanny of any that is being restarted just then
+    dask.config.set({"distributed.deploy.lost-worker-timeout": "1 hour"})
     with LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0") as cluster:
         print(json.dumps(cluster.scheduler_address), flush=True)
         sys.stdin.read()

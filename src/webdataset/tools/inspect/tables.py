@@ -87,7 +87,7 @@ def write_table(
         pieces = _lines(counted_rows(), columns if header else None, line_of)
     else:
         pieces = {"json": _json_lines, "jsonlist": _json_list, "yaml": _yaml_documents}[format](counted_rows())
-    is_shown = out.isatty()
+    is_shown = hasattr(out, "isatty") and out.isatty()  # a file that is published when it is complete has none
     for piece in pieces:
         out.write(harmless(piece.decode()).encode() if is_shown else piece)
     return count
