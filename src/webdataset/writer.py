@@ -299,11 +299,17 @@ class ShardWriter(Transaction):
 
     def finish(self) -> None:
         """Complete the shard being written, if there is one."""
-        stream, self.tarstream = self.tarstream, None
+        stream = self.tarstream
         if stream is None:
             return
-        self.overwriting.replacing(self.shard - 1)
-        stream.close()
+        try:
+            self.overwriting.replacing(self.shard - 1)
+            stream.close()
+            self.tarstream = None
+        except BaseException:  # an interrupt may come at any moment
+            self.tarstream = None
+            stream.abort()
+            raise
         if self._shared:
             self.shard = stream._output.number + 1
             self.fname = shard_name(self.pattern, stream._output.number)

@@ -42,17 +42,20 @@ class AtomicFile:
     def __init__(self, path: str, *, durable: bool = False, mode: int = 0o666) -> None:
         self.path = checked_target(path)
         self.durable = durable
-        self.closed = False
         self.failed = False
         folder, name = os.path.split(self.path)
         # names have at most 255 bytes, and this one is longer than the file's own
         short = os.fsdecode(os.fsencode(name)[:200])
         self.temporary = os.path.join(folder, f".{short}.{os.urandom(6).hex()}{TEMPORARY_SUFFIX}")
+        self._fd, self.closed = -1, False
         try:
             self._fd = os.open(self.temporary, _FLAGS, mode)
+            self._keep_mode()
         except OSError as error:
-            raise as_storage_error(error, self.path) from error
-        self._keep_mode()
+            raise self._failure(error) from error
+        except BaseException:  # an interrupt, of which the system knows nothing
+            self.abort()
+            raise
 
     def write(self, data: bytes) -> int:
         """Write all of these bytes."""
@@ -116,7 +119,8 @@ class AtomicFile:
         if not self.closed:
             self.closed = True
             fd, self._fd = self._fd, -1  # the number may soon be another file's
-            os.close(fd)
+            if fd >= 0:
+                os.close(fd)
 
     def abort(self) -> None:
         """Remove what was written."""
