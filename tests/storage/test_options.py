@@ -481,12 +481,10 @@ def counting(server, path):
         with lock:
             now[0] += 1
             most[0] = max(most[0], now[0])
-        server.release.wait(0.01)  # gives the others time to come
-        try:
-            route(request)
-        finally:
-            with lock:
-                now[0] -= 1
+        server.release.wait(0.03)  # gives the others time to come
+        with lock:
+            now[0] -= 1  # before the answer, upon which the next request may come
+        route(request)
 
     server.routes[path] = counted
     return most
