@@ -62,8 +62,9 @@ pytest_plugins = [
 
 
 # What starts many programs, trains, builds, or waits for processes that die: it is not quick ...
-SLOW = {"frameworks", "examples", "website", "fuzz", "engines"}
-SLOW |= {"test_typing.py", "test_benchmarks.py", "test_raydata.py"}
+SLOW = {"frameworks", "examples", "website", "fuzz", "engines", "remote"}
+SLOW |= {"test_typing.py", "test_benchmarks.py", "test_raydata.py", "test_crashes.py", "test_attacks_local.py"}
+SLOW |= {"test_examples_of_help.py", "test_interrupts.py", "test_stage_times.py"}
 # ... and comes first, with other files of many tests, so that no process is still busy when the others are done.
 LONG = SLOW | {"view", "loading", "exact", "resume", "test_partfiles.py", "test_shuffling.py", "test_speed.py"}
 
