@@ -305,11 +305,11 @@ class ShardWriter(Transaction):
         try:
             self.overwriting.replacing(self.shard - 1)
             stream.close()
-            self.tarstream = None
         except BaseException:  # an interrupt may come at any moment
-            self.tarstream = None
             stream.abort()
             raise
+        finally:
+            self.tarstream = None
         if self._shared:
             self.shard = stream._output.number + 1
             self.fname = shard_name(self.pattern, stream._output.number)

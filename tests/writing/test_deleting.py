@@ -135,18 +135,23 @@ def test_only_the_store_of_the_options_is_looked_at(
     assert names(there, bucket) == ["a-0.tar"]
 
 
+def answered(question: Question, files: dict[str, bytes]) -> Reply:
+    """What a web server says that keeps these files."""
+    if question.method == "PUT":
+        files[question.raw_path] = question.body
+    data = files.get(question.raw_path)
+    if question.method == "DELETE":
+        files.pop(question.raw_path, None)
+    return Reply(404) if data is None else Reply(200, data, {"ETag": f'"{len(data)}"'})
+
+
 def test_files_of_a_web_server_are_looked_at_and_deleted_with_the_options_they_were_written_with() -> None:
     files = {f"/a-{number}.tar": SHARD for number in range(3)}
 
     def answer(question: Question) -> Reply:
         if question.headers.get("x-key") != "hush":
             return Reply(403)
-        if question.method == "PUT":
-            files[question.raw_path] = question.body
-        data = files.get(question.raw_path)
-        if question.method == "DELETE":
-            files.pop(question.raw_path, None)
-        return Reply(404) if data is None else Reply(200, data, {"ETag": f'"{len(data)}"'})
+        return answered(question, files)
 
     with Double(answer) as server:
         write(f"{server.url}/a-%d.tar", 1, overwrite=True, storage_options={"headers": {"X-Key": "hush"}})
@@ -159,12 +164,7 @@ def test_a_set_is_written_and_replaced_where_its_web_server_leads() -> None:
     files = {f"/a-{number}.tar": SHARD for number in range(3)}
 
     def stored(question: Question) -> Reply:
-        if question.method == "PUT":
-            files[question.raw_path] = question.body
-        data = files.get(question.raw_path)
-        if question.method == "DELETE":
-            files.pop(question.raw_path, None)
-        return Reply(404) if data is None else Reply(200, data, {"ETag": f'"{len(data)}"'})
+        return answered(question, files)
 
     def led(question: Question) -> Reply:
         return Reply(307, b"", {"Location": f"{other.url}{question.raw_path}"})

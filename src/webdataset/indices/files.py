@@ -49,7 +49,7 @@ BESIDE, CACHE = "beside", "cache"
 LOCKS = 256
 TRIES = 20
 T = TypeVar("T")
-Path = TypeVar("Path", bound="str | None")
+MaybePath = TypeVar("MaybePath", bound="str | None")
 State = Callable[[], tuple[int, str | None]]
 Opened = contextlib.AbstractContextManager[tuple[Any, State]]
 LARGE_SHARD = 32 << 20
@@ -181,7 +181,7 @@ def keep_index(
         return places.keep(from_copy(url, local_copy, lambda path: make_index(url, rules, copy=path)))
 
 
-def from_copy(url: str, copy: Callable[[str], Path], use: Callable[[Path], T]) -> T:
+def from_copy(url: str, copy: Callable[[str], MaybePath], use: Callable[[MaybePath], T]) -> T:
     """What `use` makes of a local copy; the copy of another shard may push it out of the cache before it is opened."""
     tries = 0
     while True:
