@@ -112,8 +112,7 @@ class _Digests:
         for name in self._named - {"__main__"}:
             path = getattr(sys.modules.get(name or ""), "__file__", None)
             if path is not None and path.endswith(".py"):
-                for _ in _source(path, self._sources):
-                    """Its digest is kept."""
+                list(_source(path, self._sources))  # the digest is kept there
 
     def _parts(self, value: object) -> Iterator[str]:
         if isinstance(value, types.FunctionType):
